@@ -1,0 +1,13 @@
+"""Finds the fewest (or cheapest) devices a training job fits on, and proves it.
+
+Pure computation: profiles, offers and a problem go in, a plan with a certificate comes
+out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001).
+
+    records/        what every part of Plimsoll exchanges: frozen types, JSON in and out
+    errors          what can go wrong with data, and who catches it
+    offer_catalog   tables of machines and prices, read and checked
+"""
+
+from plimsoll_planner.version import __version__
+
+__all__ = ["__version__"]

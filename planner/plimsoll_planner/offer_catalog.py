@@ -1,0 +1,257 @@
+"""Reads a table of machines and prices into offers.
+
+In: CSV text in the columns of a SkyPilot catalogue, so that people can paste what they
+have, plus optional columns of ours (`OUR_COLUMNS`). Out: a catalogue of `Offer`s, two
+for a row that has both an on-demand and a spot price. Called by the CLI and, for the
+offers ConfigMap, by the operator. Rows without an accelerator are counted and left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import difflib
+import io
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from plimsoll_planner.errors import InvalidFieldError, UnreadableError
+from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.offer import CapacityType, ComputeRate, Link, Offer
+
+SKYPILOT_COLUMNS = (
+    "InstanceType",
+    "AcceleratorName",
+    "AcceleratorCount",
+    "vCPUs",
+    "MemoryGiB",
+    "GpuInfo",
+    "Region",
+    "SpotPrice",
+    "Price",
+)
+"""Version 7 of the catalogue; prices are those of the whole node and hour."""
+MORE_SKYPILOT_COLUMNS = ("AvailabilityZone", "Arch", "LocalDiskType", "NVMeLocalDisks")
+"""Seen in catalogues of some clouds; not read."""
+OUR_COLUMNS = (
+    "DeviceMemoryMiB",
+    "Currency",
+    "DeviceKind",
+    "NodesAvailable",
+    "LinkInNodeGBps",
+    "LinkBetweenNodesGBps",
+    "Fp32TFLOPS",
+    "Bf16TFLOPS",
+    "MemoryBandwidthGBps",
+)
+NEEDED_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount")
+DEFAULT_CURRENCY = "USD"
+"""The currency of the catalogues; the column Currency overrides it."""
+MIB = 2**20
+LARGEST_TABLE_ROWS = 100_000
+"""The largest public catalogue has about 20,000 rows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Catalog:
+    """The offers of one table."""
+
+    offers: tuple[Offer, ...]
+    num_rows_without_accelerator: int
+
+
+def parse_offers(text: str, source: str) -> Catalog:
+    """Read a whole table.
+
+    Args:
+        text: CSV with a header line.
+        source: where it comes from; opens every message.
+
+    Raises:
+        UnreadableError: it is no such table; names the columns that lack.
+        InvalidFieldError: one cell is wrong; names line, column, value and bound.
+    """
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    offers: list[Offer] = []
+    num_without = 0
+    try:
+        check_header(list(reader.fieldnames or ()), source)
+        for row in reader:
+            line = f"{source}, line {reader.line_num}"
+            if reader.line_num > LARGEST_TABLE_ROWS:
+                raise UnreadableError(f"{line}: at most {LARGEST_TABLE_ROWS} lines")
+            if None in row or None in row.values():
+                raise UnreadableError(f"{line}: not as many cells as the header has")
+            if not row["AcceleratorName"].strip():
+                num_without += 1
+                continue
+            offers.extend(parse_row(Row(cells=row, place=line)))
+    except csv.Error as error:
+        raise UnreadableError(f"{source}: not readable as CSV: {error}") from None
+    if not offers:
+        raise UnreadableError(f"{source}: no line has an accelerator")
+    return Catalog(offers=tuple(offers), num_rows_without_accelerator=num_without)
+
+
+def check_header(columns: list[str], source: str) -> None:
+    """Raise `UnreadableError` unless the header has what is needed, and no more."""
+    allowed = (*SKYPILOT_COLUMNS, *MORE_SKYPILOT_COLUMNS, *OUR_COLUMNS)
+    for column in columns:
+        if column not in allowed:
+            close = difflib.get_close_matches(column, allowed, n=1)
+            advice = (
+                f"did you mean {close[0]}?" if close else f"known: {', '.join(allowed)}"
+            )
+            raise UnreadableError(f"{source}: no such column {column!r}; {advice}")
+    missing = [column for column in NEEDED_COLUMNS if column not in columns]
+    if missing:
+        raise UnreadableError(f"{source}: the column {missing[0]} is missing")
+    if len(set(columns)) < len(columns):
+        raise UnreadableError(f"{source}: a column is given twice in {columns}")
+    if "DeviceMemoryMiB" not in columns and "GpuInfo" not in columns:
+        raise UnreadableError(f"{source}: needs a column DeviceMemoryMiB or GpuInfo")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One line of the table; an absent column is an empty cell."""
+
+    cells: dict[str, str]
+    place: str
+
+    def text(self, column: str) -> str:
+        """Return the cell without blanks around it."""
+        return self.cells.get(column, "").strip()
+
+    def refuse(self, column: str, allowed: str) -> InvalidFieldError:
+        """Return the error for one cell."""
+        return InvalidFieldError(f"{self.place}, {column}", self.text(column), allowed)
+
+    def number(self, column: str) -> float | None:
+        """Return a finite number, or None where the cell is empty."""
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.refuse(column, "a number") from None
+        if not math.isfinite(value):
+            raise self.refuse(column, "a finite number")
+        return value
+
+    def whole_number(self, column: str, minimum: int) -> int | None:
+        """Return a whole number; the catalogues write 8 as 8.0."""
+        value = self.number(column)
+        if value is not None and (value != int(value) or value < minimum):
+            raise self.refuse(column, f"a whole number at least {minimum}")
+        return None if value is None else int(value)
+
+    def price(self, column: str) -> Decimal | None:
+        """Return the price of a node and hour, or None where the cell is empty."""
+        text = self.text(column)
+        try:
+            return Decimal(text) if text else None
+        except InvalidOperation:
+            raise self.refuse(column, "a price such as 12.34") from None
+
+    def scaled(self, column: str, factor: float) -> float | None:
+        """Return a positive number times `factor`."""
+        value = self.number(column)
+        if value is not None and value <= 0:
+            raise self.refuse(column, "a number above 0")
+        return None if value is None else value * factor
+
+
+def parse_row(row: Row) -> Iterator[Offer]:
+    """Yield the offers of one line: on demand, spot, or one without a price."""
+    prices = {
+        CapacityType.ON_DEMAND: row.price("Price"),
+        CapacityType.SPOT: row.price("SpotPrice"),
+    }
+    known = {kind: price for kind, price in prices.items() if price is not None}
+    unpriced: dict[CapacityType, Decimal | None] = {CapacityType.ON_DEMAND: None}
+    for capacity_type, price in (known or unpriced).items():
+        try:
+            yield make_offer(row, capacity_type, price)
+        except InvalidFieldError as error:
+            if error.path.startswith(row.place):
+                raise
+            field = error.path.removeprefix("Offer.")
+            place = f"{row.place}, {field}"
+            raise InvalidFieldError(place, error.value, error.allowed) from None
+
+
+def make_offer(row: Row, capacity_type: CapacityType, price: Decimal | None) -> Offer:
+    """Build one offer from a line."""
+    count = row.whole_number("AcceleratorCount", 1)
+    if count is None:
+        raise row.refuse("AcceleratorCount", "a whole number at least 1")
+    return Offer(
+        name=row.text("InstanceType"),
+        region=row.text("Region"),
+        capacity_type=capacity_type,
+        device_kind=device_kind(row),
+        device_product=row.text("AcceleratorName"),
+        device_memory_bytes=device_memory_bytes(row),
+        devices_per_node=count,
+        nodes_available=row.whole_number("NodesAvailable", 0),
+        price_per_node_hour=price,
+        currency=(row.text("Currency") or DEFAULT_CURRENCY)
+        if price is not None
+        else None,
+        link_in_node=link(row.scaled("LinkInNodeGBps", 1e9)),
+        link_between_nodes=link(row.scaled("LinkBetweenNodesGBps", 1e9)),
+        compute_rates=tuple(compute_rates(row)),
+        memory_bandwidth_bytes_per_s=row.scaled("MemoryBandwidthGBps", 1e9),
+    )
+
+
+def device_kind(row: Row) -> DeviceKind:
+    """Return the kind of device; CUDA unless the line says otherwise."""
+    text = row.text("DeviceKind") or DeviceKind.CUDA.value
+    if text not in list(DeviceKind):
+        raise row.refuse("DeviceKind", f"one of {', '.join(DeviceKind)}")
+    return DeviceKind(text)
+
+
+def device_memory_bytes(row: Row) -> int:
+    """Return the memory of one device: our column, else what GpuInfo says."""
+    mib = row.whole_number("DeviceMemoryMiB", 1)
+    if mib is not None:
+        return mib * MIB
+    try:
+        # A Python or JSON literal: {'Gpus': [{'MemoryInfo': {'SizeInMiB': 81920}}]}
+        gpu = ast.literal_eval(row.text("GpuInfo"))["Gpus"][0]
+        mib = int(gpu["MemoryInfo"]["SizeInMiB"])
+    except (
+        ValueError,
+        SyntaxError,
+        TypeError,
+        LookupError,
+        RecursionError,
+        MemoryError,
+    ):
+        mib = 0
+    if mib < 1:
+        rule = "a mapping with Gpus[0].MemoryInfo.SizeInMiB, or give DeviceMemoryMiB"
+        raise row.refuse("GpuInfo", rule)
+    return mib * MIB
+
+
+def link(bandwidth_bytes_per_s: float | None) -> Link | None:
+    """Return a link of the given bandwidth, or None where it is unknown."""
+    if bandwidth_bytes_per_s is None:
+        return None
+    return Link(bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+
+
+def compute_rates(row: Row) -> Iterable[ComputeRate]:
+    """Yield the peak rates that the line states."""
+    columns = {Precision.FP32: "Fp32TFLOPS", Precision.BF16: "Bf16TFLOPS"}
+    for precision, column in columns.items():
+        flop_per_s = row.scaled(column, 1e12)
+        if flop_per_s is not None:
+            yield ComputeRate(precision=precision, flop_per_s=flop_per_s)

@@ -1,0 +1,13 @@
+"""What every part of Plimsoll exchanges: frozen types, checked, JSON in and out.
+
+The standard library alone, because trainer and profiler carry these modules into users'
+images (docs/decisions/0006). Reading order is import order:
+
+    bounds, shape, record, document     how a record checks itself and becomes JSON
+    interval                            lower, expected, upper; the three verdicts
+    layer_costs, model_profile          what a workload costs
+    device_overhead, engine, offer      what it runs on
+    problem                             the question
+    plan, certificate, solution         the answer and its proof
+    observation                         what really happened
+"""

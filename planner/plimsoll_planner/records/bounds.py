@@ -1,0 +1,86 @@
+"""Bounds of single values, and the annotated types that carry them.
+
+A record states its fields with the types at the end of this module; `shape` reads the
+bound from the annotation, so that a rule stands in one place and holds both for values
+built in Python and for values read from JSON.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated
+
+LARGEST_INTEGER = 2**53 - 1
+"""Whole numbers stay exact in every JSON reader, also where all numbers are doubles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """Finite numbers from `minimum` to `maximum`; the minimum itself unless `above`."""
+
+    minimum: float
+    maximum: float = math.inf
+    above: bool = False
+    unit: str = ""
+
+    def holds(self, value: float | Decimal) -> bool:
+        """Tell whether one finite number is inside."""
+        if self.above and value <= self.minimum:
+            return False
+        return self.minimum <= value <= self.maximum
+
+    def __str__(self) -> str:
+        """The rule, as an error message and the documentation state it."""
+        text = f"{'above' if self.above else 'at least'} {self.minimum:.17g}"
+        if self.maximum != math.inf:
+            text += f" and at most {self.maximum:.17g}"
+        return f"{text} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Text:
+    """Strings of at most `longest` characters that match `pattern` as a whole."""
+
+    longest: int
+    pattern: str = r"[^\x00-\x1f\x7f]*"
+    meaning: str = "text without control characters"
+
+    def holds(self, value: str) -> bool:
+        """Tell whether one string obeys."""
+        return len(value) <= self.longest and bool(re.fullmatch(self.pattern, value))
+
+    def __str__(self) -> str:
+        """The rule, as an error message and the documentation state it."""
+        return f"{self.meaning}, at most {self.longest} characters"
+
+
+Bytes = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER, unit="bytes")]
+Count = Annotated[int, Range(minimum=1, maximum=LARGEST_INTEGER)]
+Index = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER)]
+Seconds = Annotated[float, Range(minimum=0, unit="s")]
+Fraction = Annotated[float, Range(minimum=0, maximum=1)]
+NonNegative = Annotated[float, Range(minimum=0)]
+Positive = Annotated[float, Range(minimum=0, above=True)]
+Price = Annotated[Decimal, Range(minimum=0, maximum=1_000_000_000)]
+
+Name = Annotated[
+    str, Text(longest=256, pattern=r"[^\x00-\x1f\x7f]+", meaning="printable text")
+]
+Label = Annotated[str, Text(longest=256)]
+Message = Annotated[
+    str, Text(longest=4096, pattern=r"[^\x00-\x08\x0e-\x1f\x7f]*", meaning="text")
+]
+Currency = Annotated[
+    str, Text(longest=3, pattern="[A-Z]{3}", meaning="an ISO 4217 code such as USD")
+]
+Digest = Annotated[
+    str,
+    Text(
+        longest=71,
+        pattern="sha256:[0-9a-f]{64}",
+        meaning="sha256: and 64 hexadecimal digits",
+    ),
+]

@@ -1,0 +1,69 @@
+"""What sits on a device besides tensors, as a calibrated line with its error.
+
+    bytes = constant + per_sample * micro-batch + per_communicator * communicators
+
+It is no constant: on measured rows what a good tensor formula leaves over grows with
+the micro-batch, and each communicator costs buffers of its own. The key says for which
+device and software the numbers hold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from plimsoll_planner.records.bounds import Bytes, Fraction, Index, Label, Name
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.record import Record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverheadKey(Record):
+    """What the overhead depends on besides the plan."""
+
+    device_product: Name
+    image: Label = ""
+    torch_version: Name
+    nccl_version: Label = ""
+    """Empty where no NCCL is used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverheadLine(Record):
+    """One line; see the module's text."""
+
+    constant_bytes: Bytes = 0
+    bytes_per_sample: Bytes = 0
+    bytes_per_communicator: Bytes = 0
+    residual_bytes: Bytes = 0
+    """Half the width of the interval around the line."""
+    relative_error: Fraction = 0.0
+    """Widens the interval in proportion to the value."""
+
+    def at(self, micro_batch: int, num_communicators: int) -> ByteInterval:
+        """Bytes for a micro-batch of samples and a number of communicators."""
+        value = (
+            self.constant_bytes
+            + self.bytes_per_sample * micro_batch
+            + self.bytes_per_communicator * num_communicators
+        )
+        margin = self.residual_bytes + math.ceil(value * self.relative_error)
+        return ByteInterval(
+            lower_bytes=max(value - margin, 0),
+            expected_bytes=value,
+            upper_bytes=value + margin,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceOverhead(Document):
+    """From allocated to reserved to device bytes (DESIGN: always three numbers)."""
+
+    key: OverheadKey
+    allocator: OverheadLine
+    """Reserved minus allocated: rounding, caching, fragmentation."""
+    outside: OverheadLine
+    """Device minus reserved: context, communicators, workspaces of libraries."""
+    num_observations: Index
+    """How many measured ranks stand behind the two lines; 0 is an assumption."""

@@ -1,0 +1,136 @@
+"""A record that stands alone in a file or a message, and its text.
+
+The JSON of a document opens with `kind` and `schema_version`, also where it is nested
+in another one. Reading refuses what was written by a newer release, what is not JSON,
+and a field that is given twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import ClassVar, Self, TypeVar
+
+from plimsoll_planner.errors import (
+    InvalidFieldError,
+    SchemaVersionError,
+    UnreadableError,
+    shorten,
+)
+from plimsoll_planner.records.record import Record, mapping_of
+from plimsoll_planner.version import __version__
+
+AnyDocument = TypeVar("AnyDocument", bound="Document")
+
+
+class Document(Record):
+    """Base of the records that travel alone."""
+
+    __slots__ = ()
+    schema_version: ClassVar[int] = 1
+    """Grows when a field changes its meaning or goes away, not when one is added."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields behind the header."""
+        header: dict[str, object] = {
+            "kind": type(self).__name__,
+            "schema_version": self.schema_version,
+        }
+        return header | Record.to_json(self)
+
+    @classmethod
+    def from_json(cls, value: object, path: str) -> Self:
+        """Check the header, then read the fields; see `Record.from_json`.
+
+        Raises:
+            SchemaVersionError: the document was written by a newer release.
+        """
+        fields = dict(mapping_of(value, path))
+        kind, version = fields.pop("kind", None), fields.pop("schema_version", None)
+        if kind != cls.__name__:
+            raise InvalidFieldError(f"{path}.kind", kind, cls.__name__)
+        if type(version) is not int or version < 1:
+            rule = f"a whole number from 1 to {cls.schema_version}"
+            raise InvalidFieldError(f"{path}.schema_version", version, rule)
+        if version > cls.schema_version:
+            raise SchemaVersionError(
+                f"{path}.schema_version: got {version}, but Plimsoll {__version__} "
+                f"reads up to {cls.schema_version}: install the release that wrote it"
+            )
+        return super().from_json(fields, path)
+
+
+def to_text(document: Document) -> str:
+    """Return the document as one line of JSON."""
+    return json.dumps(document.to_json(), allow_nan=False, ensure_ascii=False)
+
+
+def from_text(
+    text: str | bytes, kind: type[AnyDocument], source: str = ""
+) -> AnyDocument:
+    """Read a document of the given kind.
+
+    Args:
+        text: JSON.
+        kind: what it must be.
+        source: where the text comes from; opens every message.
+
+    Raises:
+        UnreadableError: the text is not JSON.
+        InvalidFieldError, SchemaVersionError: see `Document.from_json`.
+    """
+    path = f"{source}: {kind.__name__}" if source else kind.__name__
+    try:
+        value = json.loads(text, object_pairs_hook=without_repeats)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or "nested too deeply"
+        raise UnreadableError(f"{path}: not readable as JSON: {reason}") from None
+    return kind.from_json(value, path)
+
+
+def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Build a mapping; refuse a key given twice, where JSON readers differ."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UnreadableError(f"the field {shorten(twice)} is given twice")
+    return mapping
+
+
+def digest_of(document: Document) -> str:
+    """Return `sha256:...` over the canonical JSON: sorted keys, no blanks."""
+    text = json.dumps(
+        document.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
+    """Read a document from a file; errors name the file.
+
+    Raises:
+        UnreadableError: the file is missing, or it is not JSON.
+        InvalidFieldError, SchemaVersionError: see `Document.from_json`.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}") from None
+    return from_text(content, kind, str(path))
+
+
+def save(path: Path, document: Document) -> None:
+    """Write a document whole or not at all: to a temporary file, then renamed."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(to_text(document) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

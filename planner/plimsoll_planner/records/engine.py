@@ -1,0 +1,111 @@
+"""What a training engine holds besides the mathematics, and what it can run.
+
+Differences between engines and their versions are data, not branches: the memory model
+reads what is held, the search visits only what can run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plimsoll_planner.records.bounds import Count, Fraction, Index, Name
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.record import Record
+
+
+class Schedule(StrEnum):
+    """Pipeline schedules, by the names of torch.distributed.pipelining."""
+
+    GPIPE = "GPipe"
+    ONE_F_ONE_B = "1F1B"
+    INTERLEAVED_1F1B = "Interleaved1F1B"
+    INTERLEAVED_ZERO_BUBBLE = "InterleavedZeroBubble"
+    ZBV_ZERO_BUBBLE = "ZBVZeroBubble"
+    DUAL_PIPE_V = "DualPipeV"
+
+
+class ReceiveBuffers(StrEnum):
+    """How many buffers for received boundary tensors a stage holds."""
+
+    ALL_MICRO_BATCHES = "all-micro-batches"
+    """One for each micro-batch and direction, for good (torch 2.11 to 2.13)."""
+    JUST_IN_TIME = "just-in-time"
+    """One, shortly before each receive (torch 2.15)."""
+    IN_FLIGHT = "in-flight"
+    """max(2, micro-batches in flight), used again (DeepSpeed)."""
+
+
+class Granularity(StrEnum):
+    """The smallest part of a job that recompute can be chosen for."""
+
+    LAYER = "layer"
+    STAGE = "stage"
+    JOB = "job"
+
+
+class Sharding(StrEnum):
+    """Which state the data-parallel ranks divide among themselves (ZeRO levels)."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    GRADIENTS = "gradients"
+    """Optimizer state and gradients."""
+    PARAMETERS = "parameters"
+    """Optimizer state, gradients and parameters."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineHoldings(Record):
+    """Bytes that the engine adds to what the layers themselves need."""
+
+    receive_buffers: ReceiveBuffers
+    stage_outputs_kept: bool
+    """A stage's output stays until its backward: one boundary for each in flight."""
+    logits_kept: bool
+    """The last stage keeps the newest logits through their backward."""
+    sends_waited_at_step_end: bool
+    """Multi-stage schedules hold what they sent until the step ends."""
+    gradient_bucket_copies: Fraction
+    """Extra copies of the gradients held for communication, as a fraction."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineCapabilities(Record):
+    """What the engine can run; the search visits nothing else."""
+
+    schedules: tuple[Schedule, ...]
+    fewer_micro_batches_than_stages: bool
+    in_flight_caps: bool
+    uneven_stages: bool
+    recompute: Granularity
+    shardings: tuple[Sharding, ...]
+    shardings_with_pipeline: tuple[Sharding, ...]
+    tensor_parallel: bool
+    max_chunks_per_rank: Count = 1
+
+    def check_rules(self) -> None:
+        """What works with a pipeline works without one."""
+        if not self.schedules:
+            raise self.refuse("schedules", "at least one schedule")
+        if not set(self.shardings_with_pipeline) <= set(self.shardings):
+            raise self.refuse("shardings_with_pipeline", "a part of shardings")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineTraits(Document):
+    """One engine in one version."""
+
+    engine: Name
+    version: Name
+    """The release that was looked at; for Plimsoll's own trainer that of torch."""
+    holds: EngineHoldings
+    can: EngineCapabilities
+    verified: bool
+    """A replay stands behind `holds`; without one the interval is widened."""
+    num_verified_plans: Index = 0
+
+    def check_rules(self) -> None:
+        """Verified means that some plan was replayed."""
+        if self.verified and self.num_verified_plans == 0:
+            raise self.refuse("num_verified_plans", "at least 1 where verified is true")

@@ -1,0 +1,195 @@
+"""What one training workload costs, layer by layer, and what exactly was profiled.
+
+A profile is a directed acyclic graph with an order (edges point forward), of which a
+chain is the common case; an edge over more than one step is a skip tensor. Layers of
+one `kind` cost the same and are profiled once. Two keys: the request key is computed
+from the spec alone and finds a cached profile; the fingerprint is computed where the
+code runs and says what was profiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Label, Name
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.layer_costs import LayerCosts
+from plimsoll_planner.records.record import Record
+
+
+class DeviceKind(StrEnum):
+    """What a rank computes on. A job planned for one never runs on the other."""
+
+    CUDA = "cuda"
+    EMULATED = "emulated"
+    """A worker process whose tensor allocator is counted and capped."""
+
+
+class Precision(StrEnum):
+    """Types of the numbers in training."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    """bf16 parameters and gradients, fp32 optimizer state and master weights."""
+
+
+class OptimizerMode(StrEnum):
+    """How the optimizer walks its parameters; decides what its step holds on top."""
+
+    FOREACH = "foreach"
+    FUSED = "fused"
+    LOOP = "loop"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LibraryVersion(Record):
+    """A library that the measured code ran on."""
+
+    name: Name
+    version: Name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fingerprint(Record):
+    """What was measured; recomputed by every pod, and a mismatch ends it."""
+
+    source_digest: Digest
+    """Over the source files of the workload."""
+    python_version: Name
+    torch_version: Name
+    libraries: tuple[LibraryVersion, ...] = ()
+    image: Label = ""
+    """Image id of the container; empty outside a container."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant(Record):
+    """How a layer is split inside its stage.
+
+    An open record: a later axis (context or expert parallelism) is a new field whose
+    default means "not split".
+    """
+
+    tensor_degree: Count = 1
+    sequence_parallel: bool = False
+
+    def check_rules(self) -> None:
+        """Sequence parallelism splits along a tensor group."""
+        if self.sequence_parallel and self.tensor_degree == 1:
+            raise self.refuse("sequence_parallel", "false where tensor_degree is 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe(Record):
+    """How the workload trains; decides the bytes of state for each parameter."""
+
+    precision: Precision
+    optimizer: Name
+    optimizer_mode: OptimizerMode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerColumns(Record):
+    """The layers in order."""
+
+    name: tuple[Name, ...]
+    kind: tuple[Index, ...]
+    """Which entry of `kinds` the layer is."""
+
+    def check_rules(self) -> None:
+        """One kind for each layer, names that tell layers apart."""
+        if not self.name:
+            raise self.refuse("name", "at least one layer")
+        if len(self.kind) != len(self.name):
+            raise self.refuse("kind", f"{len(self.name)} entries, one for each layer")
+        if len(set(self.name)) < len(self.name):
+            raise self.refuse("name", "names that occur once")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EdgeColumns(Record):
+    """Which layer's output goes where; entry i is one edge."""
+
+    source: tuple[Index, ...]
+    target: tuple[Index, ...]
+
+    def check_rules(self) -> None:
+        """Edges point forward, so that the order of the layers is a valid one."""
+        if len(self.target) != len(self.source):
+            raise self.refuse(
+                "target", f"{len(self.source)} entries, one for each edge"
+            )
+        for place, (source, target) in enumerate(
+            zip(self.source, self.target, strict=True)
+        ):
+            if source >= target:
+                rule = f"a layer after layer {source}"
+                raise self.refuse(f"target[{place}]", rule, target)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TiedLayers(Record):
+    """Layers that share one parameter; each rank that holds one has its own copy."""
+
+    layers: tuple[Index, ...]
+
+
+class ProbeOutcome(StrEnum):
+    """How one profiling run ended."""
+
+    COMPLETED = "completed"
+    OUT_OF_MEMORY = "out-of-memory"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe(Record):
+    """One profiling run; one out of memory widens the interval and stays on record."""
+
+    kind: Index
+    variant: Index
+    micro_batch: Count
+    outcome: ProbeOutcome
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelProfile(Document):
+    """What one training workload costs, layer by layer."""
+
+    request_key: Digest
+    fingerprint: Fingerprint
+    device_kind: DeviceKind
+    device_product: Label = ""
+    """Product name of the device that measured; empty for a traced profile."""
+    recipe: Recipe
+    tokens_per_sample: Count = 1
+    input_bytes_per_sample: Bytes
+    """Held by the first stage for each sample of a step."""
+    target_bytes_per_sample: Bytes
+    """Held by the last stage for each sample of a step."""
+    kinds: tuple[Name, ...]
+    variants: tuple[Variant, ...]
+    layers: LayerColumns
+    edges: EdgeColumns
+    costs: LayerCosts
+    tied: tuple[TiedLayers, ...] = ()
+    probes: tuple[Probe, ...] = ()
+
+    def check_rules(self) -> None:
+        """Every index points at something, and every kind has its costs."""
+        num_layers = len(self.layers.name)
+        limits = (
+            ("layers.kind", self.layers.kind, len(self.kinds), "kinds"),
+            ("costs.kind", self.costs.kind, len(self.kinds), "kinds"),
+            ("costs.variant", self.costs.variant, len(self.variants), "variants"),
+            ("edges.target", self.edges.target, num_layers, "layers"),
+            *(("tied", group.layers, num_layers, "layers") for group in self.tied),
+        )
+        for field, column, size, what in limits:
+            if column and max(column) >= size:
+                rule = f"indices below {size}, the number of {what}"
+                raise self.refuse(field, rule, max(column))
+        missing = set(self.layers.kind) - set(self.costs.kind)
+        if missing:
+            names = ", ".join(self.kinds[kind] for kind in sorted(missing)[:3])
+            raise self.refuse("costs.kind", "a row for every kind", f"none for {names}")

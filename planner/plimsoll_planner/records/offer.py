@@ -1,0 +1,88 @@
+"""A kind of machine one can get: its devices, its links, its price.
+
+The unit of a price is the whole node and hour, never the device: prices per device and
+per node are easily confused, and what is bought is a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Currency,
+    Index,
+    Label,
+    Name,
+    Positive,
+    Price,
+    Seconds,
+)
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.record import Record
+
+
+class CapacityType(StrEnum):
+    """On which terms a node is had."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    RESERVED = "reserved"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link(Record):
+    """What connects two devices: seconds = latency + bytes / bandwidth."""
+
+    bandwidth_bytes_per_s: Positive
+    latency_s: Seconds = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComputeRate(Record):
+    """Peak arithmetic of one device in one precision."""
+
+    precision: Precision
+    flop_per_s: Positive
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer(Document):
+    """A kind of machine one can get."""
+
+    name: Name
+    """What people call the machine: an instance type or a node pool."""
+    region: Label = ""
+    capacity_type: CapacityType = CapacityType.ON_DEMAND
+    device_kind: DeviceKind = DeviceKind.CUDA
+    device_product: Name
+    device_memory_bytes: Bytes
+    devices_per_node: Count
+    nodes_available: Index | None = None
+    """How many nodes can be had; None where there is no known end."""
+    price_per_node_hour: Price | None = None
+    currency: Currency | None = None
+    link_in_node: Link | None = None
+    link_between_nodes: Link | None = None
+    compute_rates: tuple[ComputeRate, ...] = ()
+    memory_bandwidth_bytes_per_s: Positive | None = None
+
+    def check_rules(self) -> None:
+        """A device has memory, a price has a currency, a precision one rate."""
+        if self.device_memory_bytes == 0:
+            raise self.refuse("device_memory_bytes", "at least 1 bytes")
+        if (self.price_per_node_hour is None) != (self.currency is None):
+            raise self.refuse("currency", "given exactly where there is a price")
+        precisions = [rate.precision for rate in self.compute_rates]
+        if len(set(precisions)) < len(precisions):
+            raise self.refuse("compute_rates", "one rate for each precision")
+
+    @property
+    def price_per_device_hour(self) -> Decimal | None:
+        """Price of a node shared among its devices; to compare, not to buy."""
+        price = self.price_per_node_hour
+        return None if price is None else price / self.devices_per_node

@@ -1,0 +1,93 @@
+"""What the search is asked: profile, machines, engine, batch, limits, objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plimsoll_planner.records.bounds import (
+    Count,
+    Fraction,
+    Index,
+    Positive,
+    Seconds,
+)
+from plimsoll_planner.records.device_overhead import DeviceOverhead
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.engine import EngineTraits, Schedule, Sharding
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.record import Record
+
+
+class Goal(StrEnum):
+    """What is made smallest or largest (DESIGN: search, objectives)."""
+
+    MINIMIZE_GPUS = "MinimizeGPUs"
+    MINIMIZE_MEMORY = "MinimizeMemory"
+    MINIMIZE_COST = "MinimizeCost"
+    MAXIMIZE_THROUGHPUT = "MaximizeThroughput"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective(Record):
+    """The goal, and the floor of speed without which it would be degenerate."""
+
+    goal: Goal = Goal.MINIMIZE_GPUS
+    rate_floor: Fraction = 0.5
+    """Of the best samples per second per GPU over all counts allowed."""
+    min_samples_per_s: Positive | None = None
+    """Takes the place of `rate_floor`."""
+    throughput_tolerance: Fraction = 0.05
+    """Within the chosen count: how much throughput may go for less memory."""
+    deadline_s: Seconds | None = None
+    """For the whole training; with MinimizeCost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits(Record):
+    """The part of the space that the search may use."""
+
+    max_gpus: Count
+    headroom: Fraction = 0.0
+    """Of the device memory, kept free on every device."""
+    tensor_degrees: tuple[Count, ...] = (1,)
+    schedules: tuple[Schedule, ...] = (Schedule.ONE_F_ONE_B,)
+    shardings: tuple[Sharding, ...] = (Sharding.NONE,)
+    max_micro_batch: Count | None = None
+    whole_nodes: bool = False
+    """Count and pay whole nodes, as an autoscaler would start them."""
+    max_tuples: Index | None = None
+    """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem(Document):
+    """One question to the search."""
+
+    profile: ModelProfile
+    overheads: tuple[DeviceOverhead, ...] = ()
+    offers: tuple[Offer, ...]
+    engine: EngineTraits
+    global_batch_size: Count
+    num_steps: Count | None = None
+    """Length of the training; needed where cost or a deadline is asked."""
+    limits: Limits
+    objective: Objective
+
+    def check_rules(self) -> None:
+        """There is an offer, and a cost is asked only where it can be told."""
+        if not self.offers:
+            raise self.refuse("offers", "at least one offer")
+        if self.objective.goal is Goal.MINIMIZE_COST:
+            unpriced = [o.name for o in self.offers if o.price_per_node_hour is None]
+            if unpriced:
+                rule = "offers that all have a price, where MinimizeCost is asked"
+                raise self.refuse("offers", rule, ", ".join(unpriced))
+            if self.num_steps is None:
+                raise self.refuse("num_steps", "given, where MinimizeCost is asked")
+            currencies = {offer.currency for offer in self.offers}
+            if len(currencies) > 1:
+                raise self.refuse(
+                    "offers", "one currency", sorted(map(str, currencies))
+                )

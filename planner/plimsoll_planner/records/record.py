@@ -1,0 +1,152 @@
+"""The base of all that Plimsoll's parts exchange: checked, frozen, JSON in and out.
+
+A subclass is a frozen, keyword-only dataclass whose annotations carry the bounds.
+Making one checks every field, then the rules between fields; a record that exists is
+valid. Fields with a default may be absent from JSON, so that a new field with a neutral
+default keeps old documents readable; unknown fields are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from decimal import Decimal
+from enum import StrEnum
+from types import NoneType
+from typing import Annotated, Any, Self, cast, get_args, get_origin, get_type_hints
+
+from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records import shape
+from plimsoll_planner.records.bounds import Range, Text
+
+
+class Record:
+    """Base of all records; see the module's text."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check every field, then the rules between them."""
+        name = type(self).__name__
+        for field, its_shape in shapes_of(type(self)).items():
+            its_shape.check(getattr(self, field), f"{name}.{field}")
+        self.check_rules()
+
+    def check_rules(self) -> None:
+        """Raise `InvalidFieldError` where fields contradict each other."""
+
+    def refuse(
+        self, field: str, allowed: str, value: object = None
+    ) -> InvalidFieldError:
+        """Return the error for a field that breaks a rule between fields.
+
+        Args:
+            field: its path inside this record.
+            allowed: the rule.
+            value: the part that breaks it, where it is not the whole field.
+        """
+        value = getattr(self, field) if value is None else value
+        return InvalidFieldError(f"{type(self).__name__}.{field}", value, allowed)
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain dicts, lists, strings and numbers, ready for `json`."""
+        return {
+            field: its_shape.write(getattr(self, field))
+            for field, its_shape in shapes_of(type(self)).items()
+        }
+
+    @classmethod
+    def from_json(cls, value: object, path: str) -> Self:
+        """Build the record from what `json` read.
+
+        Args:
+            value: a mapping with this record's fields and no others.
+            path: where the mapping stands, for messages.
+
+        Raises:
+            InvalidFieldError: a field is missing, unknown, or breaks its bound.
+        """
+        given = mapping_of(value, path)
+        shapes = shapes_of(cls)
+        for name, item in given.items():
+            if name not in shapes:
+                raise InvalidFieldError(f"{path}.{name}", item, known(name, shapes))
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # all are
+            if field.name not in given and is_required(field):
+                rule = f"{shapes[field.name]}; this field is missing"
+                raise InvalidFieldError(f"{path}.{field.name}", None, rule)
+        fields = {
+            name: shapes[name].read(item, f"{path}.{name}")
+            for name, item in given.items()
+        }
+        try:
+            return cls(**fields)
+        except InvalidFieldError as error:
+            place = path + error.path.removeprefix(cls.__name__)
+            raise InvalidFieldError(place, error.value, error.allowed) from None
+
+
+def mapping_of(value: object, path: str) -> dict[str, object]:
+    """Return `value`, or raise `InvalidFieldError` when it is no mapping."""
+    if not isinstance(value, dict):
+        raise InvalidFieldError(path, value, "a mapping of fields")
+    return cast("dict[str, object]", value)
+
+
+SHAPES: dict[type, dict[str, shape.Shape]] = {}
+"""What `shapes_of` found; annotations are looked up once for each class."""
+
+
+def shapes_of(record: type) -> dict[str, shape.Shape]:
+    """Return the shape of every field of `record`, in the order of its fields."""
+    if record not in SHAPES:
+        hints = get_type_hints(record, include_extras=True)
+        names = [field.name for field in dataclasses.fields(record)]
+        SHAPES[record] = {name: shape_of(hints[name]) for name in names}
+    return SHAPES[record]
+
+
+def shape_of(annotation: Any) -> shape.Shape:
+    """Return the shape of one annotation; a number or string must carry a bound."""
+    if get_origin(annotation) is Annotated:
+        base, bound = get_args(annotation)
+        return bounded_shape(base, bound)
+    if get_origin(annotation) is tuple:
+        return shape.ListShape(shape_of(get_args(annotation)[0]))
+    alternatives = [kind for kind in get_args(annotation) if kind is not NoneType]
+    if len(alternatives) == 1:
+        return shape.OptionalShape(shape_of(alternatives[0]))
+    if annotation is bool:
+        return shape.FlagShape()
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return shape.ChoiceShape(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return shape.RecordShape(annotation)
+    raise TypeError(f"a record cannot hold {annotation}: see records.shape")
+
+
+def bounded_shape(base: type, bound: Range | Text) -> shape.Shape:
+    """Return the shape of an annotated number, amount or string."""
+    if base is str and isinstance(bound, Text):
+        return shape.TextShape(bound)
+    if base is Decimal and isinstance(bound, Range):
+        return shape.DecimalShape(bound)
+    if base in (int, float) and isinstance(bound, Range):
+        return shape.NumberShape(base, bound)
+    raise TypeError(f"{base} cannot have the bound {bound}")
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Tell whether a field has no default."""
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
+
+
+def known(name: str, fields: Iterable[str]) -> str:
+    """Say which field was probably meant, or list them all."""
+    names = list(fields)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"no such field; did you mean {close[0]}?"
+    return "no such field; the fields are " + ", ".join(names)

@@ -1,0 +1,244 @@
+"""Turns a type annotation into the object that checks, reads and writes its values.
+
+In: a type as records write it: int, float, bool, str, Decimal, a StrEnum, a record,
+`T | None`, `tuple[T, ...]`, each with a bound (`bounds`) where one applies.
+Out: a `Shape`. Called by `record` only. The standard library alone, because trainer and
+profiler carry these types into users' images (docs/decisions/0006).
+
+Columns of 1e5 numbers are common, so `check_many` judges a whole column with built-ins
+(a set of types, min, max) and looks for the culprit only when something is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Any, Protocol, cast
+
+from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records.bounds import LARGEST_INTEGER, Range, Text
+
+
+class Shape(ABC):
+    """One kind of value; `str()` names it for messages and documentation."""
+
+    @abstractmethod
+    def check(self, value: object, path: str) -> None:
+        """Raise `InvalidFieldError` unless `value` is a proper Python value."""
+
+    def read(self, value: object, path: str) -> object:  # noqa: ARG002 - for the nested
+        """Turn a JSON value into a Python value.
+
+        What cannot be turned stays as it is: the record that receives it checks it.
+        """
+        return value
+
+    def write(self, value: Any) -> object:
+        """Turn a checked Python value into a JSON value."""
+        return value
+
+    def check_many(self, values: Sequence[object], path: str) -> None:
+        """Check a column."""
+        for place, value in enumerate(values):
+            self.check(value, f"{path}[{place}]")
+
+    def read_many(self, values: Sequence[object], path: str) -> tuple[object, ...]:
+        """Read a column."""
+        return tuple(
+            self.read(value, f"{path}[{place}]") for place, value in enumerate(values)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberShape(Shape):
+    """A whole number (`int`) or a finite number (`float`; whole ones are taken too)."""
+
+    kind: type[int] | type[float]
+    bound: Range | None
+
+    def __str__(self) -> str:
+        noun = "a whole number" if self.kind is int else "a finite number"
+        return f"{noun} {self.bound}" if self.bound else noun
+
+    def check(self, value: object, path: str) -> None:
+        if not self._holds(value):
+            raise InvalidFieldError(path, value, str(self))
+
+    def _holds(self, value: object) -> bool:
+        if type(value) is not int and (self.kind is int or type(value) is not float):
+            return False  # bool is an int to isinstance, but not a number to us
+        if type(value) is float and not math.isfinite(value):
+            return False
+        return self.bound is None or self.bound.holds(value)
+
+    def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
+        if self.kind is int or type(value) is not int:
+            return value
+        return float(value) if abs(value) <= LARGEST_INTEGER else value
+
+    def check_many(self, values: Sequence[Any], path: str) -> None:
+        numbers = {int} if self.kind is int else {int, float}
+        if values and not (
+            set(map(type, values)) <= numbers
+            and (self.kind is int or all(map(math.isfinite, values)))
+            and (
+                self.bound is None
+                or (self.bound.holds(min(values)) and self.bound.holds(max(values)))
+            )
+        ):
+            Shape.check_many(self, values, path)
+
+    def read_many(self, values: Sequence[object], path: str) -> tuple[object, ...]:
+        if self.kind is int or set(map(type, values)) <= {float}:
+            return tuple(values)
+        return Shape.read_many(self, values, path)
+
+
+@dataclass(frozen=True, slots=True)
+class FlagShape(Shape):
+    """True or false."""
+
+    def __str__(self) -> str:
+        return "true or false"
+
+    def check(self, value: object, path: str) -> None:
+        if type(value) is not bool:
+            raise InvalidFieldError(path, value, str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class TextShape(Shape):
+    """A string."""
+
+    bound: Text
+
+    def __str__(self) -> str:
+        return str(self.bound)
+
+    def check(self, value: object, path: str) -> None:
+        if not isinstance(value, str) or not self.bound.holds(value):
+            raise InvalidFieldError(path, value, str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalShape(Shape):
+    """An exact amount of money; a decimal string in JSON, so that no cent is lost."""
+
+    bound: Range
+
+    def __str__(self) -> str:
+        return f"a decimal number {self.bound}, in quotes"
+
+    def check(self, value: object, path: str) -> None:
+        if not (
+            isinstance(value, Decimal) and value.is_finite() and self.bound.holds(value)
+        ):
+            raise InvalidFieldError(path, value, str(self))
+
+    def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
+        try:
+            return Decimal(value) if isinstance(value, str) else value
+        except InvalidOperation:
+            return value
+
+    def write(self, value: Decimal) -> object:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceShape(Shape):
+    """One word of a closed set."""
+
+    choices: type[StrEnum]
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.choices)
+
+    def check(self, value: object, path: str) -> None:
+        if not isinstance(value, self.choices):
+            raise InvalidFieldError(path, value, str(self))
+
+    def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
+        return next((choice for choice in self.choices if choice == value), value)
+
+    def write(self, value: StrEnum) -> object:
+        return value.value
+
+
+class Nestable(Protocol):
+    """What a record offers to the record around it."""
+
+    @classmethod
+    def from_json(cls, value: object, path: str) -> object:
+        """Read it."""
+
+    def to_json(self) -> dict[str, object]:
+        """Write it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape(Shape):
+    """A record inside a record; it has checked itself when it was made."""
+
+    record: type[Nestable]
+
+    def __str__(self) -> str:
+        return self.record.__name__
+
+    def check(self, value: object, path: str) -> None:
+        if not isinstance(value, self.record):
+            raise InvalidFieldError(path, value, str(self))
+
+    def read(self, value: object, path: str) -> object:
+        return self.record.from_json(value, path)
+
+    def write(self, value: Nestable) -> object:
+        return value.to_json()
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalShape(Shape):
+    """A value that may be absent."""
+
+    inner: Shape
+
+    def __str__(self) -> str:
+        return f"{self.inner}, or null"
+
+    def check(self, value: object, path: str) -> None:
+        if value is not None:
+            self.inner.check(value, path)
+
+    def read(self, value: object, path: str) -> object:
+        return None if value is None else self.inner.read(value, path)
+
+    def write(self, value: object) -> object:
+        return None if value is None else self.inner.write(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape(Shape):
+    """Any number of equal things: a tuple in Python, a list in JSON."""
+
+    inner: Shape
+
+    def __str__(self) -> str:
+        return f"a list, each {self.inner}"
+
+    def check(self, value: object, path: str) -> None:
+        if not isinstance(value, tuple):
+            raise InvalidFieldError(path, value, str(self))
+        self.inner.check_many(cast("tuple[object, ...]", value), path)
+
+    def read(self, value: object, path: str) -> object:
+        if not isinstance(value, list):
+            return value
+        return self.inner.read_many(cast("list[object]", value), path)
+
+    def write(self, value: tuple[object, ...]) -> object:
+        return [self.inner.write(item) for item in value]

@@ -1,0 +1,91 @@
+"""What the search answers: a plan with its proof, or why there is none.
+
+Infeasible is a result, not an exception: it names the constraint that binds and the
+nearest change that would make the problem feasible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Fraction,
+    Index,
+    Message,
+    Positive,
+    Price,
+    Seconds,
+)
+from plimsoll_planner.records.certificate import Binding, Certificate, NearestMiss
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.record import Record
+
+
+class Termination(StrEnum):
+    """Why the search stopped; never optimal by default."""
+
+    OPTIMAL = "optimal"
+    """Exhaustive in the stated space."""
+    WORK_LIMIT = "work-limit"
+    """The best of what was searched; the same again on the next run."""
+    TIME_LIMIT = "time-limit"
+    """Stopped by the clock; another run may answer differently."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative(Record):
+    """One point of the Pareto front: peak, throughput, GPUs, cost."""
+
+    plan: HybridPlan
+    peak_bytes: Bytes
+    samples_per_s: Positive
+    price_per_hour: Price | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchStatistics(Record):
+    """What the search did."""
+
+    num_tuples: Index
+    num_plans: Index
+    search_s: Seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solution(Document):
+    """A plan, why nothing smaller works, and what else could be had."""
+
+    termination: Termination
+    gap: Fraction
+    """How far the objective may be from the best; 0 where the search was exhaustive."""
+    plan: HybridPlan
+    certificate: Certificate
+    alternatives: tuple[Alternative, ...] = ()
+    statistics: SearchStatistics
+
+    def check_rules(self) -> None:
+        """Optimal is claimed only for an exhaustive search without a gap."""
+        if self.termination is Termination.OPTIMAL:
+            if not self.certificate.exhaustive:
+                rule = "work-limit or time-limit, where not everything was searched"
+                raise self.refuse("termination", rule)
+            if self.gap > 0:
+                raise self.refuse("gap", "0, where the termination is optimal")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Infeasible(Document):
+    """No plan in the stated space, and what would change that."""
+
+    binding: Binding
+    nearest_miss: NearestMiss | None = None
+    nearest_change: Message
+    """The smallest change that makes it feasible, in words."""
+    needed_gpus: Count | None = None
+    """With that many GPUs of the same kind it would fit, where that is known."""
+    certificate: Certificate
+    statistics: SearchStatistics
