@@ -1,0 +1,43 @@
+"""How errors leave the process: one line on stderr and an exit code.
+
+    PlimsollError               (plimsoll_planner.errors)
+    └── CliError                the command line itself is at fault
+        └── NothingMatchesError the filters leave nothing to show
+
+`__main__` catches `PlimsollError`; a traceback is shown only with `--debug`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from plimsoll_planner.errors import InvalidInputError, PlimsollError
+
+
+class CliError(PlimsollError):
+    """What was asked cannot be done as asked."""
+
+
+class NothingMatchesError(CliError):
+    """The filters leave nothing to show."""
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the `plimsoll` command."""
+
+    DONE = 0
+    FAILED = 1
+    """Something went wrong on the way; the line says what."""
+    USAGE = 2
+    """The command line is not one that this command has."""
+    BAD_INPUT = 3
+    """A file or value that was named breaks a rule."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+def exit_code_of(error: PlimsollError) -> ExitCode:
+    """Return the exit code for an error."""
+    if isinstance(error, InvalidInputError):
+        return ExitCode.BAD_INPUT
+    return ExitCode.FAILED

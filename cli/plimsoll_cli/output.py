@@ -1,0 +1,67 @@
+"""The choice between a table for people and JSON for machines, and units for people."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from enum import StrEnum
+
+import click
+from rich.console import Console
+
+from plimsoll_planner.errors import shorten
+
+PAGE_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe."""
+
+
+class Output(StrEnum):
+    """What a command prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Choice([choice.value for choice in Output]),
+    default=Output.TABLE.value,
+    show_default=True,
+    help="A table for people or JSON for machines.",
+)
+
+
+def console() -> Console:
+    """Return the terminal, or a plain wide page where there is none."""
+    on_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if on_terminal else PAGE_WIDTH)
+
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+QUANTITY = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGT]iB)")
+
+
+def format_bytes(num_bytes: int) -> str:
+    """Return bytes as people read them, `80.0 GiB`; exact bytes stay in JSON."""
+    for unit, size in reversed(UNITS.items()):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes} B"
+
+
+class ByteQuantity(click.ParamType[int]):
+    """An amount of memory with its unit, as in `40GiB`."""
+
+    name = "memory"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return bytes, or fail with an example of what is meant."""
+        found = QUANTITY.fullmatch(str(value))
+        if found is None:
+            units = ", ".join(UNITS)
+            self.fail(f"got {shorten(value)}, allowed is 40GiB ({units})", param, ctx)
+        return int(float(found["number"]) * UNITS[found["unit"]])

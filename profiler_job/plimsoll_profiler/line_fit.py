@@ -1,0 +1,74 @@
+"""Probes at a few micro-batches become a line: constant, slope and residual.
+
+A layer's bytes and seconds are measured at micro-batches such as 1, 2 and 4, and
+predicted for others (`plimsoll_planner.records.layer_costs`). Least squares under the
+condition that neither constant nor slope is negative: for two unknowns the constrained
+optimum is the free one, or the better of the two lines on the border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll_profiler.errors import TooFewProbesError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """value(b) = constant + slope * b, off by at most `residual` at the probes."""
+
+    constant: float
+    slope: float
+    residual: float
+
+
+def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
+    """Fit a line with non-negative constant and slope.
+
+    Args:
+        micro_batches: samples of each probe, n of them.
+        values: bytes or seconds of each probe, n of them, in the same order.
+
+    Raises:
+        TooFewProbesError: fewer than two different micro-batches.
+    """
+    if len(set(micro_batches)) < 2:  # noqa: PLR2004 - a line has two unknowns
+        raise TooFewProbesError(
+            f"probes at micro-batches {sorted(set(micro_batches))}, but a line needs "
+            "two different ones: allow a larger micro-batch, or more memory"
+        )
+    b, y = np.asarray(micro_batches, float), np.asarray(values, float)
+    design = np.stack([np.ones_like(b), b], axis=1)
+    free = np.linalg.lstsq(design, y)[0]
+    candidates = [
+        free,
+        np.array([max(y.mean(), 0.0), 0.0]),
+        np.array([0.0, max(b @ y / (b @ b), 0.0)]),
+    ]
+    allowed = [line for line in candidates if (line >= 0).all()]
+    best = min(allowed, key=lambda line: float(((design @ line - y) ** 2).sum()))
+    residual = np.abs(design @ best - y).max()
+    return Line(constant=float(best[0]), slope=float(best[1]), residual=float(residual))
+
+
+def fit_bytes(
+    micro_batches: Sequence[int], values: Sequence[int]
+) -> tuple[int, int, int]:
+    """Fit whole bytes: (constant, slope for each sample, residual).
+
+    Constant and slope are rounded to the nearest byte; the residual is that of the
+    rounded line, so that no probe lies outside.
+
+    Raises:
+        TooFewProbesError: fewer than two different micro-batches.
+    """
+    line = fit_line(micro_batches, values)
+    constant, slope = round(line.constant), round(line.slope)
+    gaps = [
+        abs(constant + slope * b - value)
+        for b, value in zip(micro_batches, values, strict=True)
+    ]
+    return constant, slope, max(gaps)

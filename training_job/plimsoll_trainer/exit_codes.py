@@ -1,0 +1,25 @@
+"""What the exit code of a training or profiling process tells whoever started it.
+
+The numbers stay clear of those with a meaning already: 1 and 2 (Python), 14, 201, 202
+and 247 (hardware and host memory in other operators), 126 to 165 (shell and signals).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Reserved exit codes of trainer and profiler."""
+
+    DONE = 0
+    FAILED = 1
+    """The workload raised; the root-cause line is in the report."""
+    FOREIGN_FINGERPRINT = 81
+    """The plan or profile is for other code or versions: profile again, once."""
+    BAD_WORKLOAD = 82
+    """The entry point breaks the workload contract; no use in trying again."""
+    DEVICE_OUT_OF_MEMORY = 83
+    """A rank ran out of device memory: widen the interval, plan again."""
+    CHECKPOINTED = 84
+    """Asked to stop, and everything was saved: resume later."""

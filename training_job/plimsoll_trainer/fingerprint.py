@@ -1,0 +1,96 @@
+"""What code on which versions runs here, and whether a plan was made for it.
+
+In: the workload's entry point (`package.module:function`). Out: a `Fingerprint`. The
+profiler records it, every replay and training process computes it again and refuses a
+plan with another one before it allocates anything. The source digest covers the module
+of the entry point and all modules beside or below it: for `my_model` the files of its
+folder, for `pkg.models.gpt` all of `pkg`. Torch is asked for its version through its
+package metadata, not imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+from plimsoll_planner.records.model_profile import Fingerprint, LibraryVersion
+from plimsoll_trainer.errors import ForeignFingerprintError, MissingSourceError
+
+IMAGE_VARIABLE = "PLIMSOLL_IMAGE"
+"""Set by the operator to the image id of the pod."""
+LIBRARIES = ("numpy", "torchvision", "transformers")
+"""Libraries whose version changes what a layer costs, where they are installed."""
+
+
+def fingerprint_of(entrypoint: str) -> Fingerprint:
+    """Compute the fingerprint of a workload on this machine.
+
+    Raises:
+        MissingSourceError: the entry point's source cannot be found.
+    """
+    return Fingerprint(
+        source_digest=source_digest(source_files(entrypoint)),
+        python_version=platform.python_version(),
+        torch_version=installed_version("torch") or "none",
+        libraries=tuple(
+            LibraryVersion(name=name, version=version)
+            for name in LIBRARIES
+            if (version := installed_version(name))
+        ),
+        image=os.environ.get(IMAGE_VARIABLE, ""),
+    )
+
+
+def require_same(here: Fingerprint, planned: Fingerprint) -> None:
+    """Raise `ForeignFingerprintError` naming the first difference, if there is one."""
+    for field in type(here).__slots__:
+        mine, theirs = getattr(here, field), getattr(planned, field)
+        if mine != theirs:
+            raise ForeignFingerprintError(
+                f"the plan was made for {field} {theirs!r}, but here it is {mine!r}: "
+                "profile this code again"
+            )
+
+
+def source_files(entrypoint: str) -> tuple[Path, list[Path]]:
+    """Return the folder of the workload's source and its Python files, sorted."""
+    module = entrypoint.partition(":")[0]
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not (spec.origin or spec.submodule_search_locations):
+        raise MissingSourceError(
+            f"entry point {entrypoint}: no module {module} on the Python path; check "
+            "the name, and that its folder is in PYTHONPATH"
+        )
+    if spec.submodule_search_locations:
+        folder = Path(next(iter(spec.submodule_search_locations)))
+        return folder, sorted(folder.rglob("*.py"))
+    folder = Path(str(spec.origin)).parent
+    return folder, sorted(folder.glob("*.py"))
+
+
+def source_digest(source: tuple[Path, Iterable[Path]]) -> str:
+    """Return `sha256:...` over names and contents, wherever the folder lies."""
+    folder, files = source
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        name = file.relative_to(folder).as_posix()
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
