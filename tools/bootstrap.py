@@ -25,7 +25,10 @@ CONSTRAINTS = ROOT / "constraints.txt"
 INPUTS = (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve())
 INSTALLER = "uv"
 """Installs in parallel, checks the hashes of constraints and links from its cache."""
-TORCH_FOUND = "import torch, pathlib; print(pathlib.Path(torch.__file__).parents[1])"
+TORCH_ORIGINS = ("fetch", "existing")
+TORCH_FOUND = "import torch; print(torch.__version__); print(torch.__file__)"
+OLDEST_TORCH = (2, 11)
+"""The oldest on which profiles and replays are exact."""
 
 
 class SetUpError(Exception):
@@ -68,16 +71,20 @@ def recorded(pattern: str) -> str:
 
 
 def existing_torch() -> Path:
-    """Folder of the torch that the calling Python already has."""
+    """Return the folder of the torch that the calling Python already has."""
     found = subprocess.run(  # noqa: S603 - this interpreter
         [sys.executable, "-c", TORCH_FOUND], capture_output=True, text=True, check=False
     )
+    advice = "name a Python with a newer one in PYTHON, or leave TORCH away to fetch it"
     if found.returncode:
+        raise SetUpError(f"TORCH=existing, but {sys.executable} has no torch: {advice}")
+    version, file = found.stdout.splitlines()
+    if tuple(map(int, version.split(".")[:2])) < OLDEST_TORCH:
         raise SetUpError(
-            f"TORCH=existing, but {sys.executable} has no torch: name the Python that "
-            "has one with PYTHON=..., or leave TORCH away to fetch it"
+            f"TORCH=existing, but {sys.executable} has torch {version}, and the oldest "
+            f"that works is 2.11: {advice}"
         )
-    return Path(found.stdout.strip())
+    return Path(file).parents[1]
 
 
 def install(env: Path, extra: str, torch: str) -> None:
@@ -109,31 +116,45 @@ def run(command: list[str]) -> None:
         raise SetUpError(f"this step failed, see above: {' '.join(command)}")
 
 
+def is_ready(env: Path, extra: str, torch: str | None) -> bool:
+    """Tell whether the environment was made from these files, for this or for more.
+
+    `dev` holds all of `local`; where torch came from matters only when it is asked.
+    """
+    stamp = env / "stamp"
+    if not stamp.exists():
+        return False
+    enough = {"local": ("local", "dev"), "dev": ("dev",)}[extra]
+    origins = (torch,) if torch else TORCH_ORIGINS
+    wanted = {stamp_of(e, origin) for e in enough for origin in origins}
+    return stamp.read_text() in wanted
+
+
 def main() -> int:
     """Entry point; prints one line for what is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("env", type=Path)
     parser.add_argument("extra", choices=["local", "dev"])
-    parser.add_argument("--torch", choices=["fetch", "existing"], default="fetch")
+    parser.add_argument("--torch", choices=TORCH_ORIGINS)
     args = parser.parse_args()
-    stamp, wanted = args.env / "stamp", stamp_of(args.extra, args.torch)
-    if stamp.exists() and stamp.read_text() == wanted:
+    if is_ready(args.env, args.extra, args.torch):
         return 0
+    torch = args.torch or "fetch"
     try:
         require_prerequisites()
-        if args.torch == "fetch":
+        if torch == "fetch":
             size = recorded(rf"^# download {args.extra}: ([0-9.]+) GB$")
             print(
-                f"Setting up {args.env.name}: fetches up to {size} GB "
-                "(torch with its CUDA libraries), less what is cached; "
-                "TORCH=existing reuses the torch of PYTHON instead.",
+                f"Setting up {args.env.name}: fetches up to {size} GB (torch with its "
+                "CUDA libraries), less what is cached; TORCH=existing reuses the torch "
+                "that PYTHON has.",
                 flush=True,
             )
-        install(args.env, args.extra, args.torch)
+        install(args.env, args.extra, torch)
     except (SetUpError, OSError) as error:
         print(f"set-up: {error}", file=sys.stderr)
         return 1
-    stamp.write_text(wanted)
+    (args.env / "stamp").write_text(stamp_of(args.extra, torch))
     return 0
 
 

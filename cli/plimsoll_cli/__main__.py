@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -39,10 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report(error, error.format_message(), ExitCode.USAGE, words)
     except click.Abort as error:
         return report(error, "interrupted", ExitCode.INTERRUPTED, words)
-    except BrokenPipeError:
-        # The reader of a pipe went away, as `head` does; nothing is wrong. What is
-        # still buffered must not raise again when the interpreter closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.DONE
 
 

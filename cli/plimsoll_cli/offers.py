@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -20,6 +20,7 @@ from plimsoll_cli.output import (
 from plimsoll_operator.local_inventory import local_offers
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.offer_catalog import parse_offers
+from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 
 
@@ -84,40 +85,42 @@ def cheapest_first(offer: Offer) -> tuple[bool, float, int, str]:
     )
 
 
-def offer_table(offers: Iterable[Offer]) -> Table:
-    """Draw the offers for a terminal."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading, justify in (
-        ("OFFER", "left"),
-        ("DEVICE", "left"),
-        ("KIND", "left"),
-        ("MEMORY", "right"),
-        ("PER NODE", "right"),
-        ("NODES", "right"),
-        ("TERMS", "left"),
-        ("REGION", "left"),
-        ("NODE/H", "right"),
-        ("DEVICE/H", "right"),
-    ):
-        table.add_column(heading, justify="right" if justify == "right" else "left")
+def offer_table(offers: Sequence[Offer]) -> Table:
+    """Draw the offers for a terminal; eighty columns hold a usual table."""
+    currencies = {offer.currency for offer in offers if offer.currency}
+    in_cells = len(currencies) > 1
+    caption = None if in_cells or not currencies else f"prices in {currencies.pop()}"
+    table = Table(
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+        collapse_padding=True,
+        caption=caption,
+        caption_justify="left",
+    )
+    for heading in ("OFFER", "DEVICE"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("MEMORY", "COUNT", "NODES"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("TERMS", "REGION"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("NODE/H", "DEVICE/H"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for offer in offers:
-        nodes = offer.nodes_available
-        table.add_row(
-            offer.name,
-            offer.device_product,
-            offer.device_kind,
-            format_bytes(offer.device_memory_bytes),
-            str(offer.devices_per_node),
-            "any" if nodes is None else str(nodes),
-            offer.capacity_type,
-            offer.region or "-",
-            price_text(offer, of_device=False),
-            price_text(offer, of_device=True),
-        )
+        table.add_row(*cells(offer, with_currency=in_cells))
     return table
 
 
-def price_text(offer: Offer, *, of_device: bool) -> str:
-    """Return a price for people, or a dash."""
-    price = offer.price_per_device_hour if of_device else offer.price_per_node_hour
-    return "-" if price is None else f"{price:.2f} {offer.currency}"
+def cells(offer: Offer, *, with_currency: bool) -> Iterable[str]:
+    """Yield what the table shows of one offer."""
+    emulated = offer.device_kind is DeviceKind.EMULATED
+    yield offer.name
+    yield f"emulated {offer.device_product}" if emulated else offer.device_product
+    yield format_bytes(offer.device_memory_bytes)
+    yield str(offer.devices_per_node)
+    yield "any" if offer.nodes_available is None else str(offer.nodes_available)
+    yield offer.capacity_type
+    yield offer.region or "-"
+    for price in (offer.price_per_node_hour, offer.price_per_device_hour):
+        currency = f" {offer.currency}" if with_currency else ""
+        yield "-" if price is None else f"{price:.2f}{currency}"

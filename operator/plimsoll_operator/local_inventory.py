@@ -16,7 +16,7 @@ from pathlib import Path
 
 from plimsoll_operator.errors import InventoryError
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.offer import CapacityType, Offer
 
 LOCAL_NAME = "this machine"
 NVIDIA_SMI = (
@@ -74,6 +74,7 @@ def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
     return tuple(
         Offer(
             name=LOCAL_NAME,
+            capacity_type=CapacityType.RESERVED,
             device_kind=DeviceKind.CUDA,
             device_product=product,
             device_memory_bytes=mib * MIB,
@@ -91,6 +92,7 @@ def emulated_offer(meminfo: str, cores: int) -> Offer:
             available_bytes = int(line.split()[1]) * 1024
             return Offer(
                 name=LOCAL_NAME,
+                capacity_type=CapacityType.RESERVED,
                 device_kind=DeviceKind.EMULATED,
                 device_product="process",
                 device_memory_bytes=available_bytes // cores // MIB * MIB,

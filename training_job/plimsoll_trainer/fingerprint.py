@@ -64,7 +64,7 @@ def source_files(entrypoint: str) -> tuple[Path, list[Path]]:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         spec = None
-    if spec is None or not (spec.origin or spec.submodule_search_locations):
+    if spec is None or not (spec.has_location or spec.submodule_search_locations):
         raise MissingSourceError(
             f"entry point {entrypoint}: no module {module} on the Python path; check "
             "the name, and that its folder is in PYTHONPATH"

@@ -60,10 +60,10 @@ class Text:
 Bytes = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER, unit="bytes")]
 Count = Annotated[int, Range(minimum=1, maximum=LARGEST_INTEGER)]
 Index = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER)]
-Seconds = Annotated[float, Range(minimum=0, unit="s")]
+Seconds = Annotated[float, Range(minimum=0, maximum=1e10, unit="s")]
 Fraction = Annotated[float, Range(minimum=0, maximum=1)]
-NonNegative = Annotated[float, Range(minimum=0)]
-Positive = Annotated[float, Range(minimum=0, above=True)]
+Rate = Annotated[float, Range(minimum=0, maximum=1e18, above=True)]
+"""FLOP, bytes or samples in a second; the fastest devices reach 1e16."""
 Price = Annotated[Decimal, Range(minimum=0, maximum=1_000_000_000)]
 
 Name = Annotated[

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.records.bounds import Bytes, Count, Index, Message, Name, Positive
+from plimsoll_planner.records.bounds import Bytes, Count, Index, Message, Name, Rate
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import Verdict
@@ -63,8 +63,8 @@ class NearestMiss(Record):
     phase: Phase | None = None
     needed_bytes: Bytes | None = None
     capacity_bytes: Bytes | None = None
-    samples_per_s: Positive | None = None
-    needed_samples_per_s: Positive | None = None
+    samples_per_s: Rate | None = None
+    needed_samples_per_s: Rate | None = None
 
     def check_rules(self) -> None:
         """A miss of memory names rank, phase and bytes; one of rate both rates."""

@@ -17,8 +17,8 @@ from plimsoll_planner.records.bounds import (
     Index,
     Label,
     Name,
-    Positive,
     Price,
+    Rate,
     Seconds,
 )
 from plimsoll_planner.records.document import Document
@@ -38,7 +38,7 @@ class CapacityType(StrEnum):
 class Link(Record):
     """What connects two devices: seconds = latency + bytes / bandwidth."""
 
-    bandwidth_bytes_per_s: Positive
+    bandwidth_bytes_per_s: Rate
     latency_s: Seconds = 0.0
 
 
@@ -47,7 +47,7 @@ class ComputeRate(Record):
     """Peak arithmetic of one device in one precision."""
 
     precision: Precision
-    flop_per_s: Positive
+    flop_per_s: Rate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,14 +69,14 @@ class Offer(Document):
     link_in_node: Link | None = None
     link_between_nodes: Link | None = None
     compute_rates: tuple[ComputeRate, ...] = ()
-    memory_bandwidth_bytes_per_s: Positive | None = None
+    memory_bandwidth_bytes_per_s: Rate | None = None
 
     def check_rules(self) -> None:
         """A device has memory, a price has a currency, a precision one rate."""
         if self.device_memory_bytes == 0:
             raise self.refuse("device_memory_bytes", "at least 1 bytes")
         if (self.price_per_node_hour is None) != (self.currency is None):
-            raise self.refuse("currency", "given exactly where there is a price")
+            raise self.refuse("currency", "given exactly where price_per_node_hour is")
         precisions = [rate.precision for rate in self.compute_rates]
         if len(set(precisions)) < len(precisions):
             raise self.refuse("compute_rates", "one rate for each precision")

@@ -9,7 +9,7 @@ from plimsoll_planner.records.bounds import (
     Count,
     Fraction,
     Index,
-    Positive,
+    Rate,
     Seconds,
 )
 from plimsoll_planner.records.device_overhead import DeviceOverhead
@@ -36,7 +36,7 @@ class Objective(Record):
     goal: Goal = Goal.MINIMIZE_GPUS
     rate_floor: Fraction = 0.5
     """Of the best samples per second per GPU over all counts allowed."""
-    min_samples_per_s: Positive | None = None
+    min_samples_per_s: Rate | None = None
     """Takes the place of `rate_floor`."""
     throughput_tolerance: Fraction = 0.05
     """Within the chosen count: how much throughput may go for less memory."""

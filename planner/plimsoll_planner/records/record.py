@@ -72,10 +72,10 @@ class Record:
         for name, item in given.items():
             if name not in shapes:
                 raise InvalidFieldError(f"{path}.{name}", item, known(name, shapes))
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # all are
-            if field.name not in given and is_required(field):
-                rule = f"{shapes[field.name]}; this field is missing"
-                raise InvalidFieldError(f"{path}.{field.name}", None, rule)
+        for name in required_fields(cls):
+            if name not in given:
+                rule = f"{shapes[name]}; this field is missing"
+                raise InvalidFieldError(f"{path}.{name}", None, rule)
         fields = {
             name: shapes[name].read(item, f"{path}.{name}")
             for name, item in given.items()
@@ -137,10 +137,14 @@ def bounded_shape(base: type, bound: Range | Text) -> shape.Shape:
     raise TypeError(f"{base} cannot have the bound {bound}")
 
 
-def is_required(field: dataclasses.Field[Any]) -> bool:
-    """Tell whether a field has no default."""
+def required_fields(record: type) -> list[str]:
+    """Return the fields without a default."""
     missing = dataclasses.MISSING
-    return field.default is missing and field.default_factory is missing
+    return [
+        field.name
+        for field in dataclasses.fields(record)
+        if field.default is missing and field.default_factory is missing
+    ]
 
 
 def known(name: str, fields: Iterable[str]) -> str:

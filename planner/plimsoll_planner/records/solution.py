@@ -15,8 +15,8 @@ from plimsoll_planner.records.bounds import (
     Fraction,
     Index,
     Message,
-    Positive,
     Price,
+    Rate,
     Seconds,
 )
 from plimsoll_planner.records.certificate import Binding, Certificate, NearestMiss
@@ -42,7 +42,7 @@ class Alternative(Record):
 
     plan: HybridPlan
     peak_bytes: Bytes
-    samples_per_s: Positive
+    samples_per_s: Rate
     price_per_hour: Price | None = None
 
 

@@ -1,0 +1,54 @@
+# Every command of the project. A target sets up what it lacks and a second run does not
+# (docs/decisions/0002). README.md says what they need and how long they take.
+
+PYTHON ?= python3
+TORCH ?=
+ENV := .venv
+BIN := $(ENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test check lint format lab lab-down bench constraints clean
+
+help:           ## list the targets
+	@sed -n 's/^\([a-z%-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
+
+quickstart: env-local  ## install, then show what this machine offers (no root, no Go)
+	@$(BIN)/plimsoll --version
+	@echo; echo "This machine offers:"; $(BIN)/plimsoll offers
+	@echo; echo "The priced machines of examples/offers.csv:"
+	@$(BIN)/plimsoll offers examples/offers.csv
+
+test: env-dev   ## everything: lint, types, unit tests, wheel, real Kubernetes
+	@$(BIN)/python -m tools.gates test
+
+check: env-dev  ## the inner loop: lint, types, unit tests; under a minute
+	@$(BIN)/python -m tools.gates check
+
+lint: env-dev   ## formatting, lint, types, who imports whom
+	@$(BIN)/python -m tools.gates lint
+
+format: env-dev ## rewrite the formatting
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+lab: env-dev    ## start the test cluster and print its KUBECONFIG
+	@$(BIN)/python -m tests.lab up
+
+lab-down:       ## stop every test cluster that `make lab` started
+	@$(PYTHON) -m tests.lab down
+
+bench-%: env-dev  ## measure benchmarks/NAME.py, write build/bench/NAME.json
+	@$(BIN)/python -m benchmarks.$*
+
+bench: env-dev  ## all benchmarks that this machine can run
+	@$(BIN)/python -m benchmarks.frame
+
+constraints: env-dev  ## resolve the newest versions into constraints.txt
+	@$(BIN)/python tools/constraints.py
+
+clean:          ## remove what the targets made in this folder
+	rm -rf $(ENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+
+# The environment; this one line must also run on Pythons that are too old for the rest.
+env-%:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "Plimsoll needs Python 3.11 to 3.13, and $(PYTHON) is %d.%d: name another one with make PYTHON=python3.12" % v)'
+	@$(PYTHON) tools/bootstrap.py $(ENV) $* $(if $(TORCH),--torch $(TORCH))

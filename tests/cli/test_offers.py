@@ -1,0 +1,164 @@
+"""`plimsoll offers` as people and scripts use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll_cli.__main__ import main
+from plimsoll_cli.errors import ExitCode
+from plimsoll_planner.records.offer import Offer
+
+pytestmark = pytest.mark.usefixtures("wide_terminal")
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "offers.csv")
+
+
+@pytest.fixture
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that cuts nothing."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def test_a_table_lists_the_cheapest_device_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line for each offer under a header, cheapest first."""
+    assert main(["offers", EXAMPLE]) == ExitCode.DONE
+    header, first, *others, caption = capsys.readouterr().out.splitlines()
+    assert caption.strip() == "prices in USD"
+    assert header.split()[:2] == ["OFFER", "DEVICE"]
+    assert first.split()[0] == "l4-1"
+    assert "22.5 GiB" in first
+    assert first.split()[-2:] == ["0.28", "0.28"]
+    assert len(others) == 9
+    assert others[-1].split()[0] == "h100-8"
+
+
+def test_eighty_columns_hold_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the smallest usual terminal nothing is cut or wrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["offers", EXAMPLE]) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 12
+    assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+
+
+def test_two_currencies_stand_in_the_cells(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Amounts in different currencies are never shown bare."""
+    table = Path(EXAMPLE).read_text().replace("23034,USD", "23034,EUR")
+    (tmp_path / "two.csv").write_text(table)
+    assert main(["offers", str(tmp_path / "two.csv")]) == ExitCode.DONE
+    output = capsys.readouterr().out
+    assert "0.28 EUR" in output
+    assert "48.00 USD" in output
+
+
+def test_json_is_the_offers_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    """Machines read what the planner reads."""
+    assert main(["offers", EXAMPLE, "-o", "json"]) == ExitCode.DONE
+    values = json.loads(capsys.readouterr().out)
+    offers = [Offer.from_json(value, "offer") for value in values]
+    assert offers[0].name == "l4-1"
+
+
+def test_without_a_table_this_machine_is_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A person with a laptop sees what they have."""
+    assert main(["offers"]) == ExitCode.DONE
+    assert "emulated" in capsys.readouterr().out
+
+
+def test_filters_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    """By part of the product's name and by least memory."""
+    options = ["--product", "a100", "--min-memory", "80GiB"]
+    assert main(["offers", EXAMPLE, *options]) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()[1:-1]
+    assert {line.split()[0] for line in lines} == {"a100-80-8"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["offers", "no.csv"], ExitCode.BAD_INPUT, "no.csv: No such file or directory"),
+        (["offers", "/"], ExitCode.BAD_INPUT, "/: Is a directory"),
+        (["offers", "/bin/true"], ExitCode.BAD_INPUT, "/bin/true: not text in UTF-8"),
+        (["offers", "/dev/null"], ExitCode.BAD_INPUT, "InstanceType is missing"),
+        (["offers", EXAMPLE, "--product", "z"], ExitCode.FAILED, "none of 10 offers"),
+        (
+            ["offers", "--min-memory", "40"],
+            ExitCode.USAGE,
+            "got '40', allowed is 40GiB",
+        ),
+        (["offers", "--min-memory", "1 gb"], ExitCode.USAGE, "got '1 gb'"),
+        (["ofers"], ExitCode.USAGE, "Did you mean 'offers'?"),
+        (["offers", "-o", "yaml"], ExitCode.USAGE, "'yaml' is not one of"),
+        (["--nonsense"], ExitCode.USAGE, "No such option"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(
+    arguments: list[str],
+    code: ExitCode,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What, which value, and no traceback."""
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("plimsoll: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --debug the traceback comes before the line."""
+    assert main(["--debug", "offers", "no.csv"]) == ExitCode.BAD_INPUT
+    captured = capsys.readouterr().err
+    assert "Traceback" in captured
+    assert captured.splitlines()[-1].startswith("plimsoll: no.csv")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["offers", "--help"], []])
+def test_help_is_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Help goes to the reader, not into an error."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    assert "Usage: plimsoll" in captured.out + captured.err
+    assert code in {ExitCode.DONE, ExitCode.USAGE}
+
+
+def test_the_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts find every code where they look first."""
+    main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for code in ExitCode:
+        assert str(code.value) in text
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    """`plimsoll offers | head` ends quietly."""
+    command = f"{sys.executable} -m plimsoll_cli offers {EXAMPLE} | true"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_command_starts_without_torch_and_fast_libraries_only() -> None:
+    """Neither torch nor kopf nor the database is imported for a table."""
+    code = (
+        "import sys, plimsoll_cli.__main__; "
+        "print([m for m in ('torch', 'kopf', 'sqlalchemy', 'kubernetes', 'numpy') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,41 @@
+"""Rules for the whole suite: what a skip means, how random instances are drawn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import hypothesis
+import pytest
+
+pytest_plugins = ["tests.lab.fixtures"]
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+hypothesis.settings.register_profile("plimsoll", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("plimsoll")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a skip fail in CI, where everything must be there but a GPU."""
+    report = yield
+    expected = hasattr(report, "wasxfail") or item.get_closest_marker("gpu")
+    if IN_CI and report.skipped and not expected:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        report.outcome = "failed"
+        report.longrepr = f"in CI a skip is a failure: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[
+    None, pytest.CollectReport, pytest.CollectReport
+]:
+    """Let the skip of a whole file fail in CI as well."""
+    report = yield
+    if IN_CI and report.skipped:
+        report.outcome = "failed"
+    return report

@@ -1,0 +1,140 @@
+"""What a person meets first: set-up, its messages, and the pinned versions."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import bootstrap
+from tools.bootstrap import SetUpError
+
+ROOT = Path(__file__).parents[2]
+
+
+def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run make in the checkout."""
+    # What an outer make hands on would turn this one into a part of it.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 10), (3, 14)])
+def test_an_unsupported_python_is_one_line(
+    version: tuple[int, int], tmp_path: Path
+) -> None:
+    """The line names the version found and what to do; nothing is set up."""
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'import sys, collections\n"
+        f'sys.version_info = {version!r} + (0, "final", 0)\n'
+        'exec(sys.argv[1])\' "$2"\n'
+    )
+    python.chmod(0o755)
+    done = make("env-local", f"PYTHON={python}", f"ENV={tmp_path}/env")
+    assert done.returncode != 0
+    first, *_ = done.stderr.splitlines()
+    assert first == (
+        f"Plimsoll needs Python 3.11 to 3.13, and {python} is "
+        f"{version[0]}.{version[1]}: name another one with make PYTHON=python3.12"
+    )
+    assert not (tmp_path / "env").exists()
+
+
+def test_a_ready_environment_is_left_alone(tmp_path: Path) -> None:
+    """A second run installs nothing: it asks the stamp and is done."""
+    (tmp_path / "stamp").write_text(bootstrap.stamp_of("dev", "fetch"))
+    for target in ("env-dev", "env-local"):
+        done = make(target, f"ENV={tmp_path}", f"PYTHON={sys.executable}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["stamp"]
+
+
+def test_dev_is_enough_for_local(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quickstart after a test sets nothing up; a test after a quickstart does."""
+    stamp = tmp_path / "stamp"
+    assert not bootstrap.is_ready(tmp_path, "local", None)
+    stamp.write_text(bootstrap.stamp_of("dev", "fetch"))
+    assert bootstrap.is_ready(tmp_path, "local", None)
+    assert bootstrap.is_ready(tmp_path, "dev", None)
+    assert not bootstrap.is_ready(tmp_path, "dev", "existing")
+    stamp.write_text(bootstrap.stamp_of("local", "existing"))
+    assert bootstrap.is_ready(tmp_path, "local", "existing")
+    assert not bootstrap.is_ready(tmp_path, "dev", None)
+    changed = tmp_path / "pyproject.toml"
+    changed.write_text("changed")
+    monkeypatch.setattr(bootstrap, "INPUTS", (changed,))
+    assert not bootstrap.is_ready(tmp_path, "local", "existing")
+
+
+def test_what_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each missing prerequisite is one line with what to install."""
+    bootstrap.require_prerequisites()
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SetUpError, match="apt-get install gcc"):
+        bootstrap.require_prerequisites()
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "ensurepip", None)
+    with pytest.raises(SetUpError, match=r"apt-get install python3\.\d+-venv"):
+        bootstrap.require_prerequisites()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SetUpError, match="Linux with glibc"):
+        bootstrap.require_prerequisites()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("raise ImportError", "has no torch: name a Python with a newer one"),
+        ("__version__ = '2.10.1'", "has torch 2.10.1, and the oldest that works"),
+    ],
+)
+def test_an_unfit_torch_is_not_reused(
+    content: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TORCH=existing needs a torch, and one that is new enough."""
+    (tmp_path / "torch.py").write_text(content)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(SetUpError, match=re.escape(message)):
+        bootstrap.existing_torch()
+
+
+def test_every_version_is_pinned_by_hash_and_no_address() -> None:
+    """Installs are reproducible, from any index or mirror."""
+    text = (ROOT / "constraints.txt").read_text()
+    assert "://" not in text
+    pins = re.findall(r"^([a-z0-9-]+)==\S+.*\\\n    --hash=sha256:", text, re.MULTILINE)
+    lines = re.findall(r"^[a-z0-9-]+==", text, re.MULTILINE)
+    assert len(pins) == len(lines) > 50
+    for extra in ("local", "dev"):
+        assert float(bootstrap.recorded(rf"^# download {extra}: ([0-9.]+) GB$")) > 1
+
+
+def test_an_unrecorded_line_is_an_error() -> None:
+    """A constraints file of another make is not half understood."""
+    with pytest.raises(SetUpError, match="make constraints"):
+        bootstrap.recorded(r"^no such line (\d)$")
+
+
+def test_no_file_of_the_tree_names_an_address_of_an_index() -> None:
+    """Nothing that is committed says where packages come from."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    hosts = ("pypi." + "org", "files.python" + "hosted", "proxy.go" + "lang")
+    for name in listed.stdout.splitlines():
+        text = (ROOT / name).read_text(errors="ignore")
+        assert not [host for host in hosts if host in text], name

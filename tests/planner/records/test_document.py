@@ -1,0 +1,272 @@
+"""Round trips and refusals that hold for every kind of document."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import json
+import math
+import pickle
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll_planner import records
+from plimsoll_planner.errors import (
+    InvalidFieldError,
+    InvalidInputError,
+    SchemaVersionError,
+    UnreadableError,
+)
+from plimsoll_planner.records.document import (
+    Document,
+    digest_of,
+    from_text,
+    load,
+    save,
+    to_text,
+)
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.record import Record, required_fields
+from tests.support.builders import a_plan, an_offer, every_document
+
+DOCUMENTS = every_document()
+each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=[type(document).__name__ for document in DOCUMENTS]
+)
+
+
+def leaves(
+    value: object, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every number, string and flag inside a JSON value."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from leaves(item, (*path, name))
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from leaves(item, (*path, place))
+    elif value is not None:
+        yield path
+
+
+def changed(value: Any, path: tuple[Any, ...], leaf: object) -> Any:
+    """Return a copy of a JSON value with one leaf replaced."""
+    value = copy.deepcopy(value)
+    inner = value
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = leaf
+    return value
+
+
+def shown(path: tuple[Any, ...]) -> str:
+    """Write a path as messages do: stages[1].ranks[0]."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(steps)
+
+
+def test_every_kind_of_document_has_a_builder() -> None:
+    """A new document must join these tests."""
+    kinds = {kind.__name__ for kind in Document.__subclasses__()}
+    assert kinds == {type(document).__name__ for document in DOCUMENTS}
+
+
+@each_document
+def test_text_and_back_is_the_same(document: Document) -> None:
+    """A document equals itself after a round trip, to the last bit."""
+    text = to_text(document)
+    again = from_text(text, type(document))
+    assert again == document
+    assert to_text(again) == text
+    assert digest_of(again) == digest_of(document)
+
+
+@each_document
+def test_documents_cross_process_borders(document: Document) -> None:
+    """The solver runs in a pool of processes, so records pickle."""
+    assert pickle.loads(pickle.dumps(document)) == document  # noqa: S301 - our own
+
+
+@each_document
+def test_text_is_strict_json_with_a_header(document: Document) -> None:
+    """Any JSON reader understands it and sees kind and version first."""
+    value = json.loads(to_text(document), parse_constant=pytest.fail)
+    assert list(value)[:2] == ["kind", "schema_version"]
+    assert value["kind"] == type(document).__name__
+
+
+@each_document
+@pytest.mark.parametrize(
+    "leaf", [math.nan, -1, 2**63, [], {}, "\x00", math.inf], ids=repr
+)
+def test_a_bad_leaf_is_refused_by_path(document: Document, leaf: object) -> None:
+    """Whatever number, word or flag is replaced by nonsense, its path is named."""
+    value = document.to_json()
+    for path in leaves(value):
+        with pytest.raises(InvalidInputError) as caught:
+            type(document).from_json(changed(value, path, leaf), "doc")
+        assert str(caught.value).startswith("doc" + shown(path))
+        assert "\n" not in str(caught.value)
+
+
+@each_document
+def test_an_unknown_field_is_refused_at_every_level(document: Document) -> None:
+    """A misspelt field never passes for an absent one."""
+    value = document.to_json()
+    records = {path[:-1] for path in leaves(value) if isinstance(path[-1], str)}
+    for path in records:
+        with pytest.raises(InvalidFieldError, match="no such field") as caught:
+            type(document).from_json(changed(value, (*path, "surprise"), 1), "doc")
+        assert caught.value.path == f"doc{shown(path)}.surprise"
+
+
+@each_document
+def test_a_missing_field_is_named(document: Document) -> None:
+    """A document without one of its required fields says which."""
+    value = document.to_json()
+    required = required_fields(type(document))
+    assert required
+    for name in required:
+        less = {key: item for key, item in value.items() if key != name}
+        with pytest.raises(InvalidFieldError, match="this field is missing") as caught:
+            type(document).from_json(less, "doc")
+        assert caught.value.path == f"doc.{name}"
+
+
+def test_a_misspelt_field_gets_a_suggestion() -> None:
+    """The nearest name is offered."""
+    value = an_offer().to_json()
+    value["devices_pernode"] = value.pop("devices_per_node")
+    with pytest.raises(InvalidFieldError, match="did you mean devices_per_node"):
+        Offer.from_json(value, "Offer")
+
+
+def test_a_newer_schema_version_is_refused() -> None:
+    """A document from a newer release is not half understood."""
+    value = an_offer().to_json() | {"schema_version": 2}
+    with pytest.raises(
+        SchemaVersionError, match=r"got 2, but Plimsoll \S+ reads up to 1"
+    ):
+        Offer.from_json(value, "Offer")
+
+
+@pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None])
+def test_a_senseless_schema_version_is_refused(version: object) -> None:
+    """Only a whole number from 1 on is a version."""
+    value = an_offer().to_json() | {"schema_version": version}
+    with pytest.raises(InvalidFieldError, match="schema_version"):
+        Offer.from_json(value, "Offer")
+
+
+def test_another_kind_of_document_is_refused() -> None:
+    """A plan is not taken for an offer."""
+    with pytest.raises(InvalidFieldError, match="got 'HybridPlan', allowed is Offer"):
+        from_text(to_text(a_plan()), Offer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"kind": "Offer"',
+        b"\xff\xfe{}",
+        "[" * 100_000,
+        '{"kind": "Offer", "kind": "Offer"}',
+        '{"n": ' + "9" * 5000 + "}",
+    ],
+    ids=["empty", "cut", "cut later", "no utf-8", "deep", "twice", "5000 digits"],
+)
+def test_what_is_no_json_is_refused_in_one_line(text: str | bytes) -> None:
+    """Neither broken text nor text made to hurt gives a traceback of the parser."""
+    with pytest.raises(UnreadableError, match="Offer: not readable as JSON") as caught:
+        from_text(text, Offer)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", [1]])
+def test_what_is_no_mapping_is_refused(value: object) -> None:
+    """A document is a JSON mapping."""
+    with pytest.raises(InvalidFieldError, match="a mapping of fields"):
+        from_text(json.dumps(value), Offer)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    """A file holds one line and nothing is left beside it."""
+    path = tmp_path / "plan.json"
+    save(path, a_plan())
+    assert load(path, type(a_plan())) == a_plan()
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+    assert path.read_text().count("\n") == 1
+
+
+def test_a_failed_save_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is half written: the old content stays until the new one is whole."""
+    path = tmp_path / "offer.json"
+    save(path, an_offer())
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(path, an_offer(name="another"))
+    assert load(path, Offer) == an_offer()
+    assert [file.name for file in tmp_path.iterdir()] == ["offer.json"]
+
+
+def test_load_names_the_file(tmp_path: Path) -> None:
+    """Errors in a file say which file."""
+    path = tmp_path / "broken.json"
+    with pytest.raises(UnreadableError, match=r"broken\.json: No such file"):
+        load(path, Offer)
+    path.write_text("{")
+    with pytest.raises(UnreadableError, match=r"broken\.json: Offer: not readable"):
+        load(path, Offer)
+    save(path, an_offer())
+    path.write_text(path.read_text().replace('"h200-8"', "7"))
+    with pytest.raises(InvalidFieldError, match=r"broken\.json: Offer\.name: got 7"):
+        load(path, Offer)
+
+
+def test_the_digest_depends_on_content_alone() -> None:
+    """Equal documents have one digest; a changed field gives another."""
+    assert digest_of(a_plan()) == digest_of(a_plan())
+    assert digest_of(a_plan()) != digest_of(a_plan(revision=2))
+    assert digest_of(a_plan()).startswith("sha256:")
+
+
+def test_every_record_is_frozen_and_slotted() -> None:
+    """No record can be changed after its check, nor grow a field."""
+    modules = [
+        importlib.import_module(f"{records.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(records.__path__)
+    ]
+    found = {
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        if issubclass(kind, Record)
+    }
+    assert len(found) > len(DOCUMENTS)
+    for kind in found:
+        parameters = vars(kind)["__dataclass_params__"]
+        assert parameters.frozen, kind
+        assert not any("__dict__" in vars(base) for base in kind.__mro__), kind
+
+
+def test_errors_keep_their_parts_across_processes() -> None:
+    """A report can show field, value and bound apart, also from a pool."""
+    error = InvalidFieldError("Offer.name", 7, "text")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (again.path, again.value, again.allowed) == ("Offer.name", 7, "text")
+    assert isinstance(again, InvalidInputError)
+    assert isinstance(again, ValueError)

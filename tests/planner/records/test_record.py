@@ -1,0 +1,188 @@
+"""A record that exists is valid: fields are checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll_planner.errors import InvalidFieldError, shorten
+from plimsoll_planner.records.bounds import (
+    LARGEST_INTEGER,
+    Bytes,
+    Count,
+    Fraction,
+    Name,
+    Price,
+    Range,
+    Seconds,
+)
+from plimsoll_planner.records.record import Record, shapes_of
+
+
+class Colour(StrEnum):
+    """A closed set for the tests."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample(Record):
+    """One field of every shape."""
+
+    size: Bytes = 1
+    part: Fraction = 0.5
+    name: Name = "a"
+    price: Price = Decimal("1.10")
+    colour: Colour = Colour.RED
+    flag: bool = False
+    maybe: Count | None = None
+    sizes: tuple[Bytes, ...] = ()
+    times: tuple[Seconds, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("size", -1, "a whole number at least 0 and at most 9007199254740991 bytes"),
+        ("size", LARGEST_INTEGER + 1, "at most 9007199254740991 bytes"),
+        ("size", 1.0, "a whole number"),
+        ("size", True, "a whole number"),
+        ("size", "1", "a whole number"),
+        ("part", 1.5, "a finite number at least 0 and at most 1"),
+        ("part", math.nan, "a finite number"),
+        ("part", math.inf, "a finite number"),
+        ("part", 10**400, "a finite number"),
+        ("name", "", "printable text"),
+        ("name", "a\nb", "printable text"),
+        ("name", "a" * 257, "at most 256 characters"),
+        ("price", Decimal("-0.01"), "a decimal number at least 0"),
+        ("price", Decimal("NaN"), "a decimal number"),
+        ("price", 1.5, "in quotes"),
+        ("colour", "red", "one of red, blue"),
+        ("flag", 1, "true or false"),
+        ("maybe", 0, "a whole number at least 1 and at most 9007199254740991"),
+        ("sizes", [1], "a list, each a whole number"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(field: str, value: Any, allowed: str) -> None:
+    """The message names the field, the value and the bound."""
+    with pytest.raises(InvalidFieldError) as caught:
+        Sample(**{field: value})
+    assert caught.value.path == f"Sample.{field}"
+    assert shorten(value) in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "place"),
+    [
+        ("sizes", (1, 2, -3), 2),
+        ("sizes", (1, 2.0), 1),
+        ("sizes", (True,), 0),
+        ("times", (0.1, math.nan, 0.2), 1),
+        ("times", (math.inf,), 0),
+        ("times", (0.1, "0.2"), 1),
+    ],
+)
+def test_the_culprit_in_a_column_is_named(field: str, column: Any, place: int) -> None:
+    """A column is judged as a whole, and the message still names the entry."""
+    with pytest.raises(InvalidFieldError) as caught:
+        Sample(**{field: column})
+    assert caught.value.path == f"Sample.{field}[{place}]"
+
+
+@given(
+    size=st.integers(0, LARGEST_INTEGER),
+    part=st.floats(0, 1),
+    price=st.decimals(0, 10**9, allow_nan=False, places=4),
+    colour=st.sampled_from(Colour),
+    maybe=st.none() | st.integers(1, LARGEST_INTEGER),
+    sizes=st.lists(st.integers(0, LARGEST_INTEGER)).map(tuple),
+    times=st.lists(st.floats(0, 1e10)).map(tuple),
+)
+def test_every_value_in_bounds_survives_json(**fields: Any) -> None:
+    """What is in bounds is taken, and reads back as it was."""
+    sample = Sample(**fields)
+    assert Sample.from_json(sample.to_json(), "Sample") == sample
+
+
+@given(
+    column=st.lists(
+        st.one_of(
+            st.integers(),
+            st.floats(),
+            st.booleans(),
+            st.none(),
+            st.integers(0, 9),
+            st.floats(0, 9),
+        ),
+        max_size=4,
+    ).map(tuple)
+)
+@pytest.mark.parametrize("field", ["sizes", "times"])
+def test_a_column_is_judged_like_its_entries(field: str, column: Any) -> None:
+    """The fast check of columns and the check of single values always agree."""
+    shape = shapes_of(Sample)[field].inner  # type: ignore[attr-defined]
+
+    def is_refused(value: Any) -> bool:
+        try:
+            shape.check(value, "x")
+        except InvalidFieldError:
+            return True
+        return False
+
+    entry_refused = any(map(is_refused, column))
+    try:
+        Sample(**{field: column})
+    except InvalidFieldError:
+        assert entry_refused
+    else:
+        assert not entry_refused
+
+
+def test_whole_numbers_are_fine_where_any_number_is() -> None:
+    """JSON writers drop the `.0`; reading gives it back."""
+    sample = Sample.from_json({"part": 1, "times": [1, 0.5]}, "Sample")
+    assert (type(sample.part), sample.times) == (float, (1.0, 0.5))
+    assert type(sample.times[0]) is float
+
+
+def test_an_unbounded_field_is_a_mistake() -> None:
+    """A number without a bound is refused when its class is first used."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Careless(Record):
+        """Forgot the bound."""
+
+        size: int
+
+    with pytest.raises(TypeError, match="cannot hold"):
+        shapes_of(Careless)
+
+
+def test_a_bound_of_the_wrong_kind_is_a_mistake() -> None:
+    """A string has no numeric range."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Confused(Record):
+        """A range on a string."""
+
+        name: Annotated[str, Range(minimum=0)]
+
+    with pytest.raises(TypeError, match="cannot have the bound"):
+        shapes_of(Confused)
+
+
+def test_a_changed_copy_is_checked_again() -> None:
+    """`dataclasses.replace` cannot smuggle a bad value in."""
+    with pytest.raises(InvalidFieldError):
+        dataclasses.replace(Sample(), size=-1)

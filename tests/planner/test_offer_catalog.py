@@ -1,0 +1,180 @@
+"""Tables of machines and prices, as people paste them."""
+
+from __future__ import annotations
+
+import contextlib
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.offer_catalog import OUR_COLUMNS, SKYPILOT_COLUMNS, parse_offers
+from plimsoll_planner.records.model_profile import DeviceKind, Precision
+from plimsoll_planner.records.offer import CapacityType, Offer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "offers.csv"
+SKYPILOT_ROW = {
+    "InstanceType": "p4d.24xlarge",
+    "AcceleratorName": "A100",
+    "AcceleratorCount": "8.0",
+    "vCPUs": "96.0",
+    "MemoryGiB": "1152.0",
+    "GpuInfo": "{'Gpus': [{'Name': 'A100', 'Manufacturer': 'NVIDIA', 'Count': 8.0, "
+    "'MemoryInfo': {'SizeInMiB': 40960}}], 'TotalGpuMemoryInMiB': 327680}",
+    "Region": "us-east-1",
+    "SpotPrice": "9.83",
+    "Price": "32.7726",
+}
+
+
+def a_table(*rows: dict[str, str], columns: tuple[str, ...] = SKYPILOT_COLUMNS) -> str:
+    """Write rows as CSV, every cell in quotes."""
+    lines = [",".join(columns)]
+    lines += [
+        ",".join(
+            '"' + row.get(column, "").replace('"', '""') + '"' for column in columns
+        )
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_a_row_of_a_skypilot_catalogue_is_two_offers() -> None:
+    """On demand and spot; memory from GpuInfo, money exact, prices per node."""
+    catalog = parse_offers(a_table(SKYPILOT_ROW), "t")
+    on_demand, spot = catalog.offers
+    assert on_demand == Offer(
+        name="p4d.24xlarge",
+        region="us-east-1",
+        capacity_type=CapacityType.ON_DEMAND,
+        device_product="A100",
+        device_memory_bytes=40960 * 2**20,
+        devices_per_node=8,
+        price_per_node_hour=Decimal("32.7726"),
+        currency="USD",
+    )
+    assert spot.capacity_type is CapacityType.SPOT
+    assert spot.price_per_node_hour == Decimal("9.83")
+
+
+def test_rows_without_an_accelerator_are_counted() -> None:
+    """Catalogues list CPU machines too; they are no offers, and not lost silently."""
+    cpu = SKYPILOT_ROW | {"AcceleratorName": "", "AcceleratorCount": "", "GpuInfo": ""}
+    catalog = parse_offers(a_table(cpu, SKYPILOT_ROW, cpu), "t")
+    assert len(catalog.offers) == 2
+    assert catalog.num_rows_without_accelerator == 2
+
+
+def test_a_row_without_a_price_is_an_offer() -> None:
+    """Owned machines have no price; counting GPUs needs none."""
+    row = SKYPILOT_ROW | {"Price": "", "SpotPrice": ""}
+    (offer,) = parse_offers(a_table(row), "t").offers
+    assert offer.price_per_node_hour is None
+    assert offer.currency is None
+
+
+def test_our_columns_are_read() -> None:
+    """Links, rates, memory, kind and count of nodes, in the units of their names."""
+    row = SKYPILOT_ROW | {
+        "GpuInfo": "",
+        "SpotPrice": "",
+        "DeviceMemoryMiB": "1024",
+        "Currency": "EUR",
+        "DeviceKind": "emulated",
+        "NodesAvailable": "3",
+        "LinkInNodeGBps": "300",
+        "LinkBetweenNodesGBps": "12.5",
+        "Fp32TFLOPS": "19.5",
+        "Bf16TFLOPS": "312",
+        "MemoryBandwidthGBps": "1555",
+    }
+    table = a_table(row, columns=SKYPILOT_COLUMNS + OUR_COLUMNS)
+    (offer,) = parse_offers(table, "t").offers
+    assert offer.device_memory_bytes == 2**30
+    assert offer.currency == "EUR"
+    assert offer.device_kind is DeviceKind.EMULATED
+    assert offer.nodes_available == 3
+    assert offer.link_in_node is not None
+    assert offer.link_in_node.bandwidth_bytes_per_s == 3e11
+    assert offer.link_between_nodes is not None
+    assert offer.link_between_nodes.bandwidth_bytes_per_s == 1.25e10
+    assert {r.precision: r.flop_per_s for r in offer.compute_rates} == {
+        Precision.FP32: 1.95e13,
+        Precision.BF16: 3.12e14,
+    }
+    assert offer.memory_bandwidth_bytes_per_s == 1.555e12
+
+
+def test_the_example_is_readable() -> None:
+    """The table that the documentation uses stays valid."""
+    catalog = parse_offers(EXAMPLE.read_text(), "offers.csv")
+    assert len(catalog.offers) == 10
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("Price", "-1", "t, line 2, price_per_node_hour: got Decimal('-1'), allowed"),
+        ("Price", "12,50", "t, line 2, Price: got '12,50', allowed is a price such as"),
+        ("Price", "NaN", "t, line 2, price_per_node_hour: got Decimal('NaN')"),
+        ("Price", "1e99", "at most 1000000000"),
+        ("AcceleratorCount", "", "t, line 2, AcceleratorCount: got ''"),
+        ("AcceleratorCount", "0", "a whole number at least 1"),
+        ("AcceleratorCount", "0.5", "a whole number at least 1"),
+        ("AcceleratorCount", "inf", "a finite number"),
+        ("AcceleratorCount", "many", "a number"),
+        ("GpuInfo", "", "or give DeviceMemoryMiB"),
+        ("GpuInfo", "{'Gpus': []}", "or give DeviceMemoryMiB"),
+        ("GpuInfo", "__import__('os')", "or give DeviceMemoryMiB"),
+        ("GpuInfo", "[" * 9999, "or give DeviceMemoryMiB"),
+        ("InstanceType", "", "t, line 2, name: got '', allowed is printable text"),
+        ("DeviceKind", "tpu", "one of cuda, emulated"),
+        ("DeviceMemoryMiB", "99999999999", "device_memory_bytes"),
+        ("LinkInNodeGBps", "0", "a number above 0"),
+        ("Currency", "dollars", "an ISO 4217 code such as USD"),
+    ],
+)
+def test_a_bad_cell_is_named(column: str, cell: str, message: str) -> None:
+    """The error says line, column, value and bound, in one line."""
+    table = a_table(
+        SKYPILOT_ROW | {column: cell}, columns=SKYPILOT_COLUMNS + OUR_COLUMNS
+    )
+    with pytest.raises(InvalidInputError) as caught:
+        parse_offers(table, "t")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the column InstanceType is missing"),
+        ("InstanceType,AcceleratorName\n", "the column AcceleratorCount is missing"),
+        (
+            "InstanceType,AcceleratorName,AcceleratorCount\n",
+            "needs a column DeviceMemoryMiB or GpuInfo",
+        ),
+        ("InstanceTyp,AcceleratorName\n", "did you mean InstanceType?"),
+        ("Price,Price\n", "the column InstanceType is missing"),
+        (a_table(), "no line has an accelerator"),
+        (a_table() + "only,three,cells\n", "line 2: not as many cells"),
+        (a_table() + '"a\n', "not readable as CSV"),
+    ],
+)
+def test_what_is_no_table_is_refused(text: str, message: str) -> None:
+    """The header is checked first, with a suggestion for a misspelt column."""
+    with pytest.raises(InvalidInputError) as caught:
+        parse_offers(text, "t")
+    assert message in str(caught.value)
+
+
+@given(text=st.text(max_size=200), cell=st.text(max_size=40))
+@pytest.mark.parametrize("column", SKYPILOT_COLUMNS)
+def test_no_text_breaks_the_reader(column: str, text: str, cell: str) -> None:
+    """Whatever is handed in, the answer is offers or an `InvalidInputError`."""
+    for table in (text, a_table(SKYPILOT_ROW | {column: cell})):
+        with contextlib.suppress(InvalidInputError):
+            parse_offers(table, "t")

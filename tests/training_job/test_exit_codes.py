@@ -1,0 +1,25 @@
+"""Exit codes are read by whoever started the process; they must not change."""
+
+from __future__ import annotations
+
+from plimsoll_trainer.exit_codes import ExitCode
+
+TAKEN = {2, 14, 201, 202, 247, *range(126, 166)}
+"""By Python, shells, signals, and hardware faults in other operators."""
+
+
+def test_reserved_codes_stay_clear_of_taken_ones() -> None:
+    """A reserved code can mean nothing else."""
+    assert not TAKEN & {code.value for code in ExitCode}
+
+
+def test_codes_are_what_other_releases_expect() -> None:
+    """An operator and a trainer of different releases understand each other."""
+    assert {code.name: code.value for code in ExitCode} == {
+        "DONE": 0,
+        "FAILED": 1,
+        "FOREIGN_FINGERPRINT": 81,
+        "BAD_WORKLOAD": 82,
+        "DEVICE_OUT_OF_MEMORY": 83,
+        "CHECKPOINTED": 84,
+    }

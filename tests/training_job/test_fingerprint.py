@@ -1,0 +1,87 @@
+"""What runs here is known by its source and versions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll_trainer.errors import ForeignFingerprintError, MissingSourceError
+from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.fingerprint import fingerprint_of, installed_version, require_same
+from tests.support.builders import a_fingerprint
+
+
+@pytest.fixture
+def workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package `their_model` on the Python path, with one module below it."""
+    package = tmp_path / "their_model"
+    (package / "parts").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "parts" / "block.py").write_text("HIDDEN = 64\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return package
+
+
+def digest() -> str:
+    """Digest of the workload's source as it stands."""
+    return fingerprint_of("their_model.parts:workload").source_digest
+
+
+def test_a_changed_source_file_changes_the_fingerprint(workload: Path) -> None:
+    """Every file below the top package counts, by name and content."""
+    before = digest()
+    assert digest() == before
+    block = workload / "parts" / "block.py"
+    block.write_text("HIDDEN = 65\n")
+    changed = digest()
+    block.rename(workload / "parts" / "blocks.py")
+    assert len({before, changed, digest()}) == 3
+
+
+def test_the_place_of_the_source_does_not_matter(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same code mounted elsewhere is the same code."""
+    before = digest()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    workload.rename(elsewhere / "their_model")
+    monkeypatch.syspath_prepend(str(elsewhere))
+    assert digest() == before
+
+
+def test_a_single_file_is_a_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script counts with the files beside it, which it may import."""
+    (tmp_path / "lone_model.py").write_text("A = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = fingerprint_of("lone_model:workload").source_digest
+    (tmp_path / "helper.py").write_text("B = 2\n")
+    assert fingerprint_of("lone_model:workload").source_digest != before
+
+
+def test_versions_are_those_that_run(workload: Path) -> None:
+    """Python and torch are the installed ones, and torch is not imported for it."""
+    found = fingerprint_of("their_model:workload")
+    assert found.python_version == sys.version.split()[0]
+    assert found.torch_version == (installed_version("torch") or "none")
+    assert workload.exists()
+
+
+@pytest.mark.parametrize("entrypoint", ["no_such_module:f", "", ":f", "sys:f", "..x:f"])
+def test_a_module_without_source_is_refused(entrypoint: str) -> None:
+    """The message names the entry point and says what to check."""
+    with pytest.raises(MissingSourceError, match="check the name") as caught:
+        fingerprint_of(entrypoint)
+    assert caught.value.exit_code is ExitCode.BAD_WORKLOAD
+
+
+def test_a_foreign_plan_is_refused() -> None:
+    """The first difference is named, and the exit code is the reserved one."""
+    require_same(a_fingerprint(), a_fingerprint())
+    with pytest.raises(ForeignFingerprintError, match=r"torch_version '2\.11\.0'") as e:
+        require_same(a_fingerprint(), a_fingerprint(torch_version="2.11.0"))
+    assert e.value.exit_code == 81
