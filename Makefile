@@ -7,7 +7,7 @@ ENV := .venv
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test check lint format lab lab-down bench constraints clean
+.PHONY: help quickstart test check lint format lab lab-down bench docs constraints clean
 
 help:           ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -41,6 +41,9 @@ bench-%: env-dev  ## measure benchmarks/NAME.py, write build/bench/NAME.json
 
 bench: env-dev  ## all benchmarks that this machine can run
 	@$(BIN)/python -m benchmarks.frame
+
+docs: env-dev   ## write the pages that are made from the code
+	@$(BIN)/python -m tools.formats
 
 constraints: env-dev  ## resolve the newest versions into constraints.txt
 	@$(BIN)/python tools/constraints.py

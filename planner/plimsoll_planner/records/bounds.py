@@ -35,7 +35,9 @@ class Range:
     def __str__(self) -> str:
         """The rule, as an error message and the documentation state it."""
         text = f"{'above' if self.above else 'at least'} {self.minimum:.17g}"
-        if self.maximum != math.inf:
+        if self.maximum == LARGEST_INTEGER:
+            text += " and at most 2^53 - 1"
+        elif self.maximum != math.inf:
             text += f" and at most {self.maximum:.17g}"
         return f"{text} {self.unit}".rstrip()
 
