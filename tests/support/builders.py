@@ -269,7 +269,10 @@ def a_plan(**fields: Any) -> HybridPlan:
         "micro_batch": 1,
         "num_micro_batches": 4,
         "schedule": Schedule.ONE_F_ONE_B,
-        "offers": ("h200-8",),
+        "engine": "plimsoll",
+        "engine_version": "torch 2.15.0",
+        "optimizer_mode": OptimizerMode.FUSED,
+        "offers": (an_offer(),),
         "stages": (
             a_stage(0, 2, (0, 1), in_flight_cap=2, recomputed_layers=(1,)),
             a_stage(2, 4, (2, 3)),

@@ -18,7 +18,8 @@ from plimsoll_planner.records.bounds import (
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
-from plimsoll_planner.records.model_profile import Variant
+from plimsoll_planner.records.model_profile import OptimizerMode, Variant
+from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import Record
 
 
@@ -136,8 +137,12 @@ class HybridPlan(Document):
     micro_batch: Count
     num_micro_batches: Count
     schedule: Schedule
-    offers: tuple[Name, ...]
-    """Names of the offers used; one in version 1."""
+    engine: Name
+    engine_version: Name
+    """The traits that the peaks were predicted with; another version replays again."""
+    optimizer_mode: OptimizerMode
+    offers: tuple[Offer, ...]
+    """The machines used; one kind in version 1."""
     stages: tuple[Stage, ...]
     pods: PodShape
     step_time: SecondsInterval | None = None

@@ -51,6 +51,10 @@ class Limits(Record):
     max_gpus: Count
     headroom: Fraction = 0.0
     """Of the device memory, kept free on every device."""
+    pipeline_degrees: tuple[Count, ...] = ()
+    """Empty: any."""
+    data_degrees: tuple[Count, ...] = ()
+    """Empty: any."""
     tensor_degrees: tuple[Count, ...] = (1,)
     schedules: tuple[Schedule, ...] = (Schedule.ONE_F_ONE_B,)
     shardings: tuple[Sharding, ...] = (Sharding.NONE,)
