@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -88,8 +88,10 @@ def cheapest_first(offer: Offer) -> tuple[bool, float, int, str]:
 def offer_table(offers: Sequence[Offer]) -> Table:
     """Draw the offers for a terminal; eighty columns hold a usual table."""
     currencies = {offer.currency for offer in offers if offer.currency}
-    in_cells = len(currencies) > 1
-    caption = None if in_cells or not currencies else f"prices in {currencies.pop()}"
+    with_currency = len(currencies) > 1
+    caption = (
+        None if with_currency or not currencies else f"prices in {min(currencies)}"
+    )
     table = Table(
         box=None,
         header_style="bold",
@@ -98,29 +100,38 @@ def offer_table(offers: Sequence[Offer]) -> Table:
         caption=caption,
         caption_justify="left",
     )
-    for heading in ("OFFER", "DEVICE"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("MEMORY", "COUNT", "NODES"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("TERMS", "REGION"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("NODE/H", "DEVICE/H"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for offer in offers:
-        table.add_row(*cells(offer, with_currency=in_cells))
+    rows = [cells(offer, with_currency=with_currency) for offer in offers]
+    columns = {heading: [row[heading] for row in rows] for heading in rows[0]}
+    shown = {name: column for name, column in columns.items() if set(column) != {"-"}}
+    for heading in shown:
+        justify = "right" if heading in NUMBERS else "left"
+        table.add_column(heading, justify=justify, no_wrap=True)
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
     return table
 
 
-def cells(offer: Offer, *, with_currency: bool) -> Iterable[str]:
-    """Yield what the table shows of one offer."""
-    emulated = offer.device_kind is DeviceKind.EMULATED
-    yield offer.name
-    yield f"emulated {offer.device_product}" if emulated else offer.device_product
-    yield format_bytes(offer.device_memory_bytes)
-    yield str(offer.devices_per_node)
-    yield "any" if offer.nodes_available is None else str(offer.nodes_available)
-    yield offer.capacity_type
-    yield offer.region or "-"
-    for price in (offer.price_per_node_hour, offer.price_per_device_hour):
-        currency = f" {offer.currency}" if with_currency else ""
-        yield "-" if price is None else f"{price:.2f}{currency}"
+NUMBERS = ("MEMORY", "COUNT", "NODES", "NODE/H", "DEVICE/H")
+"""Columns that are set flush right."""
+
+
+def cells(offer: Offer, *, with_currency: bool) -> dict[str, str]:
+    """Return what the table shows of one offer, a dash for what is not known."""
+    emulated = "emulated " if offer.device_kind is DeviceKind.EMULATED else ""
+    currency = f" {offer.currency}" if with_currency else ""
+    nodes = offer.nodes_available
+    prices = [
+        "-" if price is None else f"{price:.2f}{currency}"
+        for price in (offer.price_per_node_hour, offer.price_per_device_hour)
+    ]
+    return {
+        "OFFER": offer.name,
+        "DEVICE": emulated + offer.device_product,
+        "MEMORY": format_bytes(offer.device_memory_bytes),
+        "COUNT": str(offer.devices_per_node),
+        "NODES": "any" if nodes is None else str(nodes),
+        "TERMS": offer.capacity_type,
+        "REGION": offer.region or "-",
+        "NODE/H": prices[0],
+        "DEVICE/H": prices[1],
+    }

@@ -74,7 +74,10 @@ def test_without_a_table_this_machine_is_listed(
 ) -> None:
     """A person with a laptop sees what they have."""
     assert main(["offers"]) == ExitCode.DONE
-    assert "emulated" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "emulated process" in output
+    assert "REGION" not in output
+    assert "NODE/H" not in output
 
 
 def test_filters_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
