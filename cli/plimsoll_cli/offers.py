@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
@@ -104,7 +105,7 @@ def offer_table(offers: Sequence[Offer]) -> Table:
     columns = {heading: [row[heading] for row in rows] for heading in rows[0]}
     shown = {name: column for name, column in columns.items() if set(column) != {"-"}}
     for heading in shown:
-        justify = "right" if heading in NUMBERS else "left"
+        justify: JustifyMethod = "right" if heading in NUMBERS else "left"
         table.add_column(heading, justify=justify, no_wrap=True)
     for row in zip(*shown.values(), strict=True):
         table.add_row(*row)
