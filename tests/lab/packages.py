@@ -1,0 +1,74 @@
+"""The Debian packages that real nodes need, and installing those that are missing.
+
+Called by `prepare` (installs, as root) and by the fixtures (skip, saying what to run).
+The control plane alone needs none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from tests.lab.errors import LabError
+
+NEEDED = (
+    "busybox-static",  # the small test image and the pods' pause process
+    "containerd",
+    "containernetworking-plugins",  # bridge and host-local; brings iptables
+    "iproute2",
+    "mmdebstrap",  # the base image
+    "nftables",  # kube-proxy's tool
+    "runc",
+)
+
+
+def missing() -> list[str]:
+    """Return which packages of `NEEDED` are not installed, in that order.
+
+    Raises:
+        LabError: this is not Debian, nor anything like it.
+    """
+    if not shutil.which("dpkg-query"):
+        raise LabError(
+            "real nodes need Debian's packages, and this machine has no dpkg: run the "
+            "tests with `-m 'not nodes'`, or in a Debian virtual machine"
+        )
+    form = "${Package} ${db:Status-Status}\n"
+    found = subprocess.run(
+        ["dpkg-query", "-W", "-f", form, *NEEDED],
+        capture_output=True,
+        text=True,
+        check=False,  # it fails when it does not know one of them
+    ).stdout
+    return [name for name in NEEDED if f"{name} installed\n" not in found]
+
+
+def install(names: list[str]) -> None:
+    """Install packages with apt-get.
+
+    Raises:
+        LabError: not root, or apt-get failed.
+    """
+    if os.geteuid():
+        raise LabError(
+            f"packages are missing: run `sudo apt-get install {' '.join(names)}` "
+            "or `sudo make test`"
+        )
+    quiet = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120")
+    for command in (
+        [*quiet, "update"],
+        [*quiet, "install", "-y", "--no-install-recommends", *names],
+    ):
+        done = subprocess.run(
+            command,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise LabError(
+                f"`{' '.join(command)}` failed: {last} (run it by hand, then try again)"
+            )
