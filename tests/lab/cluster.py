@@ -125,6 +125,19 @@ class Cluster:
             time.sleep(POLL_S)
         return time.monotonic() - started_s
 
+    def load_image(self, archive: Path) -> None:
+        """Give all nodes the images of a docker-archive or OCI archive."""
+        for node in self.nodes:
+            socket = self.state / node / "containerd.sock"
+            subprocess.run(
+                [
+                    *("ctr", "--address", socket, "--namespace", "k8s.io"),
+                    *("images", "import", archive),
+                ],
+                check=True,
+                capture_output=True,
+            )
+
     def stop(self, part: str) -> None:
         """Kill a part of the lab, such as kubelet-0, and keep it down until `start`."""
         hold = self.state / "hold" / part

@@ -20,7 +20,7 @@ from tests.lab.errors import LabError
 from tests.lab.processes import PortTakenError, Processes, answers
 
 NODE_GRACE_S = 20
-"""A node that is silent for so long is taken for dead; Kubernetes' own default is 50."""
+"""After so long without a word a node is taken for dead; Kubernetes' default is 50."""
 PORT_ATTEMPTS = 5
 
 

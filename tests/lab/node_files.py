@@ -107,7 +107,10 @@ def _kubelet(slot: Slot, node: int, folder: Path) -> dict[str, object]:
         "kind": "KubeletConfiguration",
         "address": address,
         "healthzBindAddress": address,
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authentication": {
+            "anonymous": {"enabled": True},
+            "webhook": {"enabled": False},
+        },
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": f"unix://{folder}/containerd.sock",
         "cgroupDriver": "cgroupfs",
@@ -129,7 +132,7 @@ def _kubelet(slot: Slot, node: int, folder: Path) -> dict[str, object]:
 
 
 def _pod_network(slot: Slot) -> dict[str, object]:
-    """Return the CNI configuration: both nodes on one bridge, with one address store."""
+    """Return the CNI configuration: all nodes on one bridge, and one address store."""
     ranges = [[{"subnet": str(slot.pods), "gateway": slot.bridge_address}]]
     bridge = {
         "type": "bridge",

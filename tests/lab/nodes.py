@@ -19,6 +19,7 @@ import json
 import os
 import shlex
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,16 @@ def start(processes: Processes, *, num_nodes: int) -> dict[str, Any]:
         config = slot.state / f"node{node}/containerd.toml"
         processes.start(f"containerd-{node}", "containerd", "--config", config)
         # Unpacking takes as long as the control plane's start: do both at once.
-        processes.start(f"import-{node}", "sh", "-c", _import(slot.state, node, archive))
+        processes.start(
+            f"import-{node}", "sh", "-c", _import(slot.state, node, archive)
+        )
     control_plane.start_api(processes, listen)
     processes.start_binary("coredns", "-conf", f"{slot.state}/Corefile")
     processes.start_binary("kube-proxy", f"--config={slot.state}/kube-proxy.json")
     control_plane.start_controllers(processes, listen)
     for node in nodes:
-        processes.wait_until("the images", lambda: processes.is_done(f"import-{node}"))  # noqa: B023 - called at once
+        imported = partial(processes.is_done, f"import-{node}")
+        processes.wait_until(f"the images of node{node}", imported)
         processes.start_binary(f"kubelet-{node}", *node_files.kubelet_flags(slot, node))
     dns = f"http://{slot.bridge_address}:{DNS_READY_PORT}/ready"
     processes.wait_until("the cluster's DNS", lambda: answers(dns) is not None)
@@ -82,11 +86,11 @@ def start(processes: Processes, *, num_nodes: int) -> dict[str, Any]:
 def _enter_namespaces(processes: Processes, num_nodes: int) -> None:
     """Make the namespaces and the link to them, for all that is started from now on."""
     slot = processes.slot
-    unshare = "unshare --mount --net --pid --fork --kill-child --mount-proc".split()
     init = processes.start(
         "namespaces",
-        *(*unshare, "--propagation=private", INIT),
-        *(slot.state, slot.node_link, slot.host_address),
+        *("unshare", "--mount", "--net", "--pid", "--mount-proc"),
+        *("--propagation=private", "--fork", "--kill-child"),
+        *(str(INIT), str(slot.state), slot.node_link, slot.host_address),
         f"{slot.bridge_address}/{slot.pods.prefixlen}",
         *(slot.node_address(node) for node in range(num_nodes)),
     )
@@ -94,9 +98,8 @@ def _enter_namespaces(processes: Processes, num_nodes: int) -> None:
     processes.wait_until(
         "a network namespace", lambda: theirs.readlink() != ours.readlink()
     )
-    _ip(
-        f"link add {slot.host_link} type veth peer name {slot.node_link} netns {init.pid}"
-    )
+    peer = f"peer name {slot.node_link} netns {init.pid}"
+    _ip(f"link add {slot.host_link} type veth {peer}")
     _ip(f"address add {slot.host_address}/24 dev {slot.host_link}")
     _ip(f"link set {slot.host_link} up")
     for network in (slot.pods, slot.services):
@@ -136,4 +139,6 @@ def _num_ready(state: Path, listen: Listen) -> int:
         for node in json.loads(body or '{"items": []}')["items"]
         for condition in node["status"].get("conditions", ())
     ]
-    return sum(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return sum(
+        each["type"] == "Ready" and each["status"] == "True" for each in conditions
+    )

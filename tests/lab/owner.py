@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tests.lab import slots
 from tests.lab.cluster import Cluster
@@ -59,20 +59,24 @@ def start(level: Level, *, num_nodes: int = 2, detached: bool = False) -> Lab:
         text=True,
         start_new_session=True,  # a Ctrl-C in the terminal is for the owner alone
     )
-    assert keeper.stdout
-    with keeper.stdout as output:
-        said = []
-        for line in output:
-            if line.startswith("{"):
-                message = json.loads(line)
-                break
-            said.append(line)
-        else:
-            message = {"error": f"the keeper of the lab broke:\n{''.join(said)}"}
+    message = _first_message(keeper)
     if "error" in message:
         keeper.wait()
         raise LabError(message["error"])
     return Lab(cluster=Cluster.of(slots.ALL[message["slot"]]), keeper=keeper)
+
+
+def _first_message(keeper: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return what the keeper announces: one line of JSON after anything else."""
+    said = []
+    assert keeper.stdout
+    with keeper.stdout as output:
+        for line in output:
+            if line.startswith("{"):
+                message: dict[str, Any] = json.loads(line)
+                return message
+            said.append(line)
+    return {"error": f"the keeper of the lab broke:\n{''.join(said)}"}
 
 
 def running() -> list[slots.Slot]:
@@ -80,9 +84,13 @@ def running() -> list[slots.Slot]:
     return [slot for slot in slots.ALL if slots.is_taken(slot)]
 
 
-def down() -> list[int]:
-    """Take down all labs of `up`, and return their slots; clear what crashes left."""
-    ended = [slot for slot in running() if slot.facts().get("detached")]
+def down(*, only: int | None = None) -> list[int]:
+    """Take down labs of `up`, all or one, and return their numbers.
+
+    Clears up after crashed labs as well.
+    """
+    ours = [slot for slot in running() if slot.facts().get("detached")]
+    ended = [slot for slot in ours if only in {None, slot.number}]
     for slot in ended:
         os.kill(slot.facts()["keeper"], signal.SIGTERM)
     deadline_s = time.monotonic() + DOWN_TIMEOUT_S

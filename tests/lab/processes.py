@@ -43,7 +43,7 @@ class Processes:
     slot: Slot
     binaries: Path
     owner: int | None
-    """File descriptor of the owner's process; None when the lab outlives its starter."""
+    """File descriptor of the owner's process; None for a lab that has no owner."""
     inside: tuple[str, ...] = ()
     """Command that enters the namespaces of the lab; set by nodes.py."""
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Processes:
 
 
 def answers(url: str, *, state: Path | None = None) -> bytes | None:
-    """Return what a GET of `url` yields, as the lab's administrator if `state` is given.
+    """Return what a GET of `url` yields; as the lab's administrator if given `state`.
 
     None stands for every way not to answer: no listener, no certificate yet, not ready.
     """
