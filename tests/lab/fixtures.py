@@ -1,0 +1,95 @@
+"""The lab as pytest fixtures: `control_plane`, `nodes` and `namespace`.
+
+A plugin, loaded by tests/conftest.py. Each lab is started by the first test that asks
+for it and shared by the whole session. Where something is missing the test is skipped,
+and the reason is the command that adds it. A failing test that used a lab shows the end
+of the lab's logs.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab import owner
+from tests.lab.cluster import Cluster
+from tests.lab.errors import LabError
+from tests.lab.owner import Level
+from tests.lab.prepare import may_prepare, prepare, require
+
+LABS = ("control_plane", "nodes")
+TAIL_LINES = 15
+TAIL_BYTES = 8192
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[Cluster]:
+    """Return a real control plane without nodes; needs no root."""
+    yield from _lab("control-plane")
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Cluster]:
+    """Return a cluster of two real nodes; needs root."""
+    yield from _lab("nodes")
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return a fresh namespace of the lab that the test uses."""
+    lab = next(name for name in LABS if name in request.fixturenames)
+    cluster: Cluster = request.getfixturevalue(lab)
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.kubectl("create", "namespace", name)
+    # Pods are refused until this is there.
+    cluster.wait("serviceaccount/default", "create", namespace=name)
+    yield name
+    # At once, and not after the 30 s that a pod has to end: the next test may need its
+    # GPUs.
+    kinds = "jobs,deployments,pods"
+    at_once = ("--all", "--grace-period=1", "--wait=false")
+    cluster.kubectl("delete", kinds, *at_once, "--namespace", name)
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the end of each log of the labs that a failed test used."""
+    report = yield
+    if report.failed:
+        funcargs: dict[str, object] = getattr(item, "funcargs", {})
+        for cluster in (funcargs.get(lab) for lab in LABS):
+            if isinstance(cluster, Cluster):
+                report.sections += [
+                    (f"end of the lab's {path.name}", tail(path))
+                    for path in sorted(cluster.logs.glob("*.log"))
+                ]
+    return report
+
+
+def tail(path: Path) -> str:
+    """Return the last lines of a log, cut to the width of a wide terminal."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        lines = stream.read().decode(errors="replace").splitlines()
+    return "\n".join(line[:200] for line in lines[-TAIL_LINES:])
+
+
+def _lab(level: Level) -> Iterator[Cluster]:
+    if level == "nodes" and os.geteuid():
+        pytest.skip("real nodes need root: run `sudo make test`")
+    if may_prepare():  # then what is missing is a failure, and no reason to skip
+        prepare(lambda _: None, level=level)
+    try:
+        require(level)
+    except LabError as error:
+        pytest.skip(str(error))
+    lab = owner.start(level)
+    yield lab.cluster
+    lab.close()
