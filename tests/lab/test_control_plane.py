@@ -1,0 +1,122 @@
+"""Level 1 is a real control plane: it validates, authorises, schedules and controls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.lab import kwok, objects, owner
+from tests.lab.cluster import Cluster
+from tests.lab.gpus import RESOURCE, Gpus
+
+pytestmark = pytest.mark.control_plane
+
+
+def a_definition() -> dict[str, Any]:
+    """Return a resource whose `depth` may not exceed its `height`."""
+    rule = {"rule": "self.depth <= self.height", "message": "deeper than it is high"}
+    number = {"type": "integer"}
+    spec = {
+        "type": "object",
+        "properties": {"depth": number, "height": number},
+        "x-kubernetes-validations": [rule],
+    }
+    schema = {"type": "object", "properties": {"spec": spec}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    names = {"plural": "hulls", "singular": "hull", "kind": "Hull"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "hulls.lab.plimsoll.dev"},
+        "spec": {
+            "group": "lab.plimsoll.dev",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }
+
+
+def a_hull(*, depth: int) -> dict[str, Any]:
+    """Return an object of that resource, 10 high."""
+    return {
+        "apiVersion": "lab.plimsoll.dev/v1",
+        "kind": "Hull",
+        "metadata": {"name": f"hull-{depth}"},
+        "spec": {"depth": depth, "height": 10},
+    }
+
+
+def test_a_rule_of_a_definition_is_enforced(
+    control_plane: Cluster, namespace: str
+) -> None:
+    """A CEL rule refuses the object that breaks it and accepts one that does not."""
+    control_plane.apply(a_definition())
+    control_plane.wait("crd/hulls.lab.plimsoll.dev", "condition=Established")
+    # For its first second a new resource answers 429, "storage is (re)initializing".
+    lists = ("kubectl", "get", "hulls")
+    control_plane.wait_until(
+        "hulls", lambda: not control_plane.run(*lists, check=False).returncode
+    )
+    control_plane.apply(a_hull(depth=10), namespace=namespace)
+    with pytest.raises(AssertionError, match="deeper than it is high"):
+        control_plane.apply(a_hull(depth=11), namespace=namespace)
+
+
+def test_rights_come_from_roles_alone(control_plane: Cluster, namespace: str) -> None:
+    """A ServiceAccount's token is refused until a Role is bound to its account."""
+    here = ("--namespace", namespace)
+    control_plane.kubectl("create", "serviceaccount", "reader", *here)
+    token = control_plane.kubectl("create", "token", "reader", *here).strip()
+    read = ("kubectl", "get", "pods", *here, f"--token={token}")
+    refused = control_plane.run(*read, check=False)
+    assert f"serviceaccount:{namespace}:reader" in refused.stderr
+    assert "Forbidden" in refused.stderr
+
+    role = ("--verb=get,list", "--resource=pods")
+    control_plane.kubectl("create", "role", "read", *role, *here)
+    bind = ("--role=read", f"--serviceaccount={namespace}:reader")
+    control_plane.kubectl("create", "rolebinding", "read", *bind, *here)
+    control_plane.wait_until(
+        "the right to read",
+        lambda: not control_plane.run(*read, check=False).returncode,
+    )
+
+
+def test_a_job_runs_on_nodes_that_do_not_exist(
+    control_plane: Cluster, namespace: str
+) -> None:
+    """An Indexed Job that needs all GPUs of every fake node completes, one pod each."""
+    names = [f"fake-{number}" for number in range(3)]
+    control_plane.apply(*(kwok.fake_node(name, Gpus(count=8)) for name in names))
+    container = objects.a_container([], resources={"limits": {RESOURCE: "8"}})
+    gang = objects.a_gang(
+        "scale",
+        container,
+        pods=3,
+        tolerations=[kwok.TOLERATION],
+        nodeSelector=kwok.SELECTOR,
+    )
+    control_plane.apply(*gang, namespace=namespace)
+    control_plane.wait("job/scale", "condition=Complete", namespace=namespace)
+    pods = control_plane.get("pods", namespace=namespace)["items"]
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == names
+    control_plane.kubectl("delete", "node", *names)
+
+
+def test_two_labs_do_not_see_each_other(control_plane: Cluster, namespace: str) -> None:
+    """A second control plane has objects, ports and a folder of its own."""
+    second = owner.start("control-plane")
+    try:
+        assert second.cluster.slot != control_plane.slot
+        assert namespace not in second.cluster.kubectl("get", "namespaces")
+    finally:
+        second.close()
+    assert not second.cluster.state.exists()
+    assert namespace in control_plane.kubectl("get", "namespaces")
