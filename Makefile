@@ -36,8 +36,10 @@ lab: env-dev    ## start the test cluster and print its KUBECONFIG
 lab-down:       ## stop every test cluster that `make lab` started
 	@$(PYTHON) -m tests.lab down
 
+BENCHMARKS := $(filter-out frame,$(notdir $(basename $(wildcard benchmarks/*.py))))
 bench-%: env-dev  ## measure benchmarks/NAME.py, write build/bench/NAME.json
-	@$(BIN)/python -m benchmarks.$*
+	@case " $(BENCHMARKS) " in *" $* "*) $(BIN)/python -m benchmarks.$*;; *) \
+	  echo "no benchmark $*; there are: $(BENCHMARKS)" >&2; exit 2;; esac
 
 bench: env-dev  ## all benchmarks that this machine can run
 	@$(BIN)/python -m benchmarks.frame

@@ -10,6 +10,7 @@ yet.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import platform
@@ -51,10 +52,14 @@ def require_prerequisites() -> None:
 
 
 def stamp_of(extra: str, torch: str) -> str:
-    """Digest of everything that the content of the environment depends on."""
-    digest = hashlib.sha256(
-        f"{sys.version}|{sys.prefix}|{extra}|{torch}|{ROOT}".encode()
-    )
+    """Digest of everything that the content of the environment depends on.
+
+    The Python that an activated environment offers and the one below it make the same
+    environment; only a torch that is there already makes a difference.
+    """
+    python = sys.prefix if torch == "existing" else sys.base_prefix
+    key = f"{sys.version}|{python}|{extra}|{torch}|{ROOT}"
+    digest = hashlib.sha256(key.encode())
     for path in INPUTS:
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -70,25 +75,34 @@ def recorded(pattern: str) -> str:
     return found.group(1)
 
 
-def existing_torch() -> Path:
-    """Return the folder of the torch that the calling Python already has."""
+def existing_torch(env: Path) -> Path:
+    """Return the folder of the torch that the calling Python already has.
+
+    Args:
+        env: the environment about to be made anew, which cannot lend its own torch.
+    """
     found = subprocess.run(  # noqa: S603 - this interpreter
         [sys.executable, "-c", TORCH_FOUND], capture_output=True, text=True, check=False
     )
     advice = "name a Python with a newer one in PYTHON, or leave TORCH away to fetch it"
     if found.returncode:
-        raise SetUpError(f"TORCH=existing, but {sys.executable} has no torch: {advice}")
-    version, file = found.stdout.splitlines()
+        said = (found.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise SetUpError(f"TORCH=existing, but {sys.executable} says {said}: {advice}")
+    # The last two lines: importing torch may print others.
+    version, file = found.stdout.splitlines()[-2:]
     if tuple(map(int, version.split(".")[:2])) < OLDEST_TORCH:
         raise SetUpError(
             f"TORCH=existing, but {sys.executable} has torch {version}, and the oldest "
             f"that works is 2.11: {advice}"
         )
+    if env.resolve() in Path(file).resolve().parents:
+        raise SetUpError(f"TORCH=existing, but that torch is in {env} itself: {advice}")
     return Path(file).parents[1]
 
 
-def install(env: Path, extra: str, torch: str) -> None:
+def install(env: Path, extra: str, torch_folder: Path | None) -> None:
     """Build the environment from nothing."""
+    (env / "stamp").unlink(missing_ok=True)
     shutil.rmtree(env, ignore_errors=True)
     venv.create(env, with_pip=True)
     python = env / "bin" / "python"
@@ -99,14 +113,14 @@ def install(env: Path, extra: str, torch: str) -> None:
     command = [str(env / "bin" / INSTALLER), "pip", "install", "--python", str(python)]
     command += ["--constraints", str(CONSTRAINTS), "--build-constraints"]
     command += [str(CONSTRAINTS), "--editable", f"{ROOT}[{extra}]"]
-    if torch == "existing":
-        folder = existing_torch()
+    if torch_folder:
         # An override whose marker never holds takes torch out of the resolution.
         override = env / "without-torch.txt"
         override.write_text("torch ; python_version < '3'\n")
         command += ["--overrides", str(override)]
         site = env / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-        (site / "site-packages" / "existing-torch.pth").write_text(f"{folder}\n")
+        path_file = site / "site-packages" / "existing-torch.pth"
+        path_file.write_text(f"{torch_folder}\n")
     run(command)
 
 
@@ -122,12 +136,33 @@ def is_ready(env: Path, extra: str, torch: str | None) -> bool:
     `dev` holds all of `local`; where torch came from matters only when it is asked.
     """
     stamp = env / "stamp"
-    if not stamp.exists():
+    if not (stamp.exists() and (env / "bin" / "plimsoll").exists()):
         return False
     enough = {"local": ("local", "dev"), "dev": ("dev",)}[extra]
     origins = (torch,) if torch else TORCH_ORIGINS
     wanted = {stamp_of(e, origin) for e in enough for origin in origins}
     return stamp.read_text() in wanted
+
+
+def set_up(env: Path, extra: str, torch: str | None) -> None:
+    """Make the environment unless it is ready; one session at a time."""
+    with Path(f"{env}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_ready(env, extra, torch):
+            return
+        require_prerequisites()
+        # Asked before anything is removed, so that a wrong wish costs nothing.
+        folder = existing_torch(env) if torch == "existing" else None
+        if folder is None:
+            size = recorded(rf"^# download {extra}: ([0-9.]+) GB$")
+            print(
+                f"Setting up {env.name}: fetches up to {size} GB (torch with its CUDA "
+                "libraries), less what is cached; TORCH=existing reuses the torch that "
+                "PYTHON has.",
+                flush=True,
+            )
+        install(env, extra, folder)
+        (env / "stamp").write_text(stamp_of(extra, torch or "fetch"))
 
 
 def main() -> int:
@@ -139,22 +174,14 @@ def main() -> int:
     args = parser.parse_args()
     if is_ready(args.env, args.extra, args.torch):
         return 0
-    torch = args.torch or "fetch"
     try:
-        require_prerequisites()
-        if torch == "fetch":
-            size = recorded(rf"^# download {args.extra}: ([0-9.]+) GB$")
-            print(
-                f"Setting up {args.env.name}: fetches up to {size} GB (torch with its "
-                "CUDA libraries), less what is cached; TORCH=existing reuses the torch "
-                "that PYTHON has.",
-                flush=True,
-            )
-        install(args.env, args.extra, torch)
-    except (SetUpError, OSError) as error:
+        set_up(args.env, args.extra, args.torch)
+    except (SetUpError, OSError, subprocess.CalledProcessError) as error:
         print(f"set-up: {error}", file=sys.stderr)
         return 1
-    (args.env / "stamp").write_text(stamp_of(args.extra, torch))
+    except KeyboardInterrupt:
+        print("set-up: interrupted; the next run starts it again", file=sys.stderr)
+        return 130
     return 0
 
 

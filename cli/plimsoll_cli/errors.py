@@ -4,7 +4,7 @@
     └── CliError                the command line itself is at fault
         └── NothingMatchesError the filters leave nothing to show
 
-`__main__` catches `PlimsollError`; a traceback is shown only with `--debug`.
+`run` catches `PlimsollError`; a traceback is shown only with `--debug`.
 """
 
 from __future__ import annotations

@@ -14,19 +14,23 @@ from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.output import (
     ByteQuantity,
     Output,
-    console,
     format_bytes,
     output_option,
+    print_table,
 )
-from plimsoll_operator.local_inventory import local_offers
+from plimsoll_operator.errors import InventoryError
+from plimsoll_operator.local_inventory import cuda_offers, emulated_offer
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.offer_catalog import parse_offers
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 
+LARGEST_TABLE_BYTES = 64 * 2**20
+"""Public catalogues have a few MiB."""
+
 
 @click.command()
-@click.argument("table", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--product", help="Only devices whose name contains this text.")
 @click.option(
     "--min-memory",
@@ -35,14 +39,14 @@ from plimsoll_planner.records.offer import Offer
 )
 @output_option
 def offers(
-    table: Path | None, product: str | None, min_memory: int | None, output: str
+    file: Path | None, product: str | None, min_memory: int | None, output: str
 ) -> None:
     """List machines, cheapest device first.
 
-    TABLE is a CSV file in the columns of a SkyPilot catalogue; without it, what this
+    FILE is a CSV file in the columns of a SkyPilot catalogue; without it, what this
     machine itself offers is listed.
     """
-    found = local_offers() if table is None else read_table(table)
+    found = own_offers() if file is None else read_table(file)
     wanted = [
         offer
         for offer in found
@@ -57,7 +61,18 @@ def offers(
     if output == Output.JSON:
         click.echo(json.dumps([offer.to_json() for offer in wanted], indent=2))
     else:
-        console().print(offer_table(wanted))
+        table = offer_table(wanted)
+        print_table(table, less_important=("REGION", "TERMS", "NODES"))
+
+
+def own_offers() -> tuple[Offer, ...]:
+    """Return the offers of this machine; a broken driver is a warning, not the end."""
+    try:
+        cuda = cuda_offers()
+    except InventoryError as error:
+        click.echo(f"plimsoll: no CUDA devices listed: {error}", err=True)
+        cuda = ()
+    return (*cuda, emulated_offer())
 
 
 def read_table(path: Path) -> tuple[Offer, ...]:
@@ -67,11 +82,17 @@ def read_table(path: Path) -> tuple[Offer, ...]:
         UnreadableError, InvalidFieldError: see `parse_offers`.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from None
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TABLE_BYTES + 1)
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError(f"{path}: not text in UTF-8: {error.reason}") from None
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}") from None
+    if len(content) > LARGEST_TABLE_BYTES:
+        raise UnreadableError(
+            f"{path}: larger than {format_bytes(LARGEST_TABLE_BYTES)}"
+        )
     return parse_offers(text, str(path)).offers
 
 

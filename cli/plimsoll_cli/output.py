@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from plimsoll_planner.errors import shorten
 
+WIDER_THAN_ANY = 10_000
+"""Columns of no terminal, to measure what a table wants."""
 PAGE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe."""
 
@@ -34,13 +39,36 @@ output_option = click.option(
 
 
 def console() -> Console:
-    """Return the terminal, or a plain wide page where there is none."""
-    on_terminal = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if on_terminal else PAGE_WIDTH)
+    """Return the terminal, or a wide page where there is none.
+
+    What tables show may come from somebody's file, so nothing in it is markup.
+    """
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else 0
+    if not width:
+        on_terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if on_terminal else PAGE_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def print_table(table: Table, *, less_important: Sequence[str]) -> None:
+    """Print a table, without its less important columns where they do not fit.
+
+    Args:
+        table: what to print.
+        less_important: headings, the first of them left out first.
+    """
+    page = console()
+    unbounded = page.options.update(width=WIDER_THAN_ANY)
+    for heading in less_important:
+        if page.measure(table, options=unbounded).maximum <= page.width:
+            break
+        table.columns = [c for c in table.columns if c.header != heading]
+    page.print(table)
 
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-QUANTITY = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGT]iB)")
+QUANTITY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
 
 
 def format_bytes(num_bytes: int) -> str:

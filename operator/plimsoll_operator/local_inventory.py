@@ -26,19 +26,41 @@ NVIDIA_SMI = (
 )
 NVIDIA_SMI_TIMEOUT_S = 20.0
 """A driver that hangs must not hang the command; a cold one answers within seconds."""
+NO_DEVICES = "No devices were found"
+"""Said where the driver is installed and there is no GPU, as on login nodes."""
+CGROUP_MEMORY = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ),
+)
+"""Limit and use of a container's memory, version 2 and 1; "max" is no limit."""
 MEMINFO = Path("/proc/meminfo")
 MIB = 2**20
 
 
-def local_offers() -> tuple[Offer, ...]:
-    """Return the offers of this machine, CUDA devices first.
+def cuda_offers() -> tuple[Offer, ...]:
+    """Return the CUDA devices of this machine, none where there is no driver.
 
     Raises:
         InventoryError: the driver is there but does not answer properly.
     """
-    cuda = parse_nvidia_smi(run_nvidia_smi()) if shutil.which(NVIDIA_SMI[0]) else ()
-    cores = len(os.sched_getaffinity(0))
-    return (*cuda, emulated_offer(MEMINFO.read_text(), cores))
+    return parse_nvidia_smi(run_nvidia_smi()) if shutil.which(NVIDIA_SMI[0]) else ()
+
+
+def emulated_offer() -> Offer:
+    """Return the emulated devices that this machine carries, one for each core.
+
+    Raises:
+        InventoryError: no memory is left, or the kernel does not tell.
+    """
+    free_bytes = available_bytes(MEMINFO.read_text())
+    for limit, used in CGROUP_MEMORY:
+        if limit.exists() and limit.read_text().strip().isdecimal():
+            left = int(limit.read_text()) - int(used.read_text())
+            free_bytes = min(free_bytes, max(left, 0))
+    return share(free_bytes, len(os.sched_getaffinity(0)))
 
 
 def run_nvidia_smi() -> str:
@@ -48,11 +70,14 @@ def run_nvidia_smi() -> str:
             NVIDIA_SMI,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=NVIDIA_SMI_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"nvidia-smi did not answer: {error}") from None
+    if NO_DEVICES in done.stdout:
+        return ""
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
         raise InventoryError(f"nvidia-smi failed and said: {said[0]}")
@@ -85,18 +110,28 @@ def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
     )
 
 
-def emulated_offer(meminfo: str, cores: int) -> Offer:
-    """Return the emulated devices that the free memory in `meminfo` carries."""
+def available_bytes(meminfo: str) -> int:
+    """Return the bytes that the kernel says are available."""
     for line in meminfo.splitlines():
         if line.startswith("MemAvailable:"):
-            available_bytes = int(line.split()[1]) * 1024
-            return Offer(
-                name=LOCAL_NAME,
-                capacity_type=CapacityType.RESERVED,
-                device_kind=DeviceKind.EMULATED,
-                device_product="process",
-                device_memory_bytes=available_bytes // cores // MIB * MIB,
-                devices_per_node=cores,
-                nodes_available=1,
-            )
+            return int(line.split()[1]) * 1024
     raise InventoryError("/proc/meminfo has no line MemAvailable: Linux is needed")
+
+
+def share(free_bytes: int, cores: int) -> Offer:
+    """Share memory among emulated devices, in whole MiB."""
+    device_memory_bytes = free_bytes // cores // MIB * MIB
+    if device_memory_bytes == 0:
+        raise InventoryError(
+            f"{free_bytes} bytes of memory are free, too few for {cores} emulated "
+            "devices: end something, or raise the memory limit"
+        )
+    return Offer(
+        name=LOCAL_NAME,
+        capacity_type=CapacityType.RESERVED,
+        device_kind=DeviceKind.EMULATED,
+        device_product="process",
+        device_memory_bytes=device_memory_bytes,
+        devices_per_node=cores,
+        nodes_available=1,
+    )

@@ -1,10 +1,12 @@
-"""What can go wrong with data, as a tree; every message is one line.
+"""What can go wrong with data, as a tree; every text is one printable line.
 
-    PlimsollError                 root of all packages; the CLI prints it and exits
-    └── InvalidInputError         somebody handed us something that breaks a rule
-        ├── InvalidFieldError     one field: its path, its value, its bound
-        ├── SchemaVersionError    a document written by a newer Plimsoll
-        └── UnreadableError       no such file, no JSON, no table
+    PlimsollError                     root of all packages; the CLI prints it and exits
+    └── InvalidInputError             somebody handed us something that breaks a rule
+        ├── InvalidFieldError         one field: its path, its value, its bound
+        │   ├── UnknownFieldError     a name that the record does not have
+        │   └── MissingFieldError     a field without a default is absent
+        ├── SchemaVersionError        a document written by a newer Plimsoll
+        └── UnreadableError           no such file, no JSON, no table
 
 Whoever reads input at the rim (CLI, operator, ingest) catches `InvalidInputError` and
 answers with its text. Infeasible is a result (`records.solution`), not an error.
@@ -12,9 +14,20 @@ answers with its text. Infeasible is a result (`records.solution`), not an error
 
 from __future__ import annotations
 
+import reprlib
+
+LONGEST_TEXT = 1000
+"""Characters of an error; names that somebody else chose may be of any length."""
+LONGEST_VALUE = 80
+"""Characters of a value that an error quotes."""
+
 
 class PlimsollError(Exception):
     """Root of every error that Plimsoll raises on purpose."""
+
+    def __init__(self, text: str) -> None:
+        """Keep the text as one printable line: parts of it come from outside."""
+        super().__init__(one_line(text))
 
 
 class InvalidInputError(PlimsollError, ValueError):
@@ -35,11 +48,31 @@ class InvalidFieldError(InvalidInputError):
         self.path = path
         self.value = value
         self.allowed = allowed
-        super().__init__(f"{path}: got {shorten(value)}, allowed is {allowed}")
+        super().__init__(self.text())
+
+    def text(self) -> str:
+        """Return the text of the error."""
+        return f"{self.path}: got {shorten(self.value)}, allowed is {self.allowed}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from the parts when the error crosses a process border."""
         return (type(self), (self.path, self.value, self.allowed))
+
+
+class UnknownFieldError(InvalidFieldError):
+    """A record has no such field; `allowed` names the nearest one, or all."""
+
+    def text(self) -> str:
+        """Return the text of the error."""
+        return f"{self.path}: no such field; {self.allowed}"
+
+
+class MissingFieldError(InvalidFieldError):
+    """A field that has no default is absent."""
+
+    def text(self) -> str:
+        """Return the text of the error."""
+        return f"{self.path}: this field is missing; allowed is {self.allowed}"
 
 
 class SchemaVersionError(InvalidInputError):
@@ -50,16 +83,20 @@ class UnreadableError(InvalidInputError):
     """A file is missing, or its content is not the format it should be."""
 
 
-LONGEST_VALUE_SHOWN = 80
-"""Characters of a value that an error quotes."""
-
-
 def shorten(value: object) -> str:
-    """Return `value` as text that is safe to print on one line."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer beyond the digits Python agrees to print
-        text = f"a {type(value).__name__} too long to print"
-    if len(text) > LONGEST_VALUE_SHOWN:
-        text = text[: LONGEST_VALUE_SHOWN - 3] + "..."
-    return text
+    """Return `value` as text of bounded length and depth."""
+    brief = reprlib.Repr()
+    brief.maxlevel = 3
+    brief.maxstring = brief.maxother = brief.maxlong = LONGEST_VALUE
+    text = brief.repr(value)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+
+
+def one_line(text: str) -> str:
+    """Return `text` with what a terminal would act on escaped, and not endless."""
+    escaped = "".join(
+        mark if mark.isprintable() else mark.encode("unicode_escape").decode()
+        for mark in text[: LONGEST_TEXT + 1]
+    )
+    cut = len(escaped) > LONGEST_TEXT
+    return escaped[: LONGEST_TEXT - 3] + "..." if cut else escaped

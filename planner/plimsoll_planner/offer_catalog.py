@@ -8,16 +8,15 @@ offers ConfigMap, by the operator. Rows without an accelerator are counted and l
 
 from __future__ import annotations
 
-import ast
 import csv
 import difflib
 import io
-import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
-from plimsoll_planner.errors import InvalidFieldError, UnreadableError
+from plimsoll_planner.errors import InvalidFieldError, UnreadableError, shorten
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
 from plimsoll_planner.records.offer import CapacityType, ComputeRate, Link, Offer
 
@@ -50,6 +49,11 @@ NEEDED_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount")
 DEFAULT_CURRENCY = "USD"
 """The currency of the catalogues; the column Currency overrides it."""
 MIB = 2**20
+SIZE_IN_MIB = re.compile(r"""['"]SizeInMiB['"]\s*:\s*([0-9]{1,9})(\.0+)?\s*[,}]""")
+"""In GpuInfo, which is a literal of Python in some catalogues and JSON in others:
+{'Gpus': [{'Name': 'A100', 'MemoryInfo': {'SizeInMiB': 81920}}], ...}"""
+NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+"""Plain digits: 1_000 or 1,000 must not become some other number."""
 LARGEST_TABLE_ROWS = 100_000
 """The largest public catalogue has about 20,000 rows."""
 
@@ -77,7 +81,8 @@ def parse_offers(text: str, source: str) -> Catalog:
     offers: list[Offer] = []
     num_without = 0
     try:
-        check_header(list(reader.fieldnames or ()), source)
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        check_header(list(reader.fieldnames), source)
         for row in reader:
             line = f"{source}, line {reader.line_num}"
             if reader.line_num > LARGEST_TABLE_ROWS:
@@ -97,19 +102,21 @@ def parse_offers(text: str, source: str) -> Catalog:
 
 def check_header(columns: list[str], source: str) -> None:
     """Raise `UnreadableError` unless the header has what is needed, and no more."""
+    if len(columns) == 1 and ";" in columns[0]:
+        raise UnreadableError(f"{source}: cells are separated by ';', use ',' instead")
     allowed = (*SKYPILOT_COLUMNS, *MORE_SKYPILOT_COLUMNS, *OUR_COLUMNS)
     for column in columns:
         if column not in allowed:
             close = difflib.get_close_matches(column, allowed, n=1)
-            advice = (
-                f"did you mean {close[0]}?" if close else f"known: {', '.join(allowed)}"
+            advice = f"did you mean {close[0]}?" if close else "remove it"
+            raise UnreadableError(
+                f"{source}: no such column {shorten(column)}; {advice}"
             )
-            raise UnreadableError(f"{source}: no such column {column!r}; {advice}")
+        if columns.count(column) > 1:
+            raise UnreadableError(f"{source}: the column {column} is given twice")
     missing = [column for column in NEEDED_COLUMNS if column not in columns]
     if missing:
         raise UnreadableError(f"{source}: the column {missing[0]} is missing")
-    if len(set(columns)) < len(columns):
-        raise UnreadableError(f"{source}: a column is given twice in {columns}")
     if "DeviceMemoryMiB" not in columns and "GpuInfo" not in columns:
         raise UnreadableError(f"{source}: needs a column DeviceMemoryMiB or GpuInfo")
 
@@ -129,18 +136,12 @@ class Row:
         """Return the error for one cell."""
         return InvalidFieldError(f"{self.place}, {column}", self.text(column), allowed)
 
-    def number(self, column: str) -> float | None:
-        """Return a finite number, or None where the cell is empty."""
+    def number(self, column: str) -> Decimal | None:
+        """Return a number, or None where the cell is empty."""
         text = self.text(column)
-        if not text:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            raise self.refuse(column, "a number") from None
-        if not math.isfinite(value):
-            raise self.refuse(column, "a finite number")
-        return value
+        if text and not NUMBER.fullmatch(text):
+            raise self.refuse(column, "a number such as 12.34")
+        return Decimal(text) if text else None
 
     def whole_number(self, column: str, minimum: int) -> int | None:
         """Return a whole number; the catalogues write 8 as 8.0."""
@@ -149,27 +150,19 @@ class Row:
             raise self.refuse(column, f"a whole number at least {minimum}")
         return None if value is None else int(value)
 
-    def price(self, column: str) -> Decimal | None:
-        """Return the price of a node and hour, or None where the cell is empty."""
-        text = self.text(column)
-        try:
-            return Decimal(text) if text else None
-        except InvalidOperation:
-            raise self.refuse(column, "a price such as 12.34") from None
-
     def scaled(self, column: str, factor: float) -> float | None:
         """Return a positive number times `factor`."""
         value = self.number(column)
         if value is not None and value <= 0:
             raise self.refuse(column, "a number above 0")
-        return None if value is None else value * factor
+        return None if value is None else float(value) * factor
 
 
 def parse_row(row: Row) -> Iterator[Offer]:
     """Yield the offers of one line: on demand, spot, or one without a price."""
     prices = {
-        CapacityType.ON_DEMAND: row.price("Price"),
-        CapacityType.SPOT: row.price("SpotPrice"),
+        CapacityType.ON_DEMAND: row.number("Price"),
+        CapacityType.SPOT: row.number("SpotPrice"),
     }
     known = {kind: price for kind, price in prices.items() if price is not None}
     unpriced: dict[CapacityType, Decimal | None] = {CapacityType.ON_DEMAND: None}
@@ -220,22 +213,10 @@ def device_kind(row: Row) -> DeviceKind:
 def device_memory_bytes(row: Row) -> int:
     """Return the memory of one device: our column, else what GpuInfo says."""
     mib = row.whole_number("DeviceMemoryMiB", 1)
-    if mib is not None:
-        return mib * MIB
-    try:
-        # A Python or JSON literal: {'Gpus': [{'MemoryInfo': {'SizeInMiB': 81920}}]}
-        gpu = ast.literal_eval(row.text("GpuInfo"))["Gpus"][0]
-        mib = int(gpu["MemoryInfo"]["SizeInMiB"])
-    except (
-        ValueError,
-        SyntaxError,
-        TypeError,
-        LookupError,
-        RecursionError,
-        MemoryError,
-    ):
-        mib = 0
-    if mib < 1:
+    if mib is None:
+        found = SIZE_IN_MIB.search(row.text("GpuInfo"))
+        mib = int(found[1]) if found else 0
+    if mib == 0:
         rule = "a mapping with Gpus[0].MemoryInfo.SizeInMiB, or give DeviceMemoryMiB"
         raise row.refuse("GpuInfo", rule)
     return mib * MIB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,12 @@ def test_filters_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["offers", "no.csv"], ExitCode.BAD_INPUT, "no.csv: No such file or directory"),
         (["offers", "/"], ExitCode.BAD_INPUT, "/: Is a directory"),
+        (["offers", "a\nb"], ExitCode.BAD_INPUT, "a\\nb: No such file"),
+        (
+            ["offers", "/dev/zero"],
+            ExitCode.BAD_INPUT,
+            "/dev/zero: larger than 64.0 MiB",
+        ),
         (["offers", "/bin/true"], ExitCode.BAD_INPUT, "/bin/true: not text in UTF-8"),
         (["offers", "/dev/null"], ExitCode.BAD_INPUT, "InstanceType is missing"),
         (["offers", EXAMPLE, "--product", "z"], ExitCode.FAILED, "none of 10 offers"),
@@ -102,6 +109,7 @@ def test_filters_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
             "got '40', allowed is 40GiB",
         ),
         (["offers", "--min-memory", "1 gb"], ExitCode.USAGE, "got '1 gb'"),
+        (["offers", "--min-memory", "9" * 400 + "TiB"], ExitCode.USAGE, "got '999"),
         (["ofers"], ExitCode.USAGE, "Did you mean 'offers'?"),
         (["offers", "-o", "yaml"], ExitCode.USAGE, "'yaml' is not one of"),
         (["--nonsense"], ExitCode.USAGE, "No such option"),
@@ -123,8 +131,9 @@ def test_errors_are_one_line_and_an_exit_code(
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --debug the traceback comes before the line."""
-    assert main(["--debug", "offers", "no.csv"]) == ExitCode.BAD_INPUT
+    """With --debug, wherever it stands, the traceback comes before the line."""
+    for words in (["--debug", "offers", "no.csv"], ["offers", "no.csv", "--debug"]):
+        assert main(words) == ExitCode.BAD_INPUT
     captured = capsys.readouterr().err
     assert "Traceback" in captured
     assert captured.splitlines()[-1].startswith("plimsoll: no.csv")
@@ -132,11 +141,83 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["offers", "--help"], []])
 def test_help_is_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Help goes to the reader, not into an error."""
-    code = main(arguments)
+    """Help goes to the reader, also when nothing was asked; it is no error."""
+    assert main(arguments) == ExitCode.DONE
     captured = capsys.readouterr()
-    assert "Usage: plimsoll" in captured.out + captured.err
-    assert code in {ExitCode.DONE, ExitCode.USAGE}
+    assert captured.out.startswith("Usage: plimsoll")
+    assert captured.err == ""
+
+
+def test_nothing_in_a_table_is_markup(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names from somebody's file are shown as they stand."""
+    table = Path(EXAMPLE).read_text().replace("l4-1,", "[red]a[/b]:smile:,")
+    (tmp_path / "odd.csv").write_text(table)
+    assert main(["offers", str(tmp_path / "odd.csv")]) == ExitCode.DONE
+    assert "[red]a[/b]:smile:" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_loses_columns_not_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Region and terms go first; prices stay whole."""
+    monkeypatch.setenv("COLUMNS", "55")
+    assert main(["offers", EXAMPLE]) == ExitCode.DONE
+    output = capsys.readouterr().out
+    assert "REGION" not in output
+    assert output.splitlines()[-2].split()[-2:] == ["48.00", "6.00"]
+
+
+def test_equal_prices_are_sorted_by_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two devices at one price the larger one comes first."""
+    header = "InstanceType,AcceleratorName,AcceleratorCount,DeviceMemoryMiB,Price"
+    (tmp_path / "t.csv").write_text(f"{header}\na,small,1,1024,1\nb,large,1,2048,1\n")
+    assert main(["offers", str(tmp_path / "t.csv")]) == ExitCode.DONE
+    assert "large" in capsys.readouterr().out.splitlines()[1]
+
+
+def test_a_broken_driver_is_a_warning(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What can be listed is listed, and the reader learns what is missing."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho mismatch; exit 18\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert main(["offers"]) == ExitCode.DONE
+    captured = capsys.readouterr()
+    assert "emulated process" in captured.out
+    assert captured.err.startswith(
+        "plimsoll: no CUDA devices listed: nvidia-smi failed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("redirect", "environment", "message"),
+    [
+        (">/dev/full", {}, "cannot write the output: [Errno 28] No space left"),
+        ("", {"PYTHONIOENCODING": "ascii", "COLUMNS": "20"}, "cannot write the output"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(
+    redirect: str, environment: dict[str, str], message: str
+) -> None:
+    """A full disk or a terminal without the letters is no traceback."""
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m plimsoll_cli offers {EXAMPLE} {redirect}"],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.FAILED
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:

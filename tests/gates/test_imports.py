@@ -1,10 +1,16 @@
-"""Who may import whom: the contracts hold, and each of them bites when broken."""
+"""Who may import whom: the contracts hold, and each of them bites when broken.
+
+Contracts between packages, and of what is forbidden, are import-linter's. What is
+allowed from outside is a list for each package, checked here inside functions as well.
+"""
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +18,25 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LINTER = Path(sys.executable).parent / "lint-imports"
 ROOTS = ("planner", "training_job", "profiler_job", "operator", "cli")
+OURS = {
+    "plimsoll_planner": {"plimsoll_planner"},
+    "plimsoll_trainer": {"plimsoll_planner", "plimsoll_trainer"},
+    "plimsoll_profiler": {
+        "plimsoll_planner",
+        "plimsoll_trainer",
+        "plimsoll_profiler",
+    },
+    "plimsoll_operator": {"plimsoll_planner", "plimsoll_operator"},
+    "plimsoll_cli": {"plimsoll_planner", "plimsoll_operator", "plimsoll_cli"},
+}
+OUTSIDE: dict[str, set[str]] = {
+    "plimsoll_planner": set(),
+    "plimsoll_trainer": set(),
+    "plimsoll_profiler": {"numpy"},
+    "plimsoll_operator": set(),
+    "plimsoll_cli": {"click", "rich"},
+}
+"""What each package may import besides the standard library; grows with its use."""
 PLANTED = [
     ("planner/plimsoll_planner", "import torch", "the planner is pure"),
     ("planner/plimsoll_planner", "import sqlalchemy", "the planner is pure"),
@@ -71,3 +96,48 @@ def test_a_planted_import_breaks_its_contract(
     assert any(line.startswith(contract) for line in broken), done.stdout
     assert "planted" in done.stdout
     assert "l.3" in done.stdout
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """Yield the top-level name of every import, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in BY_NAME:
+            yield ast.unparse(node)
+
+
+BY_NAME = {"__import__", "import_module", "importlib.import_module"}
+"""Imports by name; a package that needs one says so on its list."""
+
+
+def strangers(package: str, text: str) -> set[str]:
+    """Return what a module of `package` imports and may not."""
+    allowed = OURS[package] | OUTSIDE[package] | sys.stdlib_module_names
+    return set(imports_of(ast.parse(text))) - allowed
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_a_package_imports_only_what_is_on_its_list(root: str) -> None:
+    """Lazy imports count as well; a new library is a decision, not an accident."""
+    for file in sorted((ROOT / root).rglob("*.py")):
+        package = file.relative_to(ROOT / root).parts[0]
+        assert strangers(package, file.read_text()) == set(), file
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import yaml",
+        "def f():\n    import yaml",
+        "from torch import nn",
+        "import importlib\nimportlib.import_module('torch')",
+        "__import__('torch')",
+        "from tools.gates import main",
+    ],
+)
+def test_the_list_bites(text: str) -> None:
+    """What is not on it is found, wherever in a module it stands."""
+    assert strangers("plimsoll_planner", text)

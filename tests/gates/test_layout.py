@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll_operator import names
+from tests.lab import gpus
+
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = {
     "planner": "plimsoll_planner",
@@ -84,5 +87,27 @@ def test_every_test_states_its_rule() -> None:
     """The docstring of a test says which rule it holds."""
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            if node.name.startswith("test_"):
                 assert ast.get_docstring(node), f"{file.name}: {node.name}"
+
+
+def test_every_python_file_has_a_place() -> None:
+    """No module stands where no gate would look at it."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    packages = tuple(f"{folder}/{package}/" for folder, package in SOURCE_ROOTS.items())
+    places = (*packages, "tests/", "tools/", "benchmarks/", "examples/")
+    strays = [name for name in listed.stdout.split() if not name.startswith(places)]
+    assert strays == []
+
+
+def test_the_lab_marks_emulated_devices_by_the_operators_label() -> None:
+    """The lab stands on its own, and its label is still the same word."""
+    assert gpus.EMULATED_LABEL == names.EMULATED_DEVICE_LABEL

@@ -30,6 +30,13 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+def a_ready_environment(folder: Path, extra: str, torch: str) -> None:
+    """Write what an environment that is ready looks like to the set-up."""
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / "plimsoll").touch()
+    (folder / "stamp").write_text(bootstrap.stamp_of(extra, torch))
+
+
 @pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 10), (3, 14)])
 def test_an_unsupported_python_is_one_line(
     version: tuple[int, int], tmp_path: Path
@@ -54,24 +61,23 @@ def test_an_unsupported_python_is_one_line(
 
 def test_a_ready_environment_is_left_alone(tmp_path: Path) -> None:
     """A second run installs nothing: it asks the stamp and is done."""
-    (tmp_path / "stamp").write_text(bootstrap.stamp_of("dev", "fetch"))
+    a_ready_environment(tmp_path, "dev", "fetch")
     for target in ("env-dev", "env-local"):
         done = make(target, f"ENV={tmp_path}", f"PYTHON={sys.executable}")
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert [path.name for path in tmp_path.iterdir()] == ["stamp"]
+    assert {path.name for path in tmp_path.iterdir()} == {"stamp", "bin"}
 
 
 def test_dev_is_enough_for_local(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quickstart after a test sets nothing up; a test after a quickstart does."""
-    stamp = tmp_path / "stamp"
     assert not bootstrap.is_ready(tmp_path, "local", None)
-    stamp.write_text(bootstrap.stamp_of("dev", "fetch"))
+    a_ready_environment(tmp_path, "dev", "fetch")
     assert bootstrap.is_ready(tmp_path, "local", None)
     assert bootstrap.is_ready(tmp_path, "dev", None)
     assert not bootstrap.is_ready(tmp_path, "dev", "existing")
-    stamp.write_text(bootstrap.stamp_of("local", "existing"))
+    a_ready_environment(tmp_path, "local", "existing")
     assert bootstrap.is_ready(tmp_path, "local", "existing")
     assert not bootstrap.is_ready(tmp_path, "dev", None)
     changed = tmp_path / "pyproject.toml"
@@ -98,7 +104,7 @@ def test_what_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("raise ImportError", "has no torch: name a Python with a newer one"),
+        ("raise ImportError('no CUDA')", "says ImportError: no CUDA: name a Python"),
         ("__version__ = '2.10.1'", "has torch 2.10.1, and the oldest that works"),
     ],
 )
@@ -109,7 +115,40 @@ def test_an_unfit_torch_is_not_reused(
     (tmp_path / "torch.py").write_text(content)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(SetUpError, match=re.escape(message)):
-        bootstrap.existing_torch()
+        bootstrap.existing_torch(tmp_path / "env")
+
+
+def test_a_torch_is_not_taken_from_what_is_about_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment made anew cannot lend its own torch to itself."""
+    (tmp_path / "torch").mkdir()
+    content = "print('hello')\n__version__ = '2.15.0'"
+    (tmp_path / "torch" / "__init__.py").write_text(content)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert bootstrap.existing_torch(tmp_path / "other") == tmp_path
+    with pytest.raises(SetUpError, match=r"is in \S+ itself"):
+        bootstrap.existing_torch(tmp_path)
+
+
+def test_a_wrong_wish_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torch that is not there is found out before anything is removed."""
+    env = tmp_path / "env"
+    env.mkdir()
+    a_ready_environment(env, "dev", "fetch")
+    monkeypatch.setattr(bootstrap, "TORCH_FOUND", "raise ImportError")
+    with pytest.raises(SetUpError, match="TORCH=existing, but"):
+        bootstrap.set_up(env, "dev", "existing")
+    assert bootstrap.is_ready(env, "dev", None)
+
+
+def test_half_an_environment_is_not_ready(tmp_path: Path) -> None:
+    """What a removal left behind does not pass for an environment."""
+    a_ready_environment(tmp_path, "dev", "fetch")
+    (tmp_path / "bin" / "plimsoll").unlink()
+    assert not bootstrap.is_ready(tmp_path, "dev", None)
 
 
 def test_every_version_is_pinned_by_hash_and_no_address() -> None:

@@ -67,7 +67,7 @@ def test_pods_of_a_gang_find_each_other(nodes: Cluster, namespace: str) -> None:
     assert len(labelled) == len(nodes.nodes)
 
 
-@pytest.mark.skipif(not has_torch(), reason="torch is missing: run `make setup`")
+@pytest.mark.skipif(not has_torch(), reason="torch is missing: run `make test`")
 @pytest.mark.usefixtures("gpus")
 def test_processes_of_two_pods_reduce_together(nodes: Cluster, namespace: str) -> None:
     """Four ranks in two pods add up 1 + 2 + 3 + 4 with the host's own torch."""

@@ -108,6 +108,21 @@ def test_our_columns_are_read() -> None:
     assert offer.memory_bandwidth_bytes_per_s == 1.555e12
 
 
+def test_blanks_around_names_and_cells_do_not_matter() -> None:
+    """People align their tables by hand."""
+    header = "InstanceType, AcceleratorName ,AcceleratorCount,DeviceMemoryMiB"
+    (offer,) = parse_offers(f"{header}\n a , B ,1, 1024 \n", "t").offers
+    assert (offer.name, offer.device_product) == ("a", "B")
+
+
+def test_an_endless_table_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table has a largest number of lines, and the message says which."""
+    monkeypatch.setattr("plimsoll_planner.offer_catalog.LARGEST_TABLE_ROWS", 3)
+    parse_offers(a_table(*[SKYPILOT_ROW] * 2), "t")
+    with pytest.raises(InvalidInputError, match="at most 3 lines"):
+        parse_offers(a_table(*[SKYPILOT_ROW] * 3), "t")
+
+
 def test_the_example_is_readable() -> None:
     """The table that the documentation uses stays valid."""
     catalog = parse_offers(EXAMPLE.read_text(), "offers.csv")
@@ -117,19 +132,25 @@ def test_the_example_is_readable() -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "message"),
     [
-        ("Price", "-1", "t, line 2, price_per_node_hour: got Decimal('-1'), allowed"),
-        ("Price", "12,50", "t, line 2, Price: got '12,50', allowed is a price such as"),
-        ("Price", "NaN", "t, line 2, price_per_node_hour: got Decimal('NaN')"),
-        ("Price", "1e99", "at most 1000000000"),
+        ("Price", "-1", "t, line 2, Price: got '-1', allowed is a number such as"),
+        ("Price", "12,50", "t, line 2, Price: got '12,50', allowed is a number such"),
+        ("Price", "1_000", "a number such as 12.34"),
+        ("Price", "\u0661\u0662", "a number such as 12.34"),
+        ("Price", "NaN", "a number such as 12.34"),
+        ("Price", "1e99", "a number such as 12.34"),
+        ("Price", "1000000001", "at most 1000000000"),
         ("AcceleratorCount", "", "t, line 2, AcceleratorCount: got ''"),
         ("AcceleratorCount", "0", "a whole number at least 1"),
         ("AcceleratorCount", "0.5", "a whole number at least 1"),
-        ("AcceleratorCount", "inf", "a finite number"),
-        ("AcceleratorCount", "many", "a number"),
+        ("AcceleratorCount", "inf", "a number such as"),
+        ("AcceleratorCount", "1_0", "a number such as"),
+        ("AcceleratorCount", "many", "a number such as"),
         ("GpuInfo", "", "or give DeviceMemoryMiB"),
         ("GpuInfo", "{'Gpus': []}", "or give DeviceMemoryMiB"),
         ("GpuInfo", "__import__('os')", "or give DeviceMemoryMiB"),
         ("GpuInfo", "[" * 9999, "or give DeviceMemoryMiB"),
+        ("GpuInfo", "{'MemoryInfo': {'SizeInMiB': 1e999}}", "or give DeviceMemoryMiB"),
+        ("InstanceType", "a\x9b31m", "printable text"),
         ("InstanceType", "", "t, line 2, name: got '', allowed is printable text"),
         ("DeviceKind", "tpu", "one of cuda, emulated"),
         ("DeviceMemoryMiB", "99999999999", "device_memory_bytes"),
@@ -158,7 +179,9 @@ def test_a_bad_cell_is_named(column: str, cell: str, message: str) -> None:
             "needs a column DeviceMemoryMiB or GpuInfo",
         ),
         ("InstanceTyp,AcceleratorName\n", "did you mean InstanceType?"),
-        ("Price,Price\n", "the column InstanceType is missing"),
+        ("Price,Price\n", "the column Price is given twice"),
+        ("InstanceType;AcceleratorName\n", "separated by ';', use ',' instead"),
+        ("InstanceType,Colour\n", "no such column 'Colour'; remove it"),
         (a_table(), "no line has an accelerator"),
         (a_table() + "only,three,cells\n", "line 2: not as many cells"),
         (a_table() + '"a\n', "not readable as CSV"),

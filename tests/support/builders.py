@@ -63,7 +63,6 @@ from plimsoll_planner.records.plan import (
 )
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from plimsoll_planner.records.solution import (
-    Alternative,
     Infeasible,
     SearchStatistics,
     Solution,
@@ -105,6 +104,7 @@ def layer_costs(num_rows: int = 3, **fields: Any) -> LayerCosts:
         "variant": (0,) * num_rows,
         "parameter_bytes": (4 * MIB,) * num_rows,
         "gradient_bytes": (4 * MIB,) * num_rows,
+        "buffer_bytes": (0,) * num_rows,
         "optimizer_bytes": (8 * MIB,) * num_rows,
         "optimizer_transient_bytes": (0,) * num_rows,
         "optimizer_step_s": (1e-4,) * num_rows,
@@ -154,7 +154,7 @@ def a_profile(**fields: Any) -> ModelProfile:
         "layers": LayerColumns(
             name=("embedding", "block.0", "block.1", "head"), kind=(0, 1, 1, 2)
         ),
-        "edges": EdgeColumns(source=(0, 1, 2), target=(1, 2, 3)),
+        "edges": EdgeColumns(source=(0, 1, 2), target=(1, 2, 3), part=(1.0, 1.0, 1.0)),
         "costs": layer_costs(),
         "tied": (TiedLayers(layers=(0, 3)),),
         "probes": (
@@ -283,28 +283,38 @@ def a_plan(**fields: Any) -> HybridPlan:
     return HybridPlan(**(defaults | fields))
 
 
-def a_count(num_gpus: int, verdict: Verdict = Verdict.FAILS) -> CountVerdict:
+def decisions(num_gpus: int, **fields: Any) -> Decisions:
+    """Build a single tuple, a pipeline of one device a stage, that fails."""
+    defaults: dict[str, Any] = {
+        "pipeline_degree": (num_gpus,),
+        "tensor_degree": (1,),
+        "data_degree": (1,),
+        "micro_batch": (1,),
+        "sharding": (Sharding.NONE,),
+        "schedule": (Schedule.ONE_F_ONE_B,),
+        "offer": (0,),
+        "gpus_per_pod": (1,),
+        "verdict": (Verdict.FAILS,),
+        "rule": (Rule.SEARCHED,),
+        "least_lower_bytes": (11 * MIB,),
+        "best_samples_per_s": (0.0,),
+    }
+    return Decisions(**(defaults | fields))
+
+
+def a_count(
+    num_gpus: int, verdict: Verdict = Verdict.FAILS, **fields: Any
+) -> CountVerdict:
     """Build the verdict for one count, decided by a single tuple."""
     fails = verdict is Verdict.FAILS
-    return CountVerdict(
-        num_gpus=num_gpus,
-        verdict=verdict,
-        binding=Binding.MEMORY if fails else None,
-        nearest_miss=a_miss() if fails else None,
-        num_undecided=int(verdict is Verdict.UNDECIDED),
-        decisions=Decisions(
-            pipeline_degree=(num_gpus,),
-            tensor_degree=(1,),
-            data_degree=(1,),
-            micro_batch=(1,),
-            sharding=(Sharding.NONE,),
-            schedule=(Schedule.ONE_F_ONE_B,),
-            offer=(0,),
-            verdict=(verdict,),
-            rule=(Rule.SEARCHED,),
-            least_lower_bytes=(11 * MIB,),
-        ),
-    )
+    defaults: dict[str, Any] = {
+        "num_gpus": num_gpus,
+        "binding": Binding.MEMORY if fails else None,
+        "nearest_miss": a_miss() if fails else None,
+        "num_undecided": int(verdict is Verdict.UNDECIDED),
+        "decisions": decisions(num_gpus, verdict=(verdict,)),
+    }
+    return CountVerdict(**(defaults | fields))
 
 
 def a_miss(**fields: Any) -> NearestMiss:
@@ -323,12 +333,11 @@ def a_certificate(**fields: Any) -> Certificate:
     """Build: 1 to 3 GPUs fail, 4 fit."""
     defaults: dict[str, Any] = {
         "space": Space(
-            limits=Limits(max_gpus=16), offers=("h200-8",), without=("offload",)
+            limits=Limits(max_gpus=16), offers=(an_offer(),), without=("offload",)
         ),
         "counts": (*map(a_count, (1, 2, 3)), a_count(4, Verdict.FITS)),
-        "fewest_at_floor": 4,
         "fewest_at_any_speed": 4,
-        "exhaustive": True,
+        "rate_at_any_speed": 0.8,
     }
     return Certificate(**(defaults | fields))
 
@@ -343,9 +352,7 @@ def a_solution(**fields: Any) -> Solution:
         "gap": 0.0,
         "plan": a_plan(),
         "certificate": a_certificate(),
-        "alternatives": (
-            Alternative(plan=a_plan(), peak_bytes=10 * MIB, samples_per_s=8.0),
-        ),
+        "alternatives": (a_plan(revision=2),),
         "statistics": STATISTICS,
     }
     return Solution(**(defaults | fields))
@@ -358,7 +365,7 @@ def an_infeasible(**fields: Any) -> Infeasible:
         "nearest_miss": a_miss(),
         "nearest_change": "1 MiB more on each device",
         "certificate": a_certificate(
-            counts=(a_count(1),), fewest_at_floor=None, fewest_at_any_speed=None
+            counts=(a_count(1),), fewest_at_any_speed=None, rate_at_any_speed=None
         ),
         "statistics": STATISTICS,
     }
@@ -373,6 +380,9 @@ def an_observation(**fields: Any) -> Observation:
         "attempt": 1,
         "rank": 0,
         "fingerprint": a_fingerprint(),
+        "device_kind": DeviceKind.CUDA,
+        "overhead_key": an_overhead().key,
+        "num_communicators": 2,
         "num_steps": 2,
         "step_s": (1.02, 0.98),
         "peaks": (

@@ -59,8 +59,29 @@ def test_a_single_file_is_a_workload(
     (tmp_path / "lone_model.py").write_text("A = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     before = fingerprint_of("lone_model:workload").source_digest
-    (tmp_path / "helper.py").write_text("B = 2\n")
+    (tmp_path / ".venv" / "lib").mkdir(parents=True)
+    (tmp_path / ".venv" / "lib" / "other.py").write_text("C = 3\n")
+    assert fingerprint_of("lone_model:workload").source_digest == before
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers" / "helper.py").write_text("B = 2\n")
     assert fingerprint_of("lone_model:workload").source_digest != before
+
+
+def test_content_moved_between_files_is_another_source(workload: Path) -> None:
+    """Where one file ends and the next begins counts."""
+    (workload / "a.py").write_text("x\n")
+    (workload / "b.py").write_text("y\n")
+    before = digest()
+    (workload / "a.py").write_text("x\ny\n")
+    (workload / "b.py").write_text("")
+    assert digest() != before
+
+
+def test_a_file_that_cannot_be_read_is_named(workload: Path) -> None:
+    """A dangling link is no reason for a traceback."""
+    (workload / "gone.py").symlink_to("nowhere.py")
+    with pytest.raises(MissingSourceError, match=r"gone\.py: No such file"):
+        digest()
 
 
 def test_versions_are_those_that_run(workload: Path) -> None:

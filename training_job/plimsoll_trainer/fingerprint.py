@@ -2,10 +2,10 @@
 
 In: the workload's entry point (`package.module:function`). Out: a `Fingerprint`. The
 profiler records it, every replay and training process computes it again and refuses a
-plan with another one before it allocates anything. The source digest covers the module
-of the entry point and all modules beside or below it: for `my_model` the files of its
-folder, for `pkg.models.gpt` all of `pkg`. Torch is asked for its version through its
-package metadata, not imported.
+plan with another one before it allocates anything. The source digest covers what the
+entry point may import beside itself: for a script `my_model` all Python files in and
+below its folder, for `pkg.models.gpt` all of `pkg`. Torch is asked for its version
+through its package metadata, not imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from plimsoll_planner.records.model_profile import Fingerprint, LibraryVersion
@@ -23,6 +23,8 @@ from plimsoll_trainer.errors import ForeignFingerprintError, MissingSourceError
 
 IMAGE_VARIABLE = "PLIMSOLL_IMAGE"
 """Set by the operator to the image id of the pod."""
+NOT_OURS = ("__pycache__", "site-packages", "dist-packages", "node_modules")
+"""Folders below a workload that are not its source."""
 LIBRARIES = ("numpy", "torchvision", "transformers")
 """Libraries whose version changes what a layer costs, where they are installed."""
 
@@ -57,8 +59,8 @@ def require_same(here: Fingerprint, planned: Fingerprint) -> None:
             )
 
 
-def source_files(entrypoint: str) -> tuple[Path, list[Path]]:
-    """Return the folder of the workload's source and its Python files, sorted."""
+def source_files(entrypoint: str) -> list[tuple[str, Path]]:
+    """Return every Python file of the workload, by name relative to its folder."""
     module = entrypoint.partition(":")[0]
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
@@ -70,19 +72,38 @@ def source_files(entrypoint: str) -> tuple[Path, list[Path]]:
             "the name, and that its folder is in PYTHONPATH"
         )
     if spec.submodule_search_locations:
-        folder = Path(next(iter(spec.submodule_search_locations)))
-        return folder, sorted(folder.rglob("*.py"))
-    folder = Path(str(spec.origin)).parent
-    return folder, sorted(folder.glob("*.py"))
+        folders = [Path(folder) for folder in spec.submodule_search_locations]
+    else:
+        folders = [Path(str(spec.origin)).parent]
+    files = [
+        (file.relative_to(folder).as_posix(), file)
+        for folder in folders
+        for file in python_files(folder)
+    ]
+    return sorted(files)
 
 
-def source_digest(source: tuple[Path, Iterable[Path]]) -> str:
-    """Return `sha256:...` over names and contents, wherever the folder lies."""
-    folder, files = source
+def python_files(folder: Path) -> Iterator[Path]:
+    """Yield the Python files below a folder, without what others installed there."""
+    for place, subfolders, names in os.walk(folder):
+        subfolders[:] = [n for n in subfolders if n[0] != "." and n not in NOT_OURS]
+        yield from (Path(place) / name for name in names if name.endswith(".py"))
+
+
+def source_digest(files: Iterable[tuple[str, Path]]) -> str:
+    """Return `sha256:...` over names and contents, wherever the files lie.
+
+    Raises:
+        MissingSourceError: a file cannot be read.
+    """
     digest = hashlib.sha256()
-    for file in files:
-        content = file.read_bytes()
-        name = file.relative_to(folder).as_posix()
+    for name, file in files:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise MissingSourceError(
+                f"source file {file}: {error.strerror}; remove it, or make it readable"
+            ) from None
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return f"sha256:{digest.hexdigest()}"

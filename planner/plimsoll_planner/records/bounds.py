@@ -44,19 +44,33 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
-    """Strings of at most `longest` characters that match `pattern` as a whole."""
+    """Strings of `shortest` to `longest` printable characters.
+
+    Printable leaves out controls, line ends, and halves of surrogate pairs, which no
+    file could hold.
+    """
 
     longest: int
-    pattern: str = r"[^\x00-\x1f\x7f]*"
-    meaning: str = "text without control characters"
+    shortest: int = 0
+    lines: bool = False
+    """Several lines are allowed."""
+    pattern: str | None = None
+    """A regular expression that the whole string matches."""
+    meaning: str = "printable text"
 
     def holds(self, value: str) -> bool:
         """Tell whether one string obeys."""
-        return len(value) <= self.longest and bool(re.fullmatch(self.pattern, value))
+        if not self.shortest <= len(value) <= self.longest:
+            return False
+        if not (value.replace("\n", "") if self.lines else value).isprintable():
+            return False
+        return self.pattern is None or bool(re.fullmatch(self.pattern, value))
 
     def __str__(self) -> str:
         """The rule, as an error message and the documentation state it."""
-        return f"{self.meaning}, at most {self.longest} characters"
+        if self.shortest == self.longest:
+            return self.meaning
+        return f"{self.meaning}, {self.shortest} to {self.longest} characters"
 
 
 Bytes = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER, unit="bytes")]
@@ -64,23 +78,27 @@ Count = Annotated[int, Range(minimum=1, maximum=LARGEST_INTEGER)]
 Index = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER)]
 Seconds = Annotated[float, Range(minimum=0, maximum=1e10, unit="s")]
 Fraction = Annotated[float, Range(minimum=0, maximum=1)]
+RelativeError = Annotated[float, Range(minimum=0, maximum=100)]
 Rate = Annotated[float, Range(minimum=0, maximum=1e18, above=True)]
 """FLOP, bytes or samples in a second; the fastest devices reach 1e16."""
 Price = Annotated[Decimal, Range(minimum=0, maximum=1_000_000_000)]
 
-Name = Annotated[
-    str, Text(longest=256, pattern=r"[^\x00-\x1f\x7f]+", meaning="printable text")
-]
+Name = Annotated[str, Text(shortest=1, longest=256)]
 Label = Annotated[str, Text(longest=256)]
-Message = Annotated[
-    str, Text(longest=4096, pattern=r"[^\x00-\x08\x0e-\x1f\x7f]*", meaning="text")
-]
+Message = Annotated[str, Text(longest=4096, lines=True)]
 Currency = Annotated[
-    str, Text(longest=3, pattern="[A-Z]{3}", meaning="an ISO 4217 code such as USD")
+    str,
+    Text(
+        shortest=3,
+        longest=3,
+        pattern="[A-Z]{3}",
+        meaning="an ISO 4217 code such as USD",
+    ),
 ]
 Digest = Annotated[
     str,
     Text(
+        shortest=71,
         longest=71,
         pattern="sha256:[0-9a-f]{64}",
         meaning="sha256: and 64 hexadecimal digits",

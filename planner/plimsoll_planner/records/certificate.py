@@ -9,15 +9,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from plimsoll_planner.records.bounds import Bytes, Count, Index, Message, Name, Rate
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Fraction,
+    Index,
+    Message,
+    Name,
+    Range,
+    Rate,
+)
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import column_lengths
+from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.record import Record
+
+SamplesPerS = Annotated[float, Range(minimum=0, maximum=1e18)]
 
 
 class Rule(StrEnum):
@@ -76,6 +89,12 @@ class NearestMiss(Record):
         for field in wanted:
             if getattr(self, field) is None:
                 raise self.refuse(field, f"given, where {self.binding} is missed")
+        if self.binding is Binding.MEMORY and self.short_bytes == 0:
+            raise self.refuse("needed_bytes", f"above {self.capacity_bytes} bytes")
+        if self.samples_per_s and self.samples_per_s >= (
+            self.needed_samples_per_s or 0
+        ):
+            raise self.refuse("samples_per_s", "below needed_samples_per_s")
 
     @property
     def short_bytes(self) -> int:
@@ -94,17 +113,33 @@ class Decisions(Record):
     sharding: tuple[Sharding, ...]
     schedule: tuple[Schedule, ...]
     offer: tuple[Index, ...]
+    """Which entry of the space's `offers`."""
+    gpus_per_pod: tuple[Count, ...]
     verdict: tuple[Verdict, ...]
+    """Whether a plan of the tuple fits the memory and reaches the rate."""
     rule: tuple[Rule, ...]
     least_lower_bytes: tuple[Bytes, ...]
     """Least lower bound of the peak over the tuple's plans; 0 where not computed."""
+    best_samples_per_s: tuple[SamplesPerS, ...]
+    """Upper bound of the throughput of its plans; 0 where not computed."""
 
     def check_rules(self) -> None:
-        """All columns are of one length."""
+        """Columns are of one length, tuples occur once, what was skipped is open."""
+        if not self.rule:
+            raise self.refuse("rule", "at least one tuple")
         for path, length in column_lengths(self):
             if length != len(self.rule):
                 rule = f"{len(self.rule)} entries, one for each tuple"
-                raise self.refuse(path, rule, f"{length} entries")
+                raise self.refuse(path, rule, length)
+        columns = (
+            *(self.pipeline_degree, self.tensor_degree, self.data_degree),
+            *(self.micro_batch, self.sharding, self.schedule),
+            *(self.offer, self.gpus_per_pod),
+        )
+        self.require_distinct("rule", zip(*columns, strict=True))
+        for verdict, rule in zip(self.verdict, self.rule, strict=True):
+            if rule is Rule.NOT_SEARCHED and verdict is not Verdict.UNDECIDED:
+                raise self.refuse("verdict", "undecided, where not searched", verdict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,21 +147,39 @@ class CountVerdict(Record):
     """What was found for one number of GPUs."""
 
     num_gpus: Count
-    verdict: Verdict
     binding: Binding | None = None
-    """Why the count is not the answer; None for the count that is."""
+    """On what the count fails; None where it does not fail."""
     nearest_miss: NearestMiss | None = None
     num_undecided: Index = 0
     """Plans whose interval straddles the capacity."""
     decisions: Decisions
 
+    @property
+    def verdict(self) -> Verdict:
+        """Fits when one tuple does, fails when all do, undecided otherwise."""
+        found = set(self.decisions.verdict)
+        if Verdict.FITS in found:
+            return Verdict.FITS
+        return Verdict.UNDECIDED if Verdict.UNDECIDED in found else Verdict.FAILS
+
     def check_rules(self) -> None:
-        """A count that fails says on what; only undecided plans leave it undecided."""
-        if self.verdict is Verdict.FAILS and self.binding is None:
-            raise self.refuse("binding", "given, where the verdict is fails")
-        if (self.verdict is Verdict.UNDECIDED) != (self.num_undecided > 0):
-            rule = "at least 1 exactly where the verdict is undecided"
-            raise self.refuse("num_undecided", rule)
+        """Every tuple has the count's GPUs; a count that fails says on what."""
+        tuples = self.decisions
+        degrees = zip(
+            tuples.pipeline_degree,
+            tuples.tensor_degree,
+            tuples.data_degree,
+            strict=True,
+        )
+        for pipeline, tensor, data in degrees:
+            if pipeline * tensor * data != self.num_gpus:
+                rule = f"degrees P * T * D that multiply to {self.num_gpus} GPUs"
+                raise self.refuse("decisions", rule, (pipeline, tensor, data))
+        if (self.verdict is Verdict.FAILS) != (self.binding is not None):
+            raise self.refuse("binding", "given exactly where every tuple fails")
+        if self.nearest_miss and self.nearest_miss.binding is not self.binding:
+            rule = f"a miss of what binds, {self.binding}"
+            raise self.refuse("nearest_miss", rule, self.nearest_miss.binding)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +187,7 @@ class Space(Record):
     """Within what the certificate holds."""
 
     limits: Limits
-    offers: tuple[Name, ...]
+    offers: tuple[Offer, ...]
     without: tuple[Name, ...]
     """Techniques that were left out, such as offload."""
 
@@ -146,22 +199,48 @@ class Certificate(Document):
     space: Space
     counts: tuple[CountVerdict, ...]
     """Every count from 1 to the answer, in order."""
-    fewest_at_floor: Count | None
-    """Fewest GPUs with a plan that fits and reaches the rate floor."""
     fewest_at_any_speed: Count | None
-    exhaustive: bool
-    """Every tuple was decided by a proof or an exact search."""
+    """Fewest GPUs with a plan that fits, whatever its rate."""
+    rate_at_any_speed: Fraction | None = None
+    """Rate of that plan, as a fraction of the best samples per second per GPU."""
     cut_off: Message = ""
-    """What was not searched, and by which limit."""
+    """What was not searched, and by which limit; empty where everything was."""
+
+    @property
+    def fewest_at_floor(self) -> int | None:
+        """Fewest GPUs with a plan that fits and reaches the rate floor."""
+        fitting = (c.num_gpus for c in self.counts if c.verdict is Verdict.FITS)
+        return next(fitting, None)
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Every tuple was decided by a proof or an exact search."""
+        return not self.cut_off
+
+    @property
+    def is_proof(self) -> bool:
+        """Exhaustive, and no smaller count was left undecided."""
+        fewest = self.fewest_at_floor
+        smaller = self.counts if fewest is None else self.counts[: fewest - 1]
+        failing = all(count.verdict is Verdict.FAILS for count in smaller)
+        return self.is_exhaustive and failing
 
     def check_rules(self) -> None:
-        """Counts are complete; what was cut off is said."""
+        """Counts are complete, cite what is there, and what was cut off is said."""
         numbers = [count.num_gpus for count in self.counts]
         if numbers != list(range(1, len(numbers) + 1)):
             raise self.refuse("counts", "every count from 1 on, in order", numbers)
-        if self.exhaustive == bool(self.cut_off):
-            rule = "given exactly where the search was not exhaustive"
-            raise self.refuse("cut_off", rule)
+        if len(numbers) > self.space.limits.max_gpus:
+            rule = f"at most {self.space.limits.max_gpus} counts, the limit"
+            raise self.refuse("counts", rule, len(numbers))
+        for count in self.counts:
+            last_offer = max(count.decisions.offer)
+            if last_offer >= len(self.space.offers):
+                rule = f"indices below {len(self.space.offers)}, the number of offers"
+                raise self.refuse("counts", rule, last_offer)
+        rules = {rule for count in self.counts for rule in count.decisions.rule}
+        if self.is_exhaustive and Rule.NOT_SEARCHED in rules:
+            raise self.refuse("cut_off", "given, where a tuple was not searched")
         slow, fast = self.fewest_at_any_speed, self.fewest_at_floor
         if fast is not None and (slow is None or slow > fast):
             raise self.refuse("fewest_at_any_speed", f"a count of at most {fast}")

@@ -9,10 +9,9 @@ device and software the numbers hold.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from plimsoll_planner.records.bounds import Bytes, Fraction, Index, Label, Name
+from plimsoll_planner.records.bounds import Bytes, Index, Label, Name, RelativeError
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.record import Record
@@ -37,8 +36,8 @@ class OverheadLine(Record):
     bytes_per_sample: Bytes = 0
     bytes_per_communicator: Bytes = 0
     residual_bytes: Bytes = 0
-    """Half the width of the interval around the line."""
-    relative_error: Fraction = 0.0
+    """Largest distance of an observation from the line."""
+    relative_error: RelativeError = 0.0
     """Widens the interval in proportion to the value."""
 
     def at(self, micro_batch: int, num_communicators: int) -> ByteInterval:
@@ -48,17 +47,12 @@ class OverheadLine(Record):
             + self.bytes_per_sample * micro_batch
             + self.bytes_per_communicator * num_communicators
         )
-        margin = self.residual_bytes + math.ceil(value * self.relative_error)
-        return ByteInterval(
-            lower_bytes=max(value - margin, 0),
-            expected_bytes=value,
-            upper_bytes=value + margin,
-        )
+        return ByteInterval.around(value, self.residual_bytes, self.relative_error)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceOverhead(Document):
-    """From allocated to reserved to device bytes (DESIGN: always three numbers)."""
+    """From allocated to reserved to device bytes: always three numbers, never mixed."""
 
     key: OverheadKey
     allocator: OverheadLine

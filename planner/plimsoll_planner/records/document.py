@@ -93,18 +93,18 @@ def from_text(
 
 def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Build a mapping; refuse a key given twice, where JSON readers differ."""
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UnreadableError(f"the field {shorten(twice)} is given twice")
+    mapping: dict[str, object] = {}
+    for name, value in pairs:
+        if name in mapping:
+            raise UnreadableError(f"the field {shorten(name)} is given twice")
+        mapping[name] = value
     return mapping
 
 
-def digest_of(document: Document) -> str:
-    """Return `sha256:...` over the canonical JSON: sorted keys, no blanks."""
+def digest_of(record: Record) -> str:
+    """Return `sha256:...` over the canonical JSON; equal records have one digest."""
     text = json.dumps(
-        document.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
+        record.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
     )
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -118,8 +118,9 @@ def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
     """
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        raise UnreadableError(f"{path}: {reason}") from None
     return from_text(content, kind, str(path))
 
 

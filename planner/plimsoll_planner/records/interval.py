@@ -6,6 +6,7 @@ Feasibility is judged on the upper bound, failure on the lower one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,6 +38,19 @@ class ByteInterval(Record):
         if not self.lower_bytes <= self.expected_bytes <= self.upper_bytes:
             rule = f"between {self.lower_bytes} (lower) and {self.upper_bytes} (upper)"
             raise self.refuse("expected_bytes", rule)
+
+    @classmethod
+    def around(
+        cls, value_bytes: int, residual_bytes: int, relative_error: float
+    ) -> ByteInterval:
+        """Return (value -+ residual) * (1 -+ relative error), in whole bytes."""
+        low = max(value_bytes - residual_bytes, 0) * max(1 - relative_error, 0)
+        high = (value_bytes + residual_bytes) * (1 + relative_error)
+        return cls(
+            lower_bytes=math.floor(low),
+            expected_bytes=value_bytes,
+            upper_bytes=math.ceil(high),
+        )
 
     def verdict(self, capacity_bytes: int) -> Verdict:
         """Judge the interval against a capacity in bytes."""

@@ -4,7 +4,7 @@ Columns, not objects, so that a profile of 1e5 nodes loads in under a second. Qu
 that grow with the micro-batch b are straight lines with an error:
 
     value(b) = constant + slope * b
-    lower(b) = (value(b) - residual) * (1 - relative_error), not below 0
+    lower(b) = (value(b) - residual) * (1 - relative_error), neither factor below 0
     upper(b) = (value(b) + residual) * (1 + relative_error)
 
 `residual` is the largest distance of a probe from the line; `relative_error` is what
@@ -13,13 +13,12 @@ the way of obtaining the number leaves open.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
 
-from plimsoll_planner.records.bounds import Bytes, Fraction, Index, Seconds
+from plimsoll_planner.records.bounds import Bytes, Index, RelativeError, Seconds
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.record import Record, shapes_of
 
@@ -42,18 +41,16 @@ class ByteColumns(Record):
     constant_bytes: tuple[Bytes, ...]
     slope_bytes_per_sample: tuple[Bytes, ...]
     residual_bytes: tuple[Bytes, ...]
-    relative_error: tuple[Fraction, ...]
+    relative_error: tuple[RelativeError, ...]
     source: tuple[Source, ...]
 
     def at(self, row: int, micro_batch: int) -> ByteInterval:
         """Bytes of one row for a micro-batch of `micro_batch` samples."""
         slope = self.slope_bytes_per_sample[row]
-        value = self.constant_bytes[row] + slope * micro_batch
-        residual, error = self.residual_bytes[row], self.relative_error[row]
-        return ByteInterval(
-            lower_bytes=math.floor(max(value - residual, 0) * (1 - error)),
-            expected_bytes=value,
-            upper_bytes=math.ceil((value + residual) * (1 + error)),
+        return ByteInterval.around(
+            self.constant_bytes[row] + slope * micro_batch,
+            self.residual_bytes[row],
+            self.relative_error[row],
         )
 
 
@@ -64,7 +61,7 @@ class SecondsColumns(Record):
     constant_s: tuple[Seconds, ...]
     slope_s_per_sample: tuple[Seconds, ...]
     residual_s: tuple[Seconds, ...]
-    relative_error: tuple[Fraction, ...]
+    relative_error: tuple[RelativeError, ...]
     source: tuple[Source, ...]
 
     def at(self, row: int, micro_batch: int) -> SecondsInterval:
@@ -72,7 +69,7 @@ class SecondsColumns(Record):
         value = self.constant_s[row] + self.slope_s_per_sample[row] * micro_batch
         residual, error = self.residual_s[row], self.relative_error[row]
         return SecondsInterval(
-            lower_s=max(value - residual, 0.0) * (1 - error),
+            lower_s=max(value - residual, 0.0) * max(1 - error, 0.0),
             expected_s=value,
             upper_s=(value + residual) * (1 + error),
         )
@@ -88,6 +85,8 @@ class LayerCosts(Record):
     """Which entry of the profile's `variants`."""
     parameter_bytes: tuple[Bytes, ...]
     gradient_bytes: tuple[Bytes, ...]
+    buffer_bytes: tuple[Bytes, ...]
+    """State that is not trained, such as running statistics."""
     optimizer_bytes: tuple[Bytes, ...]
     """Optimizer state that stays, master weights included."""
     optimizer_transient_bytes: tuple[Bytes, ...]
@@ -116,7 +115,7 @@ class LayerCosts(Record):
         for path, length in column_lengths(self):
             if length != len(self.kind):
                 rule = f"{len(self.kind)} entries, one for each row"
-                raise self.refuse(path, rule, f"{length} entries")
+                raise self.refuse(path, rule, length)
         rows = list(zip(self.kind, self.variant, strict=True))
         if len(set(rows)) < len(rows):
             raise self.refuse("kind", "one row for each kind and variant")

@@ -12,7 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Label, Name
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Digest,
+    Fraction,
+    Index,
+    Label,
+    Name,
+)
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.layer_costs import LayerCosts
 from plimsoll_planner.records.record import Record
@@ -62,6 +70,10 @@ class Fingerprint(Record):
     image: Label = ""
     """Image id of the container; empty outside a container."""
 
+    def check_rules(self) -> None:
+        """One version of each library."""
+        self.require_distinct("libraries", (library.name for library in self.libraries))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant(Record):
@@ -102,9 +114,9 @@ class LayerColumns(Record):
         if not self.name:
             raise self.refuse("name", "at least one layer")
         if len(self.kind) != len(self.name):
-            raise self.refuse("kind", f"{len(self.name)} entries, one for each layer")
-        if len(set(self.name)) < len(self.name):
-            raise self.refuse("name", "names that occur once")
+            rule = f"{len(self.name)} entries, one for each layer"
+            raise self.refuse("kind", rule, len(self.kind))
+        self.require_distinct("name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,16 +125,19 @@ class EdgeColumns(Record):
 
     source: tuple[Index, ...]
     target: tuple[Index, ...]
+    part: tuple[Fraction, ...]
+    """Which part of the source's boundary bytes the edge carries; 1 is all."""
 
     def check_rules(self) -> None:
         """Edges point forward, so that the order of the layers is a valid one."""
-        if len(self.target) != len(self.source):
-            raise self.refuse(
-                "target", f"{len(self.source)} entries, one for each edge"
-            )
-        for place, (source, target) in enumerate(
-            zip(self.source, self.target, strict=True)
-        ):
+        for field in ("target", "part"):
+            length = len(getattr(self, field))
+            if length != len(self.source):
+                rule = f"{len(self.source)} entries, one for each edge"
+                raise self.refuse(field, rule, length)
+        edges = list(zip(self.source, self.target, strict=True))
+        self.require_distinct("target", edges)
+        for place, (source, target) in enumerate(edges):
             if source >= target:
                 rule = f"a layer after layer {source}"
                 raise self.refuse(f"target[{place}]", rule, target)
@@ -133,6 +148,12 @@ class TiedLayers(Record):
     """Layers that share one parameter; each rank that holds one has its own copy."""
 
     layers: tuple[Index, ...]
+
+    def check_rules(self) -> None:
+        """At least two layers share."""
+        if len(self.layers) <= 1:
+            raise self.refuse("layers", "at least two layers")
+        self.require_distinct("layers", self.layers)
 
 
 class ProbeOutcome(StrEnum):
@@ -177,19 +198,32 @@ class ModelProfile(Document):
 
     def check_rules(self) -> None:
         """Every index points at something, and every kind has its costs."""
-        num_layers = len(self.layers.name)
+        self.require_distinct("kinds", self.kinds)
+        self.require_distinct("variants", self.variants)
+        self._check_indices()
+        rows = set(zip(self.costs.kind, self.costs.variant, strict=True))
+        for kind in set(self.layers.kind):
+            for variant in range(len(self.variants)):
+                if (kind, variant) not in rows:
+                    rule = "a row for every kind of layer and every variant"
+                    missing = f"none for {self.kinds[kind]} in variant {variant}"
+                    raise self.refuse("costs.kind", rule, missing)
+
+    def _check_indices(self) -> None:
+        """Nothing is cited that is not there."""
+        num_layers, num_kinds = len(self.layers.name), len(self.kinds)
+        probed = tuple(probe.kind for probe in self.probes)
+        probed_variants = tuple(probe.variant for probe in self.probes)
         limits = (
-            ("layers.kind", self.layers.kind, len(self.kinds), "kinds"),
-            ("costs.kind", self.costs.kind, len(self.kinds), "kinds"),
+            ("layers.kind", self.layers.kind, num_kinds, "kinds"),
+            ("costs.kind", self.costs.kind, num_kinds, "kinds"),
             ("costs.variant", self.costs.variant, len(self.variants), "variants"),
             ("edges.target", self.edges.target, num_layers, "layers"),
+            ("probes", probed, num_kinds, "kinds"),
+            ("probes", probed_variants, len(self.variants), "variants"),
             *(("tied", group.layers, num_layers, "layers") for group in self.tied),
         )
         for field, column, size, what in limits:
             if column and max(column) >= size:
                 rule = f"indices below {size}, the number of {what}"
                 raise self.refuse(field, rule, max(column))
-        missing = set(self.layers.kind) - set(self.costs.kind)
-        if missing:
-            names = ", ".join(self.kinds[kind] for kind in sorted(missing)[:3])
-            raise self.refuse("costs.kind", "a row for every kind", f"none for {names}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Seconds
+from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import Document
-from plimsoll_planner.records.model_profile import Fingerprint
+from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.record import Record
 
@@ -39,6 +40,10 @@ class Observation(Document):
     attempt: Count
     rank: Index
     fingerprint: Fingerprint
+    device_kind: DeviceKind
+    overhead_key: OverheadKey
+    """For which calibration the observation counts."""
+    num_communicators: Index
     num_steps: Index
     """Steps that were finished when this was read."""
     step_s: tuple[Seconds, ...] = ()
@@ -47,5 +52,4 @@ class Observation(Document):
 
     def check_rules(self) -> None:
         """One peak for each phase."""
-        if len({peak.phase for peak in self.peaks}) < len(self.peaks):
-            raise self.refuse("peaks", "one peak for each phase")
+        self.require_distinct("peaks", (peak.phase for peak in self.peaks))

@@ -77,9 +77,13 @@ class Offer(Document):
             raise self.refuse("device_memory_bytes", "at least 1 bytes")
         if (self.price_per_node_hour is None) != (self.currency is None):
             raise self.refuse("currency", "given exactly where price_per_node_hour is")
-        precisions = [rate.precision for rate in self.compute_rates]
-        if len(set(precisions)) < len(precisions):
-            raise self.refuse("compute_rates", "one rate for each precision")
+        precisions = (rate.precision for rate in self.compute_rates)
+        self.require_distinct("compute_rates", precisions)
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What tells offers apart: name, region, terms."""
+        return self.name, self.region, self.capacity_type
 
     @property
     def price_per_device_hour(self) -> Decimal | None:

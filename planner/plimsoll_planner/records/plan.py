@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -24,7 +23,7 @@ from plimsoll_planner.records.record import Record
 
 
 class Phase(StrEnum):
-    """Where in the life of a rank a peak stands (DESIGN: memory)."""
+    """Where in the life of a rank a peak stands."""
 
     BUILD = "build"
     FIRST_STEP = "first-step"
@@ -49,6 +48,10 @@ class Chunk(Record):
         if self.end_layer <= self.first_layer:
             raise self.refuse("end_layer", f"above first_layer {self.first_layer}")
 
+    def holds(self, layer: int) -> bool:
+        """Tell whether a layer is in the chunk."""
+        return self.first_layer <= layer < self.end_layer
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhasePeak(Record):
@@ -61,6 +64,16 @@ class PhasePeak(Record):
     """What the allocator took from the device."""
     device: ByteInterval
     """All of it; this decides whether a rank runs out of memory."""
+
+    def check_rules(self) -> None:
+        """Tensors lie inside what is reserved, and that inside the device's use."""
+        for bound in ("lower_bytes", "expected_bytes", "upper_bytes"):
+            for inner, outer in (("allocated", "reserved"), ("reserved", "device")):
+                least = getattr(getattr(self, inner), bound)
+                found = getattr(getattr(self, outer), bound)
+                if found < least:
+                    rule = f"at least the {inner} {least} bytes"
+                    raise self.refuse(f"{outer}.{bound}", rule, found)
 
 
 def device_upper_bytes(peak: PhasePeak) -> int:
@@ -83,9 +96,9 @@ class Stage(Record):
     sharding: Sharding = Sharding.NONE
     recomputed_layers: tuple[Index, ...] = ()
     in_flight_cap: Count
-    """Most micro-batches whose activations the stage holds at a time."""
+    """Most chunks of micro-batches whose activations the stage holds at a time."""
     peaks: tuple[PhasePeak, ...] = ()
-    """Of every rank of the stage, by phase."""
+    """Of every rank of the stage, by phase; the ranks of one stage are alike."""
 
     def check_rules(self) -> None:
         """The group has the size that its degrees say; recompute stays at home."""
@@ -95,17 +108,13 @@ class Stage(Record):
         if len(self.ranks) != size:
             rule = f"{size} ranks: data degree times tensor degree"
             raise self.refuse("ranks", rule)
-        own = set(self.layers())
         for layer in self.recomputed_layers:
-            if layer not in own:
+            if not any(chunk.holds(layer) for chunk in self.chunks):
                 raise self.refuse("recomputed_layers", "layers of the stage", layer)
-        if len({peak.phase for peak in self.peaks}) < len(self.peaks):
-            raise self.refuse("peaks", "one peak for each phase")
-
-    def layers(self) -> Iterable[int]:
-        """Yield the layers that the stage holds, chunk by chunk."""
-        for chunk in self.chunks:
-            yield from range(chunk.first_layer, chunk.end_layer)
+        self.require_distinct("recomputed_layers", self.recomputed_layers)
+        self.require_distinct("peaks", (peak.phase for peak in self.peaks))
+        if self.sharding is not Sharding.NONE and self.data_degree == 1:
+            raise self.refuse("sharding", "none, where the data degree is 1")
 
     def peak(self) -> PhasePeak | None:
         """The phase whose device upper bound is largest; None without a prediction."""
@@ -162,27 +171,87 @@ class HybridPlan(Document):
             return None
         return (len(self.stages), *degrees.pop())
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """Largest predicted upper bound on any device; None without a prediction."""
+        peaks = [
+            peak.device.upper_bytes for stage in self.stages for peak in stage.peaks
+        ]
+        return max(peaks, default=None)
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Expected throughput; None without a prediction."""
+        if self.step_time is None or self.step_time.expected_s == 0:
+            return None
+        return self.global_batch_size / self.step_time.expected_s
+
     def check_rules(self) -> None:
         """Every layer and every rank has one place, and the numbers multiply."""
         if not self.stages:
             raise self.refuse("stages", "at least one stage")
         if max(stage.offer for stage in self.stages) >= len(self.offers):
             raise self.refuse("offers", "an entry for the offer of every stage")
-        layers = [layer for stage in self.stages for layer in stage.layers()]
-        if sorted(layers) != list(range(len(layers))):
-            raise self.refuse("stages", "every layer from 0 on exactly once", layers)
-        ranks = [rank for stage in self.stages for rank in stage.ranks]
-        if sorted(ranks) != list(range(len(ranks))):
+        if len({offer.device_kind for offer in self.offers}) > 1:
+            raise self.refuse("offers", "devices of one kind")
+        ranks = sorted(rank for stage in self.stages for rank in stage.ranks)
+        if ranks != list(range(len(ranks))):
             raise self.refuse("stages", "every rank from 0 on exactly once", ranks)
-        if self.pods.num_pods * self.pods.gpus_per_pod != self.num_gpus:
-            raise self.refuse("pods", f"pods that hold {self.num_gpus} GPUs together")
-        self._check_batch()
-
-    def _check_batch(self) -> None:
-        """Every replica of a stage computes its share of the global batch."""
+        if (self.price_per_hour is None) != (self.currency is None):
+            raise self.refuse("currency", "given exactly where price_per_hour is")
+        self._check_chunks()
+        self._check_pods()
         for place, stage in enumerate(self.stages):
-            per_step = stage.data_degree * self.micro_batch * self.num_micro_batches
-            if per_step != self.global_batch_size:
-                path = f"stages[{place}].data_degree"
-                rule = f"D * b * M equal to the global batch {self.global_batch_size}"
-                raise self.refuse(path, rule, stage.data_degree)
+            self._check_batch(stage, f"stages[{place}]")
+
+    def _check_chunks(self) -> None:
+        """Chunks join without a gap, in the order that the schedule visits them."""
+        chunks = [chunk for stage in self.stages for chunk in stage.chunks]
+        if len({len(stage.chunks) for stage in self.stages}) > 1:
+            raise self.refuse("stages", "as many chunks on each stage")
+        if self.schedule in ONE_CHUNK and len(chunks) > len(self.stages):
+            raise self.refuse(
+                "stages", f"one chunk on each stage under {self.schedule}"
+            )
+        if self.schedule not in ONE_CHUNK:
+            chunks.sort(key=first_layer)
+        end = 0
+        for chunk in chunks:
+            if chunk.first_layer != end:
+                rule = f"every layer exactly once, in order; next is layer {end}"
+                raise self.refuse("stages", rule, chunk.first_layer)
+            end = chunk.end_layer
+
+    def _check_pods(self) -> None:
+        """Equal pods that fit a node, with whole tensor groups."""
+        per_pod = self.pods.gpus_per_pod
+        if self.pods.num_pods * per_pod != self.num_gpus:
+            raise self.refuse("pods", f"pods that hold {self.num_gpus} GPUs together")
+        for stage in self.stages:
+            on_node = self.offers[stage.offer].devices_per_node
+            if per_pod > on_node:
+                rule = f"at most {on_node}, the devices of a node"
+                raise self.refuse("pods.gpus_per_pod", rule, per_pod)
+            if per_pod % stage.variant.tensor_degree:
+                rule = f"a multiple of the tensor degree {stage.variant.tensor_degree}"
+                raise self.refuse("pods.gpus_per_pod", rule, per_pod)
+
+    def _check_batch(self, stage: Stage, path: str) -> None:
+        """Every replica of a stage computes its share of the global batch."""
+        per_step = stage.data_degree * self.micro_batch * self.num_micro_batches
+        if per_step != self.global_batch_size:
+            rule = f"D * b * M equal to the global batch {self.global_batch_size}"
+            raise self.refuse(f"{path}.data_degree", rule, stage.data_degree)
+        most = self.num_micro_batches * len(stage.chunks)
+        if stage.in_flight_cap > most:
+            rule = f"at most {most}, which is all there are"
+            raise self.refuse(f"{path}.in_flight_cap", rule, stage.in_flight_cap)
+
+
+ONE_CHUNK = (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
+"""Schedules in which a stage is one run of layers."""
+
+
+def first_layer(chunk: Chunk) -> int:
+    """Order chunks as the layers go."""
+    return chunk.first_layer

@@ -21,7 +21,7 @@ from plimsoll_planner.records.record import Record
 
 
 class Goal(StrEnum):
-    """What is made smallest or largest (DESIGN: search, objectives)."""
+    """What is made smallest or largest."""
 
     MINIMIZE_GPUS = "MinimizeGPUs"
     MINIMIZE_MEMORY = "MinimizeMemory"
@@ -64,6 +64,14 @@ class Limits(Record):
     max_tuples: Index | None = None
     """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
 
+    def check_rules(self) -> None:
+        """Something is left to search."""
+        for field in ("tensor_degrees", "schedules", "shardings"):
+            if not getattr(self, field):
+                raise self.refuse(field, "at least one entry")
+        if self.headroom == 1:
+            raise self.refuse("headroom", "below 1, which leaves no memory at all")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem(Document):
@@ -80,18 +88,36 @@ class Problem(Document):
     objective: Objective
 
     def check_rules(self) -> None:
-        """There is an offer, and a cost is asked only where it can be told."""
+        """The parts fit together, and a cost is asked only where it can be told."""
         if not self.offers:
             raise self.refuse("offers", "at least one offer")
+        self.require_distinct("offers", (offer.identity for offer in self.offers))
+        self.require_distinct(
+            "overheads", (overhead.key for overhead in self.overheads)
+        )
+        kinds = {offer.device_kind for offer in self.offers}
+        if kinds != {self.profile.device_kind}:
+            rule = f"devices of the profile's kind, {self.profile.device_kind}"
+            raise self.refuse("offers", rule, ", ".join(sorted(kinds)))
+        if not set(self.limits.schedules) & set(self.engine.can.schedules):
+            rule = f"a schedule of the engine: {', '.join(self.engine.can.schedules)}"
+            raise self.refuse("limits.schedules", rule, self.limits.schedules)
+        if 1 not in self.limits.tensor_degrees and not self.engine.can.tensor_parallel:
+            rule = f"1, as {self.engine.engine} has no tensor parallelism"
+            raise self.refuse("limits.tensor_degrees", rule, self.limits.tensor_degrees)
+        if self.objective.deadline_s is not None and self.num_steps is None:
+            raise self.refuse("num_steps", "given, where a deadline is")
         if self.objective.goal is Goal.MINIMIZE_COST:
-            unpriced = [o.name for o in self.offers if o.price_per_node_hour is None]
-            if unpriced:
-                rule = "offers that all have a price, where MinimizeCost is asked"
-                raise self.refuse("offers", rule, ", ".join(unpriced))
-            if self.num_steps is None:
-                raise self.refuse("num_steps", "given, where MinimizeCost is asked")
-            currencies = {offer.currency for offer in self.offers}
-            if len(currencies) > 1:
-                raise self.refuse(
-                    "offers", "one currency", sorted(map(str, currencies))
-                )
+            self._check_prices()
+
+    def _check_prices(self) -> None:
+        """A cost needs prices in one currency and the length of the training."""
+        unpriced = [o.name for o in self.offers if o.price_per_node_hour is None]
+        if unpriced:
+            rule = "offers that all have a price, where MinimizeCost is asked"
+            raise self.refuse("offers", rule, ", ".join(unpriced))
+        if self.num_steps is None:
+            raise self.refuse("num_steps", "given, where MinimizeCost is asked")
+        currencies = {str(offer.currency) for offer in self.offers}
+        if len(currencies) > 1:
+            raise self.refuse("offers", "one currency", ", ".join(sorted(currencies)))

@@ -16,7 +16,11 @@ from enum import StrEnum
 from types import NoneType
 from typing import Annotated, Any, Self, cast, get_args, get_origin, get_type_hints
 
-from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.errors import (
+    InvalidFieldError,
+    MissingFieldError,
+    UnknownFieldError,
+)
 from plimsoll_planner.records import shape
 from plimsoll_planner.records.bounds import Range, Text
 
@@ -49,6 +53,14 @@ class Record:
         value = getattr(self, field) if value is None else value
         return InvalidFieldError(f"{type(self).__name__}.{field}", value, allowed)
 
+    def require_distinct(self, field: str, entries: Iterable[object]) -> None:
+        """Raise `InvalidFieldError` unless no entry repeats another."""
+        seen: set[object] = set()
+        for entry in entries:
+            if entry in seen:
+                raise self.refuse(field, "entries that occur once", entry)
+            seen.add(entry)
+
     def to_json(self) -> dict[str, object]:
         """Return plain dicts, lists, strings and numbers, ready for `json`."""
         return {
@@ -71,11 +83,10 @@ class Record:
         shapes = shapes_of(cls)
         for name, item in given.items():
             if name not in shapes:
-                raise InvalidFieldError(f"{path}.{name}", item, known(name, shapes))
+                raise UnknownFieldError(f"{path}.{name}", item, nearest(name, shapes))
         for name in required_fields(cls):
             if name not in given:
-                rule = f"{shapes[name]}; this field is missing"
-                raise InvalidFieldError(f"{path}.{name}", None, rule)
+                raise MissingFieldError(f"{path}.{name}", None, str(shapes[name]))
         fields = {
             name: shapes[name].read(item, f"{path}.{name}")
             for name, item in given.items()
@@ -147,10 +158,10 @@ def required_fields(record: type) -> list[str]:
     ]
 
 
-def known(name: str, fields: Iterable[str]) -> str:
+def nearest(name: str, fields: Iterable[str]) -> str:
     """Say which field was probably meant, or list them all."""
     names = list(fields)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
-        return f"no such field; did you mean {close[0]}?"
-    return "no such field; the fields are " + ", ".join(names)
+        return f"did you mean {close[0]}?"
+    return "the fields are " + ", ".join(names)

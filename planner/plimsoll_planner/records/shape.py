@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Protocol, cast
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.bounds import LARGEST_INTEGER, Range, Text
+from plimsoll_planner.records.bounds import Range, Text
 
 
 class Shape(ABC):
@@ -58,37 +58,37 @@ class NumberShape(Shape):
     """A whole number (`int`) or a finite number (`float`; whole ones are taken too)."""
 
     kind: type[int] | type[float]
-    bound: Range | None
+    bound: Range
 
     def __str__(self) -> str:
         noun = "a whole number" if self.kind is int else "a finite number"
-        return f"{noun} {self.bound}" if self.bound else noun
+        return f"{noun} {self.bound}"
 
     def check(self, value: object, path: str) -> None:
         if not self._holds(value):
             raise InvalidFieldError(path, value, str(self))
 
     def _holds(self, value: object) -> bool:
-        if type(value) is not int and (self.kind is int or type(value) is not float):
-            return False  # bool is an int to isinstance, but not a number to us
-        if type(value) is float and not math.isfinite(value):
-            return False
-        return self.bound is None or self.bound.holds(value)
+        # bool is an int to isinstance, but not a number to us; nan is in no range.
+        is_number = type(value) is int or (self.kind is float and type(value) is float)
+        return is_number and self.bound.holds(value)  # type: ignore[arg-type]
 
     def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
-        if self.kind is int or type(value) is not int:
-            return value
-        return float(value) if abs(value) <= LARGEST_INTEGER else value
+        whole = self.kind is float and type(value) is int
+        return float(value) if whole and self._holds(value) else value  # type: ignore[arg-type]
+
+    def write(self, value: float) -> object:
+        # 1 and 1.0, 0.0 and -0.0 are equal, so they must be written alike.
+        return value if self.kind is int else float(value) + 0.0
 
     def check_many(self, values: Sequence[Any], path: str) -> None:
         numbers = {int} if self.kind is int else {int, float}
         if values and not (
             set(map(type, values)) <= numbers
+            and self.bound.holds(min(values))
+            and self.bound.holds(max(values))
+            # nan compares with nothing, so the two above may have missed it.
             and (self.kind is int or all(map(math.isfinite, values)))
-            and (
-                self.bound is None
-                or (self.bound.holds(min(values)) and self.bound.holds(max(values)))
-            )
         ):
             Shape.check_many(self, values, path)
 
@@ -124,6 +124,10 @@ class TextShape(Shape):
             raise InvalidFieldError(path, value, str(self))
 
 
+MOST_DECIMALS = 9
+"""Of an amount of money; prices for a second of a device have about 5."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecimalShape(Shape):
     """An exact amount of money; a decimal string in JSON, so that no cent is lost."""
@@ -138,6 +142,9 @@ class DecimalShape(Shape):
             isinstance(value, Decimal) and value.is_finite() and self.bound.holds(value)
         ):
             raise InvalidFieldError(path, value, str(self))
+        if int(value.as_tuple().exponent) < -MOST_DECIMALS:
+            rule = f"at most {MOST_DECIMALS} digits after the point"
+            raise InvalidFieldError(path, value, rule)
 
     def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
         try:
@@ -146,7 +153,8 @@ class DecimalShape(Shape):
             return value
 
     def write(self, value: Decimal) -> object:
-        return str(value)
+        # 1.1 and 1.10 are equal, so they must be written alike.
+        return f"{value.normalize() + 0:f}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_planner.records.bounds import (
-    Bytes,
     Count,
     Fraction,
     Index,
     Message,
-    Price,
-    Rate,
     Seconds,
 )
 from plimsoll_planner.records.certificate import Binding, Certificate, NearestMiss
@@ -37,16 +34,6 @@ class Termination(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative(Record):
-    """One point of the Pareto front: peak, throughput, GPUs, cost."""
-
-    plan: HybridPlan
-    peak_bytes: Bytes
-    samples_per_s: Rate
-    price_per_hour: Price | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SearchStatistics(Record):
     """What the search did."""
 
@@ -64,14 +51,19 @@ class Solution(Document):
     """How far the objective may be from the best; 0 where the search was exhaustive."""
     plan: HybridPlan
     certificate: Certificate
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[HybridPlan, ...] = ()
+    """The Pareto front in peak, throughput, GPUs and cost, without `plan`."""
     statistics: SearchStatistics
 
     def check_rules(self) -> None:
-        """Optimal is claimed only for an exhaustive search without a gap."""
+        """The plan is one that the certificate is about; optimal needs a proof."""
+        fewest = self.certificate.fewest_at_floor
+        if fewest is None or self.plan.num_gpus < fewest:
+            rule = f"a plan of at least the certified fewest GPUs, {fewest}"
+            raise self.refuse("plan", rule, f"{self.plan.num_gpus} GPUs")
         if self.termination is Termination.OPTIMAL:
-            if not self.certificate.exhaustive:
-                rule = "work-limit or time-limit, where not everything was searched"
+            if not self.certificate.is_proof:
+                rule = "not optimal, where a smaller count is undecided or not searched"
                 raise self.refuse("termination", rule)
             if self.gap > 0:
                 raise self.refuse("gap", "0, where the termination is optimal")
@@ -89,3 +81,12 @@ class Infeasible(Document):
     """With that many GPUs of the same kind it would fit, where that is known."""
     certificate: Certificate
     statistics: SearchStatistics
+
+    def check_rules(self) -> None:
+        """The certificate knows no plan either, and the miss is one of what binds."""
+        fewest = self.certificate.fewest_at_floor
+        if fewest is not None:
+            raise self.refuse("certificate", "one without a count that fits", fewest)
+        if self.nearest_miss and self.nearest_miss.binding is not self.binding:
+            rule = f"a miss of what binds, {self.binding}"
+            raise self.refuse("nearest_miss", rule, self.nearest_miss.binding)

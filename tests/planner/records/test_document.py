@@ -31,6 +31,7 @@ from plimsoll_planner.records.document import (
     to_text,
 )
 from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record, required_fields
 from tests.support.builders import a_plan, an_offer, every_document
 
@@ -261,6 +262,49 @@ def test_every_record_is_frozen_and_slotted() -> None:
         parameters = vars(kind)["__dataclass_params__"]
         assert parameters.frozen, kind
         assert not any("__dict__" in vars(base) for base in kind.__mro__), kind
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a\nb", "\x1b[31mred", "\x9b31m", "\u2028", "\ud800", "n" * 10**6],
+    ids=["line", "escape", "eight-bit escape", "separator", "surrogate", "endless"],
+)
+def test_a_hostile_field_name_is_one_short_printable_line(name: str) -> None:
+    """What a terminal would act on is escaped, and nothing is endless."""
+    with pytest.raises(InvalidFieldError) as caught:
+        Offer.from_json(an_offer().to_json() | {name: 1}, "Offer")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) <= 1000
+
+
+def test_a_value_that_is_deep_is_quoted_briefly() -> None:
+    """No depth that the parser takes is too deep for the message."""
+    for depth in (10, 500, 985, 988, 990, 992):
+        text = json.dumps(an_offer().to_json()).replace(
+            '"h200-8"', "[" * depth + "]" * depth
+        )
+        with pytest.raises(InvalidInputError) as caught:
+            from_text(text, Offer)
+        assert len(str(caught.value)) < 300
+
+
+def test_a_small_document_cannot_take_much_time_or_memory() -> None:
+    """A chunk of 2^53 layers and 1e5 repeated keys are judged at once."""
+    value = a_plan().to_json()
+    stages: Any = value["stages"]
+    stages[1]["chunks"][0]["end_layer"] = 2**53 - 1
+    stages[1]["recomputed_layers"] = [2**53 - 2]
+    HybridPlan.from_json(value, "plan")
+    keys = ",".join(f'"{key}":1' for key in range(100_000))
+    with pytest.raises(UnreadableError, match="given twice"):
+        from_text(f'{{{keys},"99999":1}}', Offer)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "", ".", "/proc/self/mem", "x" * 5000])
+def test_no_path_escapes_the_errors(path: str) -> None:
+    """Whatever is named, the answer is an `UnreadableError`."""
+    with pytest.raises(UnreadableError):
+        load(Path(path), Offer)
 
 
 def test_errors_keep_their_parts_across_processes() -> None:

@@ -24,6 +24,7 @@ from plimsoll_planner.records.bounds import (
     Range,
     Seconds,
 )
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.record import Record, shapes_of
 
 
@@ -63,10 +64,14 @@ class Sample(Record):
         ("part", 10**400, "a finite number"),
         ("name", "", "printable text"),
         ("name", "a\nb", "printable text"),
-        ("name", "a" * 257, "at most 256 characters"),
+        ("name", "\ud800", "printable text"),
+        ("name", "\x9b31m", "printable text"),
+        ("name", "a" * 257, "1 to 256 characters"),
         ("price", Decimal("-0.01"), "a decimal number at least 0"),
         ("price", Decimal("NaN"), "a decimal number"),
         ("price", 1.5, "in quotes"),
+        ("price", Decimal("1e-10"), "at most 9 digits after the point"),
+        ("price", Decimal("1e-999999"), "at most 9 digits after the point"),
         ("colour", "red", "one of red, blue"),
         ("flag", 1, "true or false"),
         ("maybe", 0, "a whole number at least 1 and at most 2^53 - 1"),
@@ -124,6 +129,7 @@ def test_every_value_in_bounds_survives_json(**fields: Any) -> None:
             st.none(),
             st.integers(0, 9),
             st.floats(0, 9),
+            st.just(10**400),
         ),
         max_size=4,
     ).map(tuple)
@@ -154,6 +160,26 @@ def test_whole_numbers_are_fine_where_any_number_is() -> None:
     sample = Sample.from_json({"part": 1, "times": [1, 0.5]}, "Sample")
     assert (type(sample.part), sample.times) == (float, (1.0, 0.5))
     assert type(sample.times[0]) is float
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"part": 1}, {"part": 1.0}),
+        ({"part": 0.0}, {"part": -0.0}),
+        ({"price": Decimal("1.1")}, {"price": Decimal("1.100")}),
+        ({"price": Decimal(0)}, {"price": Decimal("-0.00")}),
+        ({"price": Decimal("1e2")}, {"price": Decimal(100)}),
+        ({"times": (1,)}, {"times": (1.0,)}),
+    ],
+    ids=repr,
+)
+def test_equal_records_are_written_alike(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """Otherwise equal plans would have different digests."""
+    assert Sample(**one) == Sample(**other)
+    assert digest_of(Sample(**one)) == digest_of(Sample(**other))
 
 
 def test_an_unbounded_field_is_a_mistake() -> None:

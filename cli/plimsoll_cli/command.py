@@ -1,0 +1,27 @@
+"""The `plimsoll` command and its verbs."""
+
+from __future__ import annotations
+
+import click
+
+from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.offers import offers
+from plimsoll_planner import __version__
+
+EXIT_CODES = "Exit codes: " + ", ".join(
+    f"{code.value} {code.name.lower().replace('_', ' ')}" for code in ExitCode
+)
+
+
+@click.group(epilog=EXIT_CODES, invoke_without_command=True)
+@click.version_option(__version__, message="%(prog)s %(version)s", prog_name="plimsoll")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def plimsoll(context: click.Context, debug: bool) -> None:
+    """Find the fewest GPUs a training job fits on, prove it, and launch it that way."""
+    del debug  # taken off the command line by main, wherever it stands
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+plimsoll.add_command(offers)

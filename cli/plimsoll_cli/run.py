@@ -1,0 +1,42 @@
+"""Runs the command and turns whatever goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from plimsoll_cli.command import plimsoll
+from plimsoll_cli.errors import ExitCode, exit_code_of
+from plimsoll_planner.errors import PlimsollError, one_line
+
+
+def run(words: Sequence[str], *, debug: bool) -> ExitCode:
+    """Run one command line.
+
+    Args:
+        words: the command line without the program's name.
+        debug: show the traceback of an error before its line.
+    """
+    try:
+        plimsoll.main(args=words, prog_name="plimsoll", standalone_mode=False)
+        sys.stdout.flush()  # a full disk shows here, not after the last line
+    except PlimsollError as error:
+        return report(error, str(error), exit_code_of(error), debug=debug)
+    except click.UsageError as error:
+        return report(error, error.format_message(), ExitCode.USAGE, debug=debug)
+    except click.Abort as error:
+        return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
+    except (OSError, UnicodeError) as error:
+        text = f"cannot write the output: {error}"
+        return report(error, text, ExitCode.FAILED, debug=debug)
+    return ExitCode.DONE
+
+
+def report(error: Exception, text: str, code: ExitCode, *, debug: bool) -> ExitCode:
+    """Print one line on stderr, after the traceback where that is wanted."""
+    if debug:
+        sys.excepthook(type(error), error, error.__traceback__)
+    click.echo(f"plimsoll: {one_line(text)}", err=True)
+    return code
