@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -89,25 +90,58 @@ def test_rights_come_from_roles_alone(control_plane: Cluster, namespace: str) ->
     )
 
 
-def test_a_job_runs_on_nodes_that_do_not_exist(
-    control_plane: Cluster, namespace: str
-) -> None:
-    """An Indexed Job that needs all GPUs of every fake node completes, one pod each."""
+@pytest.fixture
+def fake_nodes(control_plane: Cluster) -> Iterator[list[str]]:
+    """Return the names of three nodes on paper, with eight GPUs each."""
     names = [f"fake-{number}" for number in range(3)]
     control_plane.apply(*(kwok.fake_node(name, Gpus(count=8)) for name in names))
-    container = objects.a_container([], resources={"limits": {RESOURCE: "8"}})
-    gang = objects.a_gang(
-        "scale",
-        container,
-        pods=3,
-        tolerations=[kwok.TOLERATION],
-        nodeSelector=kwok.SELECTOR,
-    )
+    yield names
+    control_plane.kubectl("delete", "node", *names)
+
+
+EIGHT_GPUS = {"limits": {RESOURCE: "8"}}
+ON_PAPER: dict[str, Any] = {
+    "tolerations": [kwok.TOLERATION],
+    "nodeSelector": kwok.SELECTOR,
+}
+
+
+def test_a_job_runs_on_nodes_that_do_not_exist(
+    control_plane: Cluster, namespace: str, fake_nodes: list[str]
+) -> None:
+    """An Indexed Job that needs all GPUs of a fake node for each pod completes."""
+    container = objects.a_container([], resources=EIGHT_GPUS)
+    gang = objects.a_gang("scale", container, pods=3, **ON_PAPER)
     control_plane.apply(*gang, namespace=namespace)
     control_plane.wait("job/scale", "condition=Complete", namespace=namespace)
     pods = control_plane.get("pods", namespace=namespace)["items"]
-    assert sorted(pod["spec"]["nodeName"] for pod in pods) == names
-    control_plane.kubectl("delete", "node", *names)
+    assert len(pods) == 3
+    # A pod on paper ends at once, so that two may have had the same node in turn.
+    assert {pod["spec"]["nodeName"] for pod in pods} <= set(fake_nodes)
+
+
+def test_pretended_gpus_run_out(
+    control_plane: Cluster, namespace: str, fake_nodes: list[str]
+) -> None:
+    """Of four pods that need a whole node each, three run and one is unschedulable."""
+    container = objects.a_container([], resources=EIGHT_GPUS)
+    pods = [
+        objects.a_pod(f"pod-{number}", container, **ON_PAPER) for number in range(4)
+    ]
+    control_plane.apply(*pods, namespace=namespace)
+
+    def places() -> list[str]:
+        found = control_plane.get("pods", namespace=namespace)["items"]
+        running = [pod for pod in found if pod["status"]["phase"] == "Running"]
+        return sorted(pod["spec"]["nodeName"] for pod in running)
+
+    control_plane.wait_until("three pods that run", lambda: len(places()) == 3)
+    assert places() == fake_nodes
+    found = control_plane.get("pods", namespace=namespace)["items"]
+    (left,) = [pod for pod in found if pod["status"]["phase"] == "Pending"]
+    reason = "jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}"
+    name = left["metadata"]["name"]
+    control_plane.wait(f"pod/{name}", f"{reason}=Unschedulable", namespace=namespace)
 
 
 def test_two_labs_do_not_see_each_other(control_plane: Cluster, namespace: str) -> None:

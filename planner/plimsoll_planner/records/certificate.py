@@ -73,10 +73,14 @@ class NearestMiss(Record):
 
     binding: Binding
     rank: Index | None = None
+    """The rank that does not fit, in the plan that comes nearest."""
     phase: Phase | None = None
     needed_bytes: Bytes | None = None
+    """Lower bound of that rank's device memory."""
     capacity_bytes: Bytes | None = None
+    """What the device has, less the headroom."""
     samples_per_s: Rate | None = None
+    """Upper bound of the throughput of the plan that comes nearest."""
     needed_samples_per_s: Rate | None = None
 
     def check_rules(self) -> None:
@@ -107,9 +111,13 @@ class Decisions(Record):
     """Columns; entry i is one tuple of the space and what became of it."""
 
     pipeline_degree: tuple[Count, ...]
+    """P, stages."""
     tensor_degree: tuple[Count, ...]
+    """T, ranks that share each layer."""
     data_degree: tuple[Count, ...]
+    """D, replicas."""
     micro_batch: tuple[Count, ...]
+    """b, samples."""
     sharding: tuple[Sharding, ...]
     schedule: tuple[Schedule, ...]
     offer: tuple[Index, ...]

@@ -67,7 +67,7 @@ class EngineHoldings(Record):
     sends_waited_at_step_end: bool
     """Multi-stage schedules hold what they sent until the step ends."""
     gradient_bucket_copies: Fraction
-    """Extra copies of the gradients held for communication, as a fraction."""
+    """Extra bytes held to communicate gradients, as a fraction of the gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,13 +76,18 @@ class EngineCapabilities(Record):
 
     schedules: tuple[Schedule, ...]
     fewer_micro_batches_than_stages: bool
+    """M < P works."""
     in_flight_caps: bool
+    """A stage can be kept to fewer micro-batches in flight than the schedule has."""
     uneven_stages: bool
+    """Stages may hold different numbers of layers."""
     recompute: Granularity
     shardings: tuple[Sharding, ...]
+    """Without a pipeline, P = 1."""
     shardings_with_pipeline: tuple[Sharding, ...]
     tensor_parallel: bool
     max_chunks_per_rank: Count = 1
+    """Runs of layers on one rank, for interleaved schedules."""
 
     def check_rules(self) -> None:
         """What works with a pipeline works without one."""

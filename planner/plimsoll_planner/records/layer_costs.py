@@ -84,6 +84,7 @@ class LayerCosts(Record):
     variant: tuple[Index, ...]
     """Which entry of the profile's `variants`."""
     parameter_bytes: tuple[Bytes, ...]
+    """In the type they are computed in; master weights are optimizer state."""
     gradient_bytes: tuple[Bytes, ...]
     buffer_bytes: tuple[Bytes, ...]
     """State that is not trained, such as running statistics."""

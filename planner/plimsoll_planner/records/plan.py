@@ -128,6 +128,7 @@ class PodShape(Record):
     num_pods: Count
     gpus_per_pod: Count
     host_memory_bytes_per_pod: Bytes
+    """Of the machine, not of its devices: what the pod asks for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,8 +144,11 @@ class HybridPlan(Document):
     revision: Count = 1
     """Counts changes that keep the world and its groups."""
     global_batch_size: Count
+    """Samples in one step of all replicas."""
     micro_batch: Count
+    """b, samples."""
     num_micro_batches: Count
+    """M, for each replica and step."""
     schedule: Schedule
     engine: Name
     engine_version: Name

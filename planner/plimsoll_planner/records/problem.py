@@ -49,6 +49,7 @@ class Limits(Record):
     """The part of the space that the search may use."""
 
     max_gpus: Count
+    """Counts from 1 to this are searched, every one of them."""
     headroom: Fraction = 0.0
     """Of the device memory, kept free on every device."""
     pipeline_degrees: tuple[Count, ...] = ()
@@ -82,6 +83,7 @@ class Problem(Document):
     offers: tuple[Offer, ...]
     engine: EngineTraits
     global_batch_size: Count
+    """Samples in one step of all replicas."""
     num_steps: Count | None = None
     """Length of the training; needed where cost or a deadline is asked."""
     limits: Limits

@@ -38,8 +38,11 @@ class SearchStatistics(Record):
     """What the search did."""
 
     num_tuples: Index
+    """Of (P, T, D, b, sharding, schedule), decided in whatever way."""
     num_plans: Index
+    """Whose peak was computed."""
     search_s: Seconds
+    """Wall seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
