@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -29,9 +30,16 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
     except click.Abort as error:
         return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
     except (OSError, UnicodeError) as error:
+        drop_output()
         text = f"cannot write the output: {error}"
         return report(error, text, ExitCode.FAILED, debug=debug)
     return ExitCode.DONE
+
+
+def drop_output() -> None:
+    """Send what is still buffered nowhere: it would fail once more at the exit."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def report(error: Exception, text: str, code: ExitCode, *, debug: bool) -> ExitCode:

@@ -200,7 +200,8 @@ def test_a_broken_driver_is_a_warning(
 @pytest.mark.parametrize(
     ("redirect", "environment", "message"),
     [
-        (">/dev/full", {}, "cannot write the output: [Errno 28] No space left"),
+        (">/dev/full", {"PYTHONUNBUFFERED": ""}, "output: [Errno 28] No space left"),
+        (">/dev/full", {"PYTHONUNBUFFERED": "1"}, "output: [Errno 28] No space left"),
         ("", {"PYTHONIOENCODING": "ascii", "COLUMNS": "20"}, "cannot write the output"),
     ],
 )

@@ -130,11 +130,22 @@ def take() -> Iterator[Slot]:
     with lock:
         try:
             _sweep(slot)
-            slot.state.mkdir()
+            _claim(slot)
             yield slot
         finally:
             _sweep(slot)
             _unlock(slot)
+
+
+def _claim(slot: Slot) -> None:
+    """Make the slot's folder, which nobody else may have left."""
+    try:
+        slot.state.mkdir()
+    except FileExistsError:
+        raise LabError(
+            f"{slot.state} of an earlier lab cannot be removed: see what holds it with "
+            f"`fuser -m {slot.state}`, end that, then start the lab again"
+        ) from None
 
 
 def is_taken(slot: Slot) -> bool:
