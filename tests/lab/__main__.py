@@ -23,7 +23,7 @@ def main() -> int:
             case "prepare":
                 _prepare()
             case "up":
-                _up("control-plane" if options.control_plane_only else "nodes", options)
+                _up(options)
             case "down":
                 for number in (ended := owner.down(only=options.lab)):
                     print(f"down: lab {number}")
@@ -45,7 +45,11 @@ def _prepare() -> None:
         prepare(_say, level="nodes")
 
 
-def _up(level: Level, options: argparse.Namespace) -> None:
+def _up(options: argparse.Namespace) -> None:
+    level: Level = "control-plane" if options.control_plane_only else "nodes"
+    if level == "nodes" and os.geteuid():
+        print("nodes: left out, they need root (`sudo make lab`)")
+        level = "control-plane"
     prepare(_say, level=level)
     cluster = owner.start(level, num_nodes=options.nodes, detached=True).cluster
     what = f"{len(cluster.nodes)} nodes" if cluster.nodes else "control plane"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +36,6 @@ class Traces:
 
     def left(self) -> list[str]:
         """Return what is still there, in words."""
-        links = subprocess.run(
-            ["ip", "link"], capture_output=True, text=True, check=True
-        )
-        routes = subprocess.run(
-            ["ip", "route"], capture_output=True, text=True, check=True
-        )
-        rules = subprocess.run(
-            ["nft", "list", "ruleset"], capture_output=True, text=True, check=False
-        )
         mounts = Path("/proc/self/mounts").read_text()
         alive = [
             f"process {pid}" for pid, start in self.processes if _lives(pid, start)
@@ -51,16 +43,31 @@ class Traces:
         files = [path for path in (self.slot.state, self.slot.lock) if path.exists()]
         groups = cgroups.find(f"plimsoll-{self.slot.number}-node*")
         named = {
-            "link": (self.slot.host_link, links.stdout),
-            "route": (str(self.slot.pods), routes.stdout),
+            "link": (self.slot.host_link, said("ip", "link")),
+            "route": (str(self.slot.pods), said("ip", "route")),
             "mount": (str(self.slot.state), mounts),
-            "rule": ("kube-proxy", rules.stdout),
+            "rule": ("kube-proxy", said("nft", "list", "ruleset")),
         }
         return [
             *alive,
             *map(str, [*files, *groups]),
             *(f"{kind} {name}" for kind, (name, text) in named.items() if name in text),
         ]
+
+
+def said(program: str, *arguments: str) -> str:
+    """Return what a program of the system prints; nothing where there is none.
+
+    Without root a lab has no link, no route and no rule, and these programs may be
+    missing, or lie in a folder that only root's PATH has.
+    """
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    if not (found := shutil.which(program, path=path)):
+        return ""
+    done = subprocess.run(
+        [found, *arguments], capture_output=True, text=True, check=False
+    )
+    return done.stdout
 
 
 def _pids() -> list[str]:
