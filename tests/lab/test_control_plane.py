@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.lab import kwok, objects, owner
+from tests.lab import control_plane as level_1
+from tests.lab import kwok, objects, owner, slots
 from tests.lab.cluster import Cluster
+from tests.lab.errors import LabError
 from tests.lab.gpus import RESOURCE, Gpus
+from tests.lab.processes import Processes
 
 pytestmark = pytest.mark.control_plane
 
@@ -154,3 +158,39 @@ def test_two_labs_do_not_see_each_other(control_plane: Cluster, namespace: str) 
         second.close()
     assert not second.cluster.state.exists()
     assert namespace in control_plane.kubectl("get", "namespaces")
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """Return a port of loopback that somebody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_port_in_use_is_tried_again_and_then_named(
+    times: int,
+    taken_port: int,
+    control_plane: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody may bind a port between our look and our start: another one is taken."""
+    really_free = level_1.free_ports
+    looks = iter(range(99))
+
+    def ports(count: int) -> list[int]:
+        found = really_free(count)
+        return [found[0], taken_port, found[2]] if next(looks) < times else found
+
+    monkeypatch.setattr(level_1, "free_ports", ports)
+    with (
+        slots.take() as slot,
+        Processes(slot=slot, binaries=control_plane.binaries, owner=None) as processes,
+    ):
+        if times == 1:
+            assert level_1.start_on_loopback(processes).etcd_port != taken_port
+        else:
+            with pytest.raises(LabError, match=r"no free ports on 127\.0\.0\.1 after 5"):
+                level_1.start_on_loopback(processes)
