@@ -192,5 +192,5 @@ def test_a_port_in_use_is_tried_again_and_then_named(
         if times == 1:
             assert level_1.start_on_loopback(processes).etcd_port != taken_port
         else:
-            with pytest.raises(LabError, match=r"no free ports on 127\.0\.0\.1 after 5"):
+            with pytest.raises(LabError, match=r"no free ports on \S+ after 5"):
                 level_1.start_on_loopback(processes)
