@@ -74,8 +74,8 @@ def start(processes: Processes, *, num_nodes: int) -> dict[str, Any]:
     for node in nodes:
         imported = partial(processes.is_done, f"import-{node}")
         processes.wait_until(f"the images of node{node}", imported)
-    # Not before all imports are done: a kubelet looks at every mount when it starts, and
-    # dies of one that an import, also of another node's, has meanwhile undone.
+    # Not before all imports are done: a kubelet looks at every mount when it starts,
+    # and dies of one that an import, also of another node, has meanwhile undone.
     for node in nodes:
         processes.start_binary(f"kubelet-{node}", *node_files.kubelet_flags(slot, node))
     dns = f"http://{slot.bridge_address}:{DNS_READY_PORT}/ready"
