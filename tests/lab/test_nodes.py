@@ -26,7 +26,7 @@ import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.full((4,), dist.get_rank() + 1.0)
 dist.all_reduce(total)
-print("sum", total.tolist())
+os.write(1, f"sum {total.tolist()}\\n".encode())  # whole, beside the other rank's
 dist.destroy_process_group()
 """
 ALLOCATE = "block = bytearray(128 << 20); print(len(block))"
@@ -91,7 +91,7 @@ def test_processes_of_two_pods_reduce_together(nodes: Cluster, namespace: str) -
     nodes.wait("job/reduce", "condition=Complete", namespace=namespace, timeout_s=120)
     for pod in nodes.get("pods", namespace=namespace)["items"]:
         log = nodes.kubectl("logs", pod["metadata"]["name"], "-n", namespace)
-        assert log.count("sum [10.0, 10.0, 10.0, 10.0]") == 2
+        assert log.count("sum [10.0, 10.0, 10.0, 10.0]") == 2, log
 
 
 @pytest.mark.parametrize(
