@@ -97,6 +97,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         assert f"{package}/py.typed" in names
         assert f"{package}/errors.py" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert "plimsoll_trainer/emulated/shim.c" in names
 
 
 @pytest.mark.parametrize("extra", PACKAGES)

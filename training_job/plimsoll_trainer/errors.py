@@ -3,7 +3,8 @@
     PlimsollError                       (plimsoll_planner.errors)
     └── TrainerError                    ends the rank
         ├── ForeignFingerprintError     the plan was made for other code or versions
-        └── MissingSourceError          the workload's source cannot be read
+        ├── MissingSourceError          the workload's source cannot be read
+        └── NoEmulatedDeviceError       there is no GPU and no stand-in for one
 
 The entry points catch `TrainerError`, print its text and exit with its `exit_code`.
 """
@@ -32,3 +33,7 @@ class MissingSourceError(TrainerError):
     """The entry point names a module whose source file cannot be found."""
 
     exit_code = ExitCode.BAD_WORKLOAD
+
+
+class NoEmulatedDeviceError(TrainerError):
+    """The library of the emulated device cannot be built, or was not preloaded."""

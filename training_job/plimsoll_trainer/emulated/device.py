@@ -1,0 +1,123 @@
+"""Builds the shim, says how to start a worker under it, and reads its counters.
+
+Whoever starts a worker calls `environment`; inside the worker `EmulatedDevice` reads
+what the library counts. The library is built once for each version of its source, in
+the user's cache folder; an image brings it built (`LIBRARY_VARIABLE`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from functools import cached_property
+from pathlib import Path
+
+from plimsoll_trainer.errors import NoEmulatedDeviceError
+
+SOURCE = Path(__file__).parent / "shim.c"
+LIBRARY_VARIABLE = "PLIMSOLL_SHIM"
+"""Names a library that is built already, as in an image without a compiler."""
+CAP_VARIABLE = "PLIMSOLL_DEVICE_MEMORY_BYTES"
+COMPILERS = ("cc", "gcc", "clang")
+COUNTERS = ("current_bytes", "peak_bytes", "cap_bytes", "num_refused")
+
+
+def environment(cap_bytes: int) -> dict[str, str]:
+    """Return what a worker's environment needs on top, for a device of `cap_bytes`.
+
+    Raises:
+        NoEmulatedDeviceError: the library cannot be built.
+    """
+    earlier = os.environ.get("LD_PRELOAD", "")
+    preload = f"{library()}:{earlier}" if earlier else str(library())
+    return {"LD_PRELOAD": preload, CAP_VARIABLE: str(cap_bytes)}
+
+
+def library() -> Path:
+    """Return the path of the library, built now if need be."""
+    if built := os.environ.get(LIBRARY_VARIABLE):
+        return Path(built)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    target = base / "plimsoll" / f"shim-{digest}.so"
+    if not target.exists():
+        build(target)
+    return target
+
+
+def build(target: Path) -> None:
+    """Compile the library; it appears by rename, so that it is whole or absent."""
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise NoEmulatedDeviceError(
+            "the emulated device needs a C compiler once: install one of "
+            f"{', '.join(COMPILERS)}, or set {LIBRARY_VARIABLE} to a built library"
+        )
+    part = target.with_name(f"{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(  # noqa: S603 - the compiler found above
+            [compiler, "-O2", "-shared", "-fPIC", "-pthread", SOURCE, "-o", part],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or ["nothing"])[0]
+            raise NoEmulatedDeviceError(f"{compiler} cannot build {SOURCE}: {said}")
+        part.replace(target)
+    except OSError as error:
+        raise NoEmulatedDeviceError(
+            f"cannot write {target}: {error.strerror}; set XDG_CACHE_HOME to a folder "
+            "that you can write to"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+class EmulatedDevice:
+    """The counters of the device that this process is; bytes of torch's CPU tensors."""
+
+    @cached_property
+    def _shim(self) -> ctypes.CDLL:
+        loaded = ctypes.CDLL(None)
+        if not hasattr(loaded, "plimsoll_current_bytes"):
+            raise NoEmulatedDeviceError(
+                "this process was not started as an emulated device: start it with the "
+                "environment that plimsoll_trainer.emulated.device gives"
+            )
+        for counter in COUNTERS:
+            getattr(loaded, f"plimsoll_{counter}").restype = ctypes.c_uint64
+        return loaded
+
+    def _read(self, counter: str) -> int:
+        return int(getattr(self._shim, f"plimsoll_{counter}")())
+
+    @property
+    def current_bytes(self) -> int:
+        """Bytes of all tensors alive now."""
+        return self._read("current_bytes")
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest `current_bytes` since the start or `reset_peak`."""
+        return self._read("peak_bytes")
+
+    @property
+    def cap_bytes(self) -> int:
+        """Memory of the device; 0 is no cap."""
+        return self._read("cap_bytes")
+
+    @property
+    def num_refused(self) -> int:
+        """Allocations that did not fit."""
+        return self._read("num_refused")
+
+    def reset_peak(self) -> None:
+        """Start counting the peak from what is alive now."""
+        self._shim.plimsoll_reset_peak()
