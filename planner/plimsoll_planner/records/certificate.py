@@ -24,7 +24,6 @@ from plimsoll_planner.records.bounds import (
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.layer_costs import column_lengths
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.problem import Limits
@@ -135,10 +134,7 @@ class Decisions(Record):
         """Columns are of one length, tuples occur once, what was skipped is open."""
         if not self.rule:
             raise self.refuse("rule", "at least one tuple")
-        for path, length in column_lengths(self):
-            if length != len(self.rule):
-                rule = f"{len(self.rule)} entries, one for each tuple"
-                raise self.refuse(path, rule, length)
+        self.require_equal_lengths("rule", of="tuple")
         columns = (
             *(self.pipeline_degree, self.tensor_degree, self.data_degree),
             *(self.micro_batch, self.sharding, self.schedule),

@@ -13,14 +13,12 @@ the way of obtaining the number leaves open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import cast
 
 from plimsoll_planner.records.bounds import Bytes, Index, RelativeError, Seconds
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
-from plimsoll_planner.records.record import Record, shapes_of
+from plimsoll_planner.records.record import Record
 
 
 class Source(StrEnum):
@@ -113,20 +111,7 @@ class LayerCosts(Record):
 
     def check_rules(self) -> None:
         """All columns are of one length, and no row repeats another."""
-        for path, length in column_lengths(self):
-            if length != len(self.kind):
-                rule = f"{len(self.kind)} entries, one for each row"
-                raise self.refuse(path, rule, length)
+        self.require_equal_lengths("kind", of="row")
         rows = list(zip(self.kind, self.variant, strict=True))
         if len(set(rows)) < len(rows):
             raise self.refuse("kind", "one row for each kind and variant")
-
-
-def column_lengths(record: Record, prefix: str = "") -> Iterable[tuple[str, int]]:
-    """Yield path and length of every column in `record` and the records inside it."""
-    for name in shapes_of(type(record)):
-        value = getattr(record, name)
-        if isinstance(value, tuple):
-            yield prefix + name, len(cast("tuple[object, ...]", value))
-        elif isinstance(value, Record):
-            yield from column_lengths(value, f"{prefix}{name}.")

@@ -113,9 +113,7 @@ class LayerColumns(Record):
         """One kind for each layer, names that tell layers apart."""
         if not self.name:
             raise self.refuse("name", "at least one layer")
-        if len(self.kind) != len(self.name):
-            rule = f"{len(self.name)} entries, one for each layer"
-            raise self.refuse("kind", rule, len(self.kind))
+        self.require_equal_lengths("name", of="layer")
         self.require_distinct("name", self.name)
 
 
@@ -130,11 +128,7 @@ class EdgeColumns(Record):
 
     def check_rules(self) -> None:
         """Edges point forward, so that the order of the layers is a valid one."""
-        for field in ("target", "part"):
-            length = len(getattr(self, field))
-            if length != len(self.source):
-                rule = f"{len(self.source)} entries, one for each edge"
-                raise self.refuse(field, rule, length)
+        self.require_equal_lengths("source", of="edge")
         edges = list(zip(self.source, self.target, strict=True))
         self.require_distinct("target", edges)
         for place, (source, target) in enumerate(edges):

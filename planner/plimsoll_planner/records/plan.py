@@ -178,10 +178,8 @@ class HybridPlan(Document):
     @property
     def peak_bytes(self) -> int | None:
         """Largest predicted upper bound on any device; None without a prediction."""
-        peaks = [
-            peak.device.upper_bytes for stage in self.stages for peak in stage.peaks
-        ]
-        return max(peaks, default=None)
+        peaks = [peak for stage in self.stages if (peak := stage.peak())]
+        return max(map(device_upper_bytes, peaks), default=None)
 
     @property
     def samples_per_s(self) -> float | None:

@@ -61,6 +61,18 @@ class Record:
                 raise self.refuse(field, "entries that occur once", entry)
             seen.add(entry)
 
+    def require_equal_lengths(self, field: str, *, of: str) -> None:
+        """Raise `InvalidFieldError` unless every column is as long as `field`.
+
+        Args:
+            field: the column that counts.
+            of: what one entry stands for.
+        """
+        length = len(getattr(self, field))
+        for path, found in column_lengths(self):
+            if found != length:
+                raise self.refuse(path, f"{length} entries, one for each {of}", found)
+
     def to_json(self) -> dict[str, object]:
         """Return plain dicts, lists, strings and numbers, ready for `json`."""
         return {
@@ -103,6 +115,16 @@ def mapping_of(value: object, path: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise InvalidFieldError(path, value, "a mapping of fields")
     return cast("dict[str, object]", value)
+
+
+def column_lengths(record: Record, prefix: str = "") -> Iterable[tuple[str, int]]:
+    """Yield path and length of every column in `record` and the records inside it."""
+    for name in shapes_of(type(record)):
+        value = getattr(record, name)
+        if isinstance(value, tuple):
+            yield prefix + name, len(cast("tuple[object, ...]", value))
+        elif isinstance(value, Record):
+            yield from column_lengths(value, f"{prefix}{name}.")
 
 
 SHAPES: dict[type, dict[str, shape.Shape]] = {}
