@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from plimsoll_cli.errors import ExitCode
+
 DEBUG = "--debug"
-INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,13 +15,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in words
     try:
-        # Imported here, so that Ctrl-C is answered from the first moment.
+        # Imported here, for Ctrl-C is answered also while click and rich are loaded.
         from plimsoll_cli.run import run  # noqa: PLC0415
 
         return run([word for word in words if word != DEBUG], debug=debug)
     except KeyboardInterrupt:
         print("plimsoll: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
 
 
 if __name__ == "__main__":

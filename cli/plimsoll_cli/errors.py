@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 3
     """A file or value that was named breaks a rule."""
     INTERRUPTED = 130
-    """Ctrl-C."""
+    """Ctrl-C; 128 and the number of SIGINT, as shells have it."""
 
 
 def exit_code_of(error: PlimsollError) -> ExitCode:
