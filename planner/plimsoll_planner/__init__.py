@@ -6,6 +6,13 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
     records/        what every part of Plimsoll exchanges: frozen types, JSON in and out
     errors          what can go wrong with data, and who catches it
     offer_catalog   tables of machines and prices, read and checked
+    engines         the engines that are planned for
+    memory/         peak of a rank: the formula, and all of it for all stages at once
+    timing/         seconds of a step: layers, links, the schedule walked
+    search/         every tuple decided, plan and certificate: `search.answer.solve`
+    baselines       what people do without a planner, judged alike
+    calibration     fits what sits on a device besides tensors
+    explain, units  an answer in words
 """
 
 from plimsoll_planner.version import __version__

@@ -6,6 +6,7 @@
         │   ├── UnknownFieldError     a name that the record does not have
         │   └── MissingFieldError     a field without a default is absent
         ├── SchemaVersionError        a document written by a newer Plimsoll
+        ├── CannotPlanError           valid, but nothing that the search can judge
         └── UnreadableError           no such file, no JSON, no table
 
 Whoever reads input at the rim (CLI, operator, ingest) catches `InvalidInputError` and
@@ -77,6 +78,10 @@ class MissingFieldError(InvalidFieldError):
 
 class SchemaVersionError(InvalidInputError):
     """A document states a schema version that this release does not read."""
+
+
+class CannotPlanError(InvalidInputError):
+    """A question that the search cannot judge: a rate that no one stated, a graph."""
 
 
 class UnreadableError(InvalidInputError):

@@ -31,10 +31,12 @@ from plimsoll_planner.records.engine import (
 )
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval, Verdict
 from plimsoll_planner.records.layer_costs import (
+    ActivationColumns,
     ByteColumns,
     LayerCosts,
     SecondsColumns,
     Source,
+    WorkColumns,
 )
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -62,6 +64,7 @@ from plimsoll_planner.records.plan import (
     Stage,
 )
 from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import (
     Infeasible,
     SearchStatistics,
@@ -108,19 +111,42 @@ def layer_costs(num_rows: int = 3, **fields: Any) -> LayerCosts:
         "optimizer_bytes": (8 * MIB,) * num_rows,
         "optimizer_transient_bytes": (0,) * num_rows,
         "optimizer_step_s": (1e-4,) * num_rows,
+        "optimizer_traffic_bytes": (1e6,) * num_rows,
         "recomputable": (True,) * num_rows,
     }
-    for name in (
-        "saved",
-        "transient",
-        "boundary",
-        "recomputed_saved",
-        "recomputed_transient",
-    ):
-        defaults[name] = byte_columns(num_rows)
+    defaults["boundary"] = byte_columns(num_rows)
+    defaults["kept"] = activation_columns(num_rows)
+    defaults["recomputed"] = activation_columns(
+        num_rows, keeps_input=(True,) * num_rows
+    )
+    defaults["forward_work"] = work_columns(num_rows)
+    defaults["backward_work"] = work_columns(num_rows)
     for name in ("forward", "backward", "recompute"):
         defaults[name] = seconds_columns(num_rows)
     return LayerCosts(**(defaults | fields))
+
+
+def activation_columns(num_rows: int, **fields: Any) -> ActivationColumns:
+    """Build lines of 1 MiB and 1 KiB for each sample; nothing at the ends is kept."""
+    defaults: dict[str, Any] = {
+        "saved": byte_columns(num_rows),
+        "keeps_input": (False,) * num_rows,
+        "keeps_output": (False,) * num_rows,
+        "forward_transient": byte_columns(num_rows),
+        "backward_transient": byte_columns(num_rows),
+    }
+    return ActivationColumns(**(defaults | fields))
+
+
+def work_columns(num_rows: int, **fields: Any) -> WorkColumns:
+    """Build 1 MFLOP and 1 kB for each sample."""
+    defaults: dict[str, Any] = {
+        "flop_constant": (0.0,) * num_rows,
+        "flop_per_sample": (1e6,) * num_rows,
+        "traffic_constant_bytes": (0.0,) * num_rows,
+        "traffic_bytes_per_sample": (1e3,) * num_rows,
+    }
+    return WorkColumns(**(defaults | fields))
 
 
 def a_fingerprint(**fields: Any) -> Fingerprint:
@@ -397,6 +423,17 @@ def an_observation(**fields: Any) -> Observation:
     return Observation(**(defaults | fields))
 
 
+def a_replay(**fields: Any) -> Replay:
+    """Build the replay of one stage."""
+    peak = ReplayedPeak(phase=Phase.BACKWARD, allocated_bytes=8 * MIB)
+    defaults: dict[str, Any] = {
+        "plan_digest": DIGEST,
+        "torch_version": "2.15.0",
+        "stages": (ReplayedStage(stage=0, peaks=(peak,)),),
+    }
+    return Replay(**(defaults | fields))
+
+
 def every_document() -> list[Document]:
     """Build one of each kind of document."""
     return [
@@ -410,4 +447,5 @@ def every_document() -> list[Document]:
         a_solution(),
         an_infeasible(),
         an_observation(),
+        a_replay(),
     ]

@@ -81,6 +81,8 @@ Fraction = Annotated[float, Range(minimum=0, maximum=1)]
 RelativeError = Annotated[float, Range(minimum=0, maximum=100)]
 Rate = Annotated[float, Range(minimum=0, maximum=1e18, above=True)]
 """FLOP, bytes or samples in a second; the fastest devices reach 1e16."""
+Work = Annotated[float, Range(minimum=0, maximum=1e18)]
+"""FLOP, or bytes moved, of one layer and pass."""
 Price = Annotated[Decimal, Range(minimum=0, maximum=1_000_000_000)]
 
 Name = Annotated[str, Text(shortest=1, longest=256)]

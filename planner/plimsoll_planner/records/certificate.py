@@ -7,6 +7,7 @@ sharding, schedule) tuple with the rule that decided it.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -26,7 +27,7 @@ from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.records.problem import Limits, Override
 from plimsoll_planner.records.record import Record
 
 SamplesPerS = Annotated[float, Range(minimum=0, maximum=1e18)]
@@ -36,6 +37,8 @@ class Rule(StrEnum):
     """What decided a tuple."""
 
     BATCH_DOES_NOT_DIVIDE = "batch-does-not-divide"
+    OUTSIDE_LIMITS = "outside-limits"
+    """The limits or an override leave the count no degrees."""
     ENGINE_CANNOT_RUN = "engine-cannot-run"
     POD_SHAPE = "pod-shape"
     STATES_EXCEED = "states-exceed"
@@ -194,6 +197,8 @@ class Space(Record):
     offers: tuple[Offer, ...]
     without: tuple[Name, ...]
     """Techniques that were left out, such as offload."""
+    override: Override = dataclasses.field(default_factory=Override)
+    """What a person fixed; the certificate holds within that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

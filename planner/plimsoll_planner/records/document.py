@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
@@ -126,7 +125,7 @@ def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
 
 def save(path: Path, document: Document) -> None:
     """Write a document whole or not at all: to a temporary file, then renamed."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with temporary.open("x", encoding="utf-8") as file:
             file.write(to_text(document) + "\n")

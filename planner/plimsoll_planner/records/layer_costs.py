@@ -16,7 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.records.bounds import Bytes, Index, RelativeError, Seconds
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Index,
+    RelativeError,
+    Seconds,
+    Work,
+)
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.record import Record
 
@@ -41,15 +47,21 @@ class ByteColumns(Record):
     residual_bytes: tuple[Bytes, ...]
     relative_error: tuple[RelativeError, ...]
     source: tuple[Source, ...]
+    probed_bytes: tuple[tuple[Bytes, ...], ...] | None = None
+    """Bytes at 1, 2, ... samples, as far as each was probed; they take the line's place
+    there: one sample makes views where more make copies, and a peak may pass from one
+    operator to another. None: nothing but the line."""
 
     def at(self, row: int, micro_batch: int) -> ByteInterval:
         """Bytes of one row for a micro-batch of `micro_batch` samples."""
-        slope = self.slope_bytes_per_sample[row]
-        return ByteInterval.around(
-            self.constant_bytes[row] + slope * micro_batch,
-            self.residual_bytes[row],
-            self.relative_error[row],
-        )
+        probed = () if self.probed_bytes is None else self.probed_bytes[row]
+        if micro_batch <= len(probed):
+            value, residual = probed[micro_batch - 1], 0
+        else:
+            slope = self.slope_bytes_per_sample[row]
+            value = self.constant_bytes[row] + slope * micro_batch
+            residual = self.residual_bytes[row]
+        return ByteInterval.around(value, residual, self.relative_error[row])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,8 +86,44 @@ class SecondsColumns(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkColumns(Record):
+    """Counted work of a pass; seconds on a device that nobody measured come from it."""
+
+    flop_constant: tuple[Work, ...]
+    flop_per_sample: tuple[Work, ...]
+    traffic_constant_bytes: tuple[Work, ...]
+    """Bytes that its operators read and write."""
+    traffic_bytes_per_sample: tuple[Work, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActivationColumns(Record):
+    """What a layer holds of one micro-batch, besides its state.
+
+    The input belongs to the layer before, and the output is counted as `boundary`: it
+    lives on while its own layer or the next one keeps it for the backward pass.
+    """
+
+    saved: ByteColumns
+    """Kept from forward to backward, without input and output."""
+    keeps_input: tuple[bool, ...]
+    """The backward pass needs the input."""
+    keeps_output: tuple[bool, ...]
+    """The backward pass needs the output."""
+    forward_transient: ByteColumns
+    """Peak of the forward pass above what was live before it, output included."""
+    backward_transient: ByteColumns
+    """Peak of the backward pass above what was live before the layer's forward pass:
+    what was saved, and the gradients of output and input, included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerCosts(Record):
-    """The table. Bytes are those of one rank that holds the layer in that variant."""
+    """The table. Bytes are those of one rank that holds the layer in that variant.
+
+    Parameters have gradients for the whole step. The last layer of a model ends in the
+    loss: its boundary is that scalar.
+    """
 
     kind: tuple[Index, ...]
     """Which entry of the profile's `kinds` the row describes."""
@@ -89,29 +137,40 @@ class LayerCosts(Record):
     optimizer_bytes: tuple[Bytes, ...]
     """Optimizer state that stays, master weights included."""
     optimizer_transient_bytes: tuple[Bytes, ...]
-    """What the optimizer step holds on top, in the profile's optimizer mode."""
-    optimizer_step_s: tuple[Seconds, ...]
-    saved: ByteColumns
-    """Live bytes that one forward pass adds: saved activations and the output."""
-    transient: ByteColumns
-    """Peak of forward and backward above the bytes live before the layer."""
+    """What the layer's gradient norm and optimizer step hold on top; the optimizer
+    steps layer by layer, so a rank holds the largest of them at a time."""
     boundary: ByteColumns
     """The output that the layers after it receive."""
+    kept: ActivationColumns
+    """When the layer keeps what its backward pass needs."""
     recomputable: tuple[bool, ...]
     """False where a layer must keep its activations."""
-    recomputed_saved: ByteColumns
-    """As `saved`, when the backward pass recomputes the layer."""
-    recomputed_transient: ByteColumns
-    """As `transient`, when the backward pass recomputes the layer."""
-    forward: SecondsColumns
-    backward: SecondsColumns
+    recomputed: ActivationColumns
+    """When the backward pass computes the layer once more from its input."""
+    forward_work: WorkColumns
+    backward_work: WorkColumns
+    """Without recomputing, which costs one more forward pass."""
+    optimizer_traffic_bytes: tuple[Work, ...]
+    """Bytes that the optimizer step reads and writes."""
+    forward: SecondsColumns | None = None
+    """None where no device was measured."""
+    backward: SecondsColumns | None = None
     """Without recomputing."""
-    recompute: SecondsColumns
+    recompute: SecondsColumns | None = None
     """What recomputing adds to the backward pass."""
+    optimizer_step_s: tuple[Seconds, ...] | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Tell whether a device was measured."""
+        return self.forward is not None
 
     def check_rules(self) -> None:
-        """All columns are of one length, and no row repeats another."""
+        """All columns are of one length, no row repeats another, all times or none."""
         self.require_equal_lengths("kind", of="row")
         rows = list(zip(self.kind, self.variant, strict=True))
         if len(set(rows)) < len(rows):
             raise self.refuse("kind", "one row for each kind and variant")
+        for field in ("backward", "recompute", "optimizer_step_s"):
+            if (getattr(self, field) is None) == self.is_timed:
+                raise self.refuse(field, "given exactly where forward is")

@@ -139,9 +139,18 @@ class EdgeColumns(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TiedLayers(Record):
-    """Layers that share one parameter; each rank that holds one has its own copy."""
+    """Layers that share state: a tied embedding, or the same constant tables.
+
+    Each row of the costs counts its own copy; a rank that holds several of the layers
+    has one copy for all of them.
+    """
 
     layers: tuple[Index, ...]
+    parameter_bytes: Bytes = 0
+    """The shared part of one layer's parameters."""
+    gradient_bytes: Bytes = 0
+    optimizer_bytes: Bytes = 0
+    buffer_bytes: Bytes = 0
 
     def check_rules(self) -> None:
         """At least two layers share."""

@@ -62,6 +62,9 @@ class Offer(Document):
     device_product: Name
     device_memory_bytes: Bytes
     devices_per_node: Count
+    concurrent_devices_per_node: Count | None = None
+    """How many devices of a node compute at the same time; None: all of them.
+    Emulated devices share the cores of their machine."""
     nodes_available: Index | None = None
     """How many nodes can be had; None where there is no known end."""
     price_per_node_hour: Price | None = None

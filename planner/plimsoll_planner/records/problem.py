@@ -65,6 +65,10 @@ class Limits(Record):
     max_tuples: Index | None = None
     """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
 
+    def usable_bytes(self, device_memory_bytes: int) -> int:
+        """Return what a plan may use of a device, rounded down."""
+        return int(device_memory_bytes * (1 - self.headroom))
+
     def check_rules(self) -> None:
         """Something is left to search."""
         for field in ("tensor_degrees", "schedules", "shardings"):
@@ -72,6 +76,47 @@ class Limits(Record):
                 raise self.refuse(field, "at least one entry")
         if self.headroom == 1:
             raise self.refuse("headroom", "below 1, which leaves no memory at all")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Override(Record):
+    """Parts of the plan that a person fixed: obeyed, and warned about where unfit."""
+
+    num_gpus: Count | None = None
+    num_stages: Count | None = None
+    data_degree: Count | None = None
+    micro_batch: Count | None = None
+    cuts: tuple[Index, ...] = ()
+    """First layer of each stage, from 0 on; empty: not fixed."""
+    recomputed_layers: tuple[Index, ...] | None = None
+    """Exactly these layers recompute; null: not fixed."""
+
+    @property
+    def is_given(self) -> bool:
+        """Tell whether anything is fixed."""
+        return self != Override()
+
+    def check_rules(self) -> None:
+        """The parts do not contradict each other."""
+        if self.cuts and (
+            self.cuts[0] != 0 or list(self.cuts) != sorted(set(self.cuts))
+        ):
+            raise self.refuse("cuts", "layers that begin with 0 and rise")
+        if self.cuts and self.num_stages not in {None, len(self.cuts)}:
+            rule = f"{len(self.cuts)}, the stages that cuts has"
+            raise self.refuse("num_stages", rule)
+        stages = len(self.cuts) or self.num_stages
+        if self.num_gpus and (
+            self.num_gpus % ((stages or 1) * (self.data_degree or 1))
+        ):
+            rule = "a multiple of num_stages * data_degree"
+            raise self.refuse("num_gpus", rule)
+        if self.num_gpus and stages and self.data_degree:
+            product = stages * self.data_degree
+            if self.num_gpus != product:
+                rule = f"{product}, which is num_stages * data_degree"
+                raise self.refuse("num_gpus", rule)
+        self.require_distinct("recomputed_layers", self.recomputed_layers or ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,9 +133,11 @@ class Problem(Document):
     """Length of the training; needed where cost or a deadline is asked."""
     limits: Limits
     objective: Objective
+    override: Override = Override()
 
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only where it can be told."""
+        self._check_override()
         if not self.offers:
             raise self.refuse("offers", "at least one offer")
         self.require_distinct("offers", (offer.identity for offer in self.offers))
@@ -111,6 +158,31 @@ class Problem(Document):
             raise self.refuse("num_steps", "given, where a deadline is")
         if self.objective.goal is Goal.MINIMIZE_COST:
             self._check_prices()
+
+    def _check_override(self) -> None:
+        """What is fixed exists, and can be inside the limits."""
+        fixed, costs = self.override, self.profile.costs
+        layers = self.profile.layers
+        if fixed.cuts and fixed.cuts[-1] >= len(layers.name):
+            rule = f"layers below {len(layers.name)}, the number of layers"
+            raise self.refuse("override.cuts", rule, fixed.cuts[-1])
+        row_of = dict(zip(costs.kind, costs.recomputable, strict=True))
+        for layer in fixed.recomputed_layers or ():
+            if layer >= len(layers.name):
+                rule = f"layers below {len(layers.name)}, the number of layers"
+                raise self.refuse("override.recomputed_layers", rule, layer)
+            if not row_of[layers.kind[layer]]:
+                rule = f"layers that can recompute, which {layers.name[layer]} cannot"
+                raise self.refuse("override.recomputed_layers", rule, layer)
+        stages = len(fixed.cuts) or fixed.num_stages or 1
+        least = fixed.num_gpus or stages * (fixed.data_degree or 1)
+        if least > self.limits.max_gpus:
+            rule = f"at least the {least} GPUs that the override needs"
+            raise self.refuse("limits.max_gpus", rule, self.limits.max_gpus)
+        share = (fixed.data_degree or 1) * (fixed.micro_batch or 1)
+        if self.global_batch_size % share:
+            rule = f"a multiple of the {share} samples that the override fixes"
+            raise self.refuse("global_batch_size", rule)
 
     def _check_prices(self) -> None:
         """A cost needs prices in one currency and the length of the training."""

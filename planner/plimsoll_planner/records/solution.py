@@ -31,6 +31,10 @@ class Termination(StrEnum):
     """The best of what was searched; the same again on the next run."""
     TIME_LIMIT = "time-limit"
     """Stopped by the clock; another run may answer differently."""
+    WITHIN_GAP = "within-gap"
+    """Everything was searched, and something better is not excluded; see `gap`."""
+    FIXED = "fixed"
+    """A person fixed parts that no fitting plan has; obeyed, and not certified."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +61,14 @@ class Solution(Document):
     alternatives: tuple[HybridPlan, ...] = ()
     """The Pareto front in peak, throughput, GPUs and cost, without `plan`."""
     statistics: SearchStatistics
+    warnings: tuple[Message, ...] = ()
+    """What the answer rests on that nobody measured, or that a person fixed."""
 
     def check_rules(self) -> None:
         """The plan is one that the certificate is about; optimal needs a proof."""
         fewest = self.certificate.fewest_at_floor
-        if fewest is None or self.plan.num_gpus < fewest:
+        is_fixed = self.termination is Termination.FIXED
+        if not is_fixed and (fewest is None or self.plan.num_gpus < fewest):
             rule = f"a plan of at least the certified fewest GPUs, {fewest}"
             raise self.refuse("plan", rule, f"{self.plan.num_gpus} GPUs")
         if self.termination is Termination.OPTIMAL:
@@ -84,6 +91,8 @@ class Infeasible(Document):
     """With that many GPUs of the same kind it would fit, where that is known."""
     certificate: Certificate
     statistics: SearchStatistics
+    warnings: tuple[Message, ...] = ()
+    """What the answer rests on that nobody measured."""
 
     def check_rules(self) -> None:
         """The certificate knows no plan either, and the miss is one of what binds."""

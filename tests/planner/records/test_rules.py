@@ -316,8 +316,13 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
     ),
     (
         "a column too short",
-        lambda: b.layer_costs(saved=b.byte_columns(2)),
-        "LayerCosts.saved.constant_bytes",
+        lambda: b.layer_costs(boundary=b.byte_columns(2)),
+        "LayerCosts.boundary.constant_bytes",
+    ),
+    (
+        "times of the forward pass alone",
+        lambda: b.layer_costs(backward=None),
+        "LayerCosts.backward",
     ),
     (
         "a row twice",

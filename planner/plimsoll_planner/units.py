@@ -1,0 +1,32 @@
+"""Bytes as people read them, rounded to the side on which they stay true.
+
+In: bytes. Out: text. Called wherever an answer is told in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+MIB, GIB = 2**20, 2**30
+SMALL = 100 * MIB
+"""Below this, bytes are told in MiB, and below 1 MiB as they are."""
+
+
+def at_least(num_bytes: int) -> str:
+    """Return what is needed, rounded up at the second decimal."""
+    return in_units(num_bytes, math.ceil)
+
+
+def at_most(num_bytes: int) -> str:
+    """Return what there is, rounded down at the second decimal."""
+    return in_units(num_bytes, math.floor)
+
+
+def in_units(num_bytes: int, rounding: Callable[[float], int]) -> str:
+    """Return bytes in the unit that suits them."""
+    if num_bytes < MIB:
+        return f"{num_bytes} B"
+    name, unit = ("MiB", MIB) if num_bytes < SMALL else ("GiB", GIB)
+    hundredths = rounding(num_bytes * 100 / unit)
+    return f"{hundredths / 100:.2f} {name}"

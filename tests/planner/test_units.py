@@ -1,0 +1,24 @@
+"""Bytes in words never promise too much."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll_planner.units import at_least, at_most
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "needed", "had"),
+    [
+        (424, "424 B", "424 B"),
+        (2**20 + 1, "1.01 MiB", "1.00 MiB"),
+        (2**30 + 1, "1.01 GiB", "1.00 GiB"),
+        (3 * 2**29, "1.50 GiB", "1.50 GiB"),
+    ],
+)
+def test_what_is_needed_is_rounded_up_and_what_there_is_down(
+    num_bytes: int, needed: str, had: str
+) -> None:
+    """A miss by one byte still reads as a miss."""
+    assert at_least(num_bytes) == needed
+    assert at_most(num_bytes) == had
