@@ -1,0 +1,207 @@
+"""The bytes of a chain of layers, as arrays for one bound and one micro-batch.
+
+In: a profile, which of the three bounds, b. Out: a `ChainBytes`. Called by the formula
+(`rank_peak`) and by the search (`recompute_labels`, `stage_peaks`).
+
+    l, L    a layer, their number       c   choice: 0 keeps activations, 1 recomputes
+    b       samples in a micro-batch    u   bytes of the boundary behind a layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.layer_costs import ByteColumns
+from plimsoll_planner.records.model_profile import ModelProfile, Variant
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+KEPT, RECOMPUTED = 0, 1
+LARGEST_BYTES = 2**60
+"""Above every sum of bytes; stands for `impossible` in arrays of bytes."""
+
+
+class Bound(StrEnum):
+    """Which of the three numbers of an interval is meant."""
+
+    LOWER = "lower"
+    EXPECTED = "expected"
+    UPPER = "upper"
+
+
+def bytes_at(interval: ByteInterval, bound: Bound) -> int:
+    """Return one of the three numbers."""
+    match bound:
+        case Bound.LOWER:
+            return interval.lower_bytes
+        case Bound.EXPECTED:
+            return interval.expected_bytes
+        case Bound.UPPER:
+            return interval.upper_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Tie:
+    """Layers of which a rank holds one copy."""
+
+    members: Ints
+    """Their places in the chain."""
+    state_bytes: int
+    gradient_bytes: int
+    """The part of `state_bytes` that are gradients."""
+    waiting_bytes: int
+    """Held during backward on a rank with several members: the first gradient that is
+    computed waits for the others. 0 for the lower bound: the peak may lie before."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ChainBytes:
+    """Arrays over the layers, shape [L], or [2, L] where the choice matters."""
+
+    state: Ints
+    """Parameters, gradients, buffers and optimizer state."""
+    gradient: Ints
+    optimizer_transient: Ints
+    boundary: Ints
+    saved: Ints
+    """[c, l]"""
+    keeps_input: Flags
+    """[c, l]"""
+    keeps_output: Flags
+    """[c, l]"""
+    forward_transient: Ints
+    """[c, l]"""
+    backward_transient: Ints
+    """[c, l]"""
+    allowed: Flags
+    """[c, l]: which choices there are."""
+    row: Ints
+    """Layers of one row are alike."""
+    ties: tuple[Tie, ...]
+    inputs_per_sample: int
+    targets_per_sample: int
+
+    @property
+    def num_layers(self) -> int:
+        """L."""
+        return len(self.state)
+
+    def tied_more_than_once(self, first: int, end: int) -> Iterator[tuple[int, Tie]]:
+        """Yield (n - 1, tie) for each tie with n >= 1 members from first to end."""
+        for tie in self.ties:
+            inside = (tie.members >= first) & (tie.members < end)
+            yield max(int(inside.sum()) - 1, 0), tie
+
+
+def require_chain(profile: ModelProfile) -> None:
+    """Refuse a graph that is not layer after layer.
+
+    Raises:
+        CannotPlanError: names the edge.
+    """
+    edges = profile.edges
+    names = profile.layers.name
+    found = dict(
+        zip(zip(edges.source, edges.target, strict=True), edges.part, strict=True)
+    )
+    for (source, target), part in found.items():
+        if target != source + 1 or part != 1.0:
+            what = (
+                f"carries {part:g} of its output" if target == source + 1 else "skips"
+            )
+            raise CannotPlanError(
+                f"edge {names[source]} -> {names[target]} {what}: skip tensors are not "
+                "planned yet, profile the model as a chain of layers"
+            )
+    for layer in range(len(names) - 1):
+        if (layer, layer + 1) not in found:
+            raise CannotPlanError(
+                f"no edge {names[layer]} -> {names[layer + 1]}: only a chain of layers "
+                "is planned yet"
+            )
+
+
+def rows_of(profile: ModelProfile) -> tuple[int, ...]:
+    """Return for each layer its row in the table of costs, unsplit.
+
+    Raises:
+        CannotPlanError: the profile holds only split variants.
+    """
+    if Variant() not in profile.variants:
+        raise CannotPlanError(
+            "the profile has no unsplit variant (tensor_degree 1), profile it again"
+        )
+    variant = profile.variants.index(Variant())
+    costs = profile.costs
+    rows = {
+        kind: row
+        for row, kind in enumerate(costs.kind)
+        if costs.variant[row] == variant
+    }
+    return tuple(rows[kind] for kind in profile.layers.kind)
+
+
+def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:
+    """Evaluate the lines of the profile.
+
+    Args:
+        profile: a chain; see `require_chain`.
+        bound: lower, expected or upper.
+        micro_batch: b, samples.
+    """
+    costs, rows = profile.costs, rows_of(profile)
+    place = np.array(rows, dtype=np.int64)
+
+    def line(columns: ByteColumns) -> Ints:
+        found = {
+            row: bytes_at(columns.at(row, micro_batch), bound) for row in set(rows)
+        }
+        return np.array([found[row] for row in rows], dtype=np.int64)
+
+    def column(values: tuple[int, ...]) -> Ints:
+        return np.array(values, dtype=np.int64)[place]
+
+    def flags(values: tuple[bool, ...]) -> Flags:
+        return np.array(values, dtype=np.bool_)[place]
+
+    both = (costs.kept, costs.recomputed)
+    gradient = column(costs.gradient_bytes)
+    return ChainBytes(
+        state=column(costs.parameter_bytes)
+        + gradient
+        + column(costs.buffer_bytes)
+        + column(costs.optimizer_bytes),
+        gradient=gradient,
+        optimizer_transient=column(costs.optimizer_transient_bytes),
+        boundary=line(costs.boundary),
+        saved=np.stack([line(c.saved) for c in both]),
+        keeps_input=np.stack([flags(c.keeps_input) for c in both]),
+        keeps_output=np.stack([flags(c.keeps_output) for c in both]),
+        forward_transient=np.stack([line(c.forward_transient) for c in both]),
+        backward_transient=np.stack([line(c.backward_transient) for c in both]),
+        allowed=np.stack(
+            [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
+        ),
+        row=place,
+        ties=tuple(
+            Tie(
+                members=np.array(sorted(tie.layers), dtype=np.int64),
+                state_bytes=tie.parameter_bytes
+                + tie.gradient_bytes
+                + tie.optimizer_bytes
+                + tie.buffer_bytes,
+                gradient_bytes=tie.gradient_bytes,
+                waiting_bytes=0 if bound is Bound.LOWER else tie.gradient_bytes,
+            )
+            for tie in profile.tied
+        ),
+        inputs_per_sample=profile.input_bytes_per_sample,
+        targets_per_sample=profile.target_bytes_per_sample,
+    )

@@ -1,0 +1,125 @@
+"""From allocated to reserved to device bytes, and from a capacity back to tensors.
+
+In: an offer, the calibrated overheads, the engine, b and how many communicators a rank
+has. Out: `Allowance`. Called by the search (backwards: how many bytes of tensors a rank
+may have) and for the plan that was chosen (forwards).
+
+    reserved = allocated * (1 + share) + allocator line
+    device   = reserved + line of what sits outside the allocator
+
+Both lines come from the `DeviceOverhead` of the offer's product. Where there is none an
+emulated device has no overhead, for it counts tensors; for CUDA an assumption stands in
+(`ASSUMED_*`), and the answer says so. Traits of an engine that no replay verified widen
+the allocated bytes by `UNVERIFIED_PERMILLE` on both sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
+from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadLine
+from plimsoll_planner.records.engine import EngineTraits
+from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.problem import Limits
+
+PERMILLE = 1000
+UNVERIFIED_PERMILLE = 50
+"""5 % on both sides; the largest error that a formula of another version had."""
+ASSUMED_OUTSIDE = OverheadLine(constant_bytes=2**30, relative_error=0.6)
+"""Context, communicators and workspaces: 0.4 to 1.6 GiB."""
+ASSUMED_SHARE_PERMILLE = (10, 40, 70)
+"""Of the allocated bytes, for rounding and fragmentation: 1 %, 4 %, 7 %."""
+NO_LINE = OverheadLine()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allowance:
+    """What a rank has besides tensors, in three bounds: lower, expected, upper."""
+
+    capacity_bytes: int
+    """Of the device, less the headroom."""
+    widening_permille: tuple[int, int, int]
+    """Of the allocated bytes, where the engine's traits are not verified."""
+    share_permille: tuple[int, int, int]
+    allocator: ByteInterval
+    outside: ByteInterval
+    is_assumed: bool
+    """No calibration stands behind it."""
+
+    def allocated(self, bound: Bound, tensor_bytes: int) -> int:
+        """Return the formula's bytes, widened where the engine is not verified."""
+        widening = self.widening_permille[PLACE[bound]]
+        return tensor_bytes * (PERMILLE + widening) // PERMILLE
+
+    def reserved(self, bound: Bound, tensor_bytes: int) -> int:
+        """Return what the allocator takes from the device."""
+        allocated = self.allocated(bound, tensor_bytes)
+        share = allocated * self.share_permille[PLACE[bound]] // PERMILLE
+        return allocated + share + bytes_at(self.allocator, bound)
+
+    def device(self, bound: Bound, tensor_bytes: int) -> int:
+        """Return all of it."""
+        return self.reserved(bound, tensor_bytes) + bytes_at(self.outside, bound)
+
+    def tensor_capacity(self, bound: Bound) -> int:
+        """Return the most tensor bytes whose device bytes are within the capacity.
+
+        Negative where not even none are.
+        """
+        if self.device(bound, 0) > self.capacity_bytes:
+            return -1
+        low, high = 0, self.capacity_bytes * 2 + 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.device(bound, middle) <= self.capacity_bytes:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+PLACE = {Bound.LOWER: 0, Bound.EXPECTED: 1, Bound.UPPER: 2}
+
+
+def num_communicators(pipeline_degree: int, data_degree: int) -> int:
+    """Return how many process groups a rank talks in: the world, pipeline, replicas."""
+    return 1 + (pipeline_degree > 1) + (data_degree > 1)
+
+
+def overhead_for(
+    offer: Offer, overheads: tuple[DeviceOverhead, ...]
+) -> DeviceOverhead | None:
+    """Return the overhead of the offer's product with the most observations."""
+    mine = [o for o in overheads if o.key.device_product == offer.device_product]
+    return max(mine, key=lambda overhead: overhead.num_observations, default=None)
+
+
+def allowance(
+    offer: Offer,
+    limits: Limits,
+    overheads: tuple[DeviceOverhead, ...],
+    engine: EngineTraits,
+    *,
+    micro_batch: int,
+    communicators: int,
+) -> Allowance:
+    """Return what a rank of a plan has besides tensors."""
+    found = overhead_for(offer, overheads)
+    assumed = found is None and offer.device_kind is DeviceKind.CUDA
+    allocator, outside = NO_LINE, NO_LINE
+    if found is not None:
+        allocator, outside = found.allocator, found.outside
+    elif assumed:
+        outside = ASSUMED_OUTSIDE
+    widening = 0 if engine.verified else UNVERIFIED_PERMILLE
+    return Allowance(
+        capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
+        widening_permille=(-widening, 0, widening),
+        share_permille=ASSUMED_SHARE_PERMILLE if assumed else (0, 0, 0),
+        allocator=allocator.at(micro_batch, communicators),
+        outside=outside.at(micro_batch, communicators),
+        is_assumed=assumed,
+    )

@@ -1,0 +1,59 @@
+"""What the engine holds besides the mathematics, as numbers that the formula reads.
+
+In: `EngineHoldings`. Out: `Held`: factors of boundaries and gradients. With all of them
+as Plimsoll's own trainer has them (torch 2.15) the formula of `rank_peak` stands as it
+is; other engines differ by these numbers and by no branch elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_planner.records.engine import EngineHoldings, ReceiveBuffers
+
+LEAST_SHARED_BUFFERS = 2
+"""DeepSpeed re-uses max(2, in flight) buffers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """Factors; each multiplies the bytes that its name says."""
+
+    buffers: ReceiveBuffers
+    input_in_flight: int
+    """1: each micro-batch in flight holds what it received; 0: a standing buffer."""
+    gradient_received: int
+    """1: room for the gradient of the output is made just before it is received."""
+    output_kept: bool
+    """Each micro-batch in flight holds the stage's output."""
+    logits_kept: int
+    """1: the last stage holds the newest output of the last layer."""
+    gradient_copies: float
+    """Extra gradient bytes where gradients are exchanged, D > 1."""
+
+    def standing(self, in_flight: int, num_micro_batches: int) -> int:
+        """Return how many receive buffers of each direction stand for good."""
+        match self.buffers:
+            case ReceiveBuffers.ALL_MICRO_BATCHES:
+                return num_micro_batches
+            case ReceiveBuffers.IN_FLIGHT:
+                return max(LEAST_SHARED_BUFFERS, in_flight)
+            case ReceiveBuffers.JUST_IN_TIME:
+                return 0
+
+
+def held_by(holds: EngineHoldings) -> Held:
+    """Return the factors of one engine.
+
+    A stage of 1F1B waits for its sends inside the step, so `sends_waited_at_step_end`,
+    which is about several stages on a rank, adds nothing here.
+    """
+    just_in_time = int(holds.receive_buffers is ReceiveBuffers.JUST_IN_TIME)
+    return Held(
+        buffers=holds.receive_buffers,
+        input_in_flight=just_in_time,
+        gradient_received=just_in_time,
+        output_kept=holds.stage_outputs_kept,
+        logits_kept=int(holds.logits_kept),
+        gradient_copies=holds.gradient_bucket_copies,
+    )

@@ -1,0 +1,156 @@
+"""Peak of one rank, phase by phase: the formula, written to be read.
+
+In: the layers of one pipeline stage with their choices, and how many micro-batches are
+in flight. Out: allocated bytes for each phase. Called for the plan that was chosen; the
+search evaluates the same formula for all stages at once (`recompute_labels`), and tests
+hold the two against each other. Settled from the source of torch 2.15's Schedule1F1B
+and from measured ranks.
+
+    A, B-1    first and last layer of the stage     L     layers of the model
+    M, k      micro-batches, those in flight        b     samples in one
+    s, u      saved bytes, boundary behind a layer  w     u if forward leaves it alive
+    ft, bt    transient of forward and backward     S, R  what one micro-batch holds
+
+A boundary between two layers of the stage stays alive after forward exactly where the
+layer before keeps its output or the layer behind keeps its input.
+
+    S        = sum of s + sum of w inside + u_{B-1} if the last layer keeps its output
+    R        = u_{A-1} + S
+    start    = (k-1) R + u_{A-1} + [M > k] u_{A-1}    the last: sent gradients not freed
+    forward  = start + max over l of (before_l + u_{l-1} + ft_l) + u_{B-1} not yet sent
+    exchange = start + S + the output being sent + the gradient being received
+    backward = start + max over l of (before_l + w_{l-1} + bt_l + u_{B-1} if l < B-1)
+    before_l = s of the layers A..l-1 + w of the boundaries between them
+
+where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of
+the stage share a parameter, the gradient that backward computes first waits for the
+others; it is counted in all phases but the optimizer step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, ChainBytes
+from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.records.plan import Phase
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageLoad:
+    """One stage of a pipeline at work."""
+
+    first: int
+    """A."""
+    end: int
+    """B."""
+    recomputed: frozenset[int]
+    """Layers that recompute."""
+    in_flight: int
+    """k."""
+    num_micro_batches: int
+    """M."""
+    micro_batch: int
+    """b."""
+    data_degree: int
+    """D."""
+
+
+def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, int]:
+    """Return the peak of allocated bytes of every phase of a step."""
+    state = state_bytes(chain, load, held)
+    standing = state + input_bytes(chain, load) + buffer_bytes(chain, load, held)
+    standing += waiting_bytes(chain, load)
+    first, layers = load.first, range(load.first, load.end)
+    u_in = int(chain.boundary[first - 1]) if first > 0 else 0
+    u_out = int(chain.boundary[load.end - 1]) if load.end < chain.num_layers else 0
+    choice = {at: RECOMPUTED if at in load.recomputed else KEPT for at in layers}
+    saved = {at: int(chain.saved[choice[at], at]) for at in layers}
+    alive = {at: alive_boundary(chain, choice, at) for at in layers[:-1]}
+    keeps_output = held.output_kept or bool(
+        chain.keeps_output[choice[load.end - 1], load.end - 1]
+    )
+    per_micro_batch = (
+        sum(saved.values()) + sum(alive.values()) + (u_out if keeps_output else 0)
+    )
+    held_input = u_in * held.input_in_flight
+    stale = held_input if load.num_micro_batches > load.in_flight else 0
+    start = (load.in_flight - 1) * (held_input + per_micro_batch) + held_input + stale
+    forward: list[int] = []
+    backward: list[int] = []
+    for at in layers:
+        before = sum(saved[j] for j in range(first, at))
+        before += sum(alive[j] for j in range(first, at - 1))
+        received = int(chain.boundary[at - 1]) if at > first else 0
+        forward.append(
+            before + received + int(chain.forward_transient[choice[at], at]) + u_out
+        )
+        backward.append(
+            before
+            + (alive[at - 1] if at > first else 0)
+            + int(chain.backward_transient[choice[at], at])
+            + (u_out if at < load.end - 1 else 0)
+        )
+    if load.end < chain.num_layers:
+        sent = 0 if keeps_output else u_out
+        forward.append(per_micro_batch + sent + u_out * held.gradient_received)
+    return {
+        Phase.FORWARD: standing + start + max(forward),
+        Phase.BACKWARD: standing + start + max(backward),
+        Phase.OPTIMIZER_STEP: state
+        + max(int(chain.optimizer_transient[at]) for at in layers),
+    }
+
+
+def alive_boundary(chain: ChainBytes, choice: dict[int, int], layer: int) -> int:
+    """Return w: the boundary behind `layer`, where forward leaves it alive."""
+    kept = (
+        chain.keeps_output[choice[layer], layer]
+        or chain.keeps_input[choice[layer + 1], layer + 1]
+    )
+    return int(chain.boundary[layer]) if kept else 0
+
+
+def state_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+    """Return parameters, gradients, buffers and optimizer state, shared ones once."""
+    total = int(chain.state[load.first : load.end].sum())
+    gradients = int(chain.gradient[load.first : load.end].sum())
+    for copies, tie in chain.tied_more_than_once(load.first, load.end):
+        total -= copies * tie.state_bytes
+        gradients -= copies * tie.gradient_bytes
+    return total + bucket_bytes(gradients, load.data_degree, held)
+
+
+def waiting_bytes(chain: ChainBytes, load: StageLoad) -> int:
+    """Return the gradients that wait for those of tied layers on the same rank."""
+    return sum(
+        tie.waiting_bytes
+        for copies, tie in chain.tied_more_than_once(load.first, load.end)
+        if copies > 0
+    )
+
+
+def bucket_bytes(gradient_bytes: int, data_degree: int, held: Held) -> int:
+    """Return what the exchange of gradients holds besides them."""
+    return int(gradient_bytes * held.gradient_copies) if data_degree > 1 else 0
+
+
+def input_bytes(chain: ChainBytes, load: StageLoad) -> int:
+    """Return the inputs and targets that a stage holds for a whole step."""
+    samples = load.micro_batch * load.num_micro_batches
+    first = chain.inputs_per_sample if load.first == 0 else 0
+    last = chain.targets_per_sample if load.end == chain.num_layers else 0
+    return (first + last) * samples
+
+
+def buffer_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+    """Return what the engine holds for good, and the logits that it keeps."""
+    count = held.standing(load.in_flight, load.num_micro_batches)
+    total = 0
+    if load.first > 0:
+        total += count * int(chain.boundary[load.first - 1])
+    if load.end < chain.num_layers:
+        total += count * int(chain.boundary[load.end - 1])
+    else:
+        total += held.logits_kept * int(chain.boundary[load.end - 1])
+    return total

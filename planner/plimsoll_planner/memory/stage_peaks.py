@@ -1,0 +1,167 @@
+"""Peaks of all stages that a pipeline could have, from the labels of their layers.
+
+In: a chain's bytes, its labels, and how a pipeline flows. Out: matrices over (A, B),
+the first layer of a stage and the layer behind its last one: least peak at any speed,
+least added seconds under a capacity. Called by the search for each number in flight.
+
+Entries with B <= A are no stages; their peak is `LARGEST_BYTES` or above.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes, Ints
+from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.recompute_labels import Floats, Labels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flow:
+    """How micro-batches go through one stage of a pipeline."""
+
+    in_flight: int
+    """k."""
+    num_micro_batches: int
+    """M."""
+    micro_batch: int
+    """b."""
+    data_degree: int
+    """D."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StageBytes:
+    """What does not depend on the flow, for all stages [A, B]."""
+
+    held: Held
+    state: Ints
+    """Without copies of gradients."""
+    gradient: Ints
+    waiting: Ints
+    """Gradients that wait for those of tied layers on the same rank."""
+    optimizer_transient: Ints
+    received: Ints
+    """[A]: boundary in front of the stage, 0 for the first."""
+    sent: Ints
+    """[B]: boundary behind it, 0 for the last."""
+    logits: int
+    """Boundary behind the last layer."""
+    inputs_per_sample: int
+    targets_per_sample: int
+
+    def state_of(self, flow: Flow) -> Ints:
+        """Return all state, copies for the exchange of gradients included."""
+        if flow.data_degree == 1 or self.held.gradient_copies == 0:
+            return self.state
+        return self.state + (self.gradient * self.held.gradient_copies).astype(np.int64)
+
+    def start(self, flow: Flow) -> Ints:
+        """Return what a stage holds before k - 1 micro-batches' S and the peak Q."""
+        held = self.held
+        k, num_micro_batches = flow.in_flight, flow.num_micro_batches
+        standing = held.standing(k, num_micro_batches)
+        times = standing + (k + (num_micro_batches > k)) * held.input_in_flight
+        samples = flow.micro_batch * num_micro_batches
+        total = self.state_of(flow) + self.waiting + (times * self.received)[:, None]
+        total += standing * self.sent
+        total[0] += self.inputs_per_sample * samples
+        total[:, -1] += (
+            self.targets_per_sample * samples + held.logits_kept * self.logits
+        )
+        return total
+
+    def optimizer_step(self, flow: Flow) -> Ints:
+        """Return the peak of the optimizer step."""
+        return self.state_of(flow) + self.optimizer_transient
+
+
+def stage_bytes(chain: ChainBytes, held: Held) -> StageBytes:
+    """Prepare the matrices of one chain."""
+    size = chain.num_layers
+    state, gradient = run_sums(chain.state), run_sums(chain.gradient)
+    waiting = np.zeros_like(state)
+    for tie in chain.ties:
+        is_member = np.zeros(size, dtype=np.int64)
+        is_member[tie.members] = 1
+        copies = np.maximum(run_sums(is_member) - 1, 0)
+        state = state - copies * tie.state_bytes
+        gradient = gradient - copies * tie.gradient_bytes
+        waiting += (copies > 0) * tie.waiting_bytes
+    transient = np.zeros((size, size + 1), dtype=np.int64)
+    for first in range(size):
+        transient[first, first + 1 :] = np.maximum.accumulate(
+            chain.optimizer_transient[first:]
+        )
+    return StageBytes(
+        held=held,
+        state=state,
+        gradient=gradient,
+        waiting=waiting,
+        optimizer_transient=transient,
+        received=np.concatenate([[0], chain.boundary[:-1]]),
+        sent=np.concatenate([[0], chain.boundary[:-1], [0]]),
+        logits=int(chain.boundary[-1]),
+        inputs_per_sample=chain.inputs_per_sample,
+        targets_per_sample=chain.targets_per_sample,
+    )
+
+
+def run_sums(values: Ints) -> Ints:
+    """Return [A, B]: the sum of values[A:B], negative where B < A."""
+    sums = np.concatenate([[0], np.cumsum(values)])
+    return np.asarray(sums[None, :] - sums[:-1, None])
+
+
+def label_peaks(stages: StageBytes, labels: Labels, flow: Flow) -> Ints:
+    """Return [A, B, n]: the peak of every label."""
+    peaks = labels.peak + (flow.in_flight - 1) * labels.saved
+    peaks += stages.start(flow)[:, :, None]
+    step = stages.optimizer_step(flow)[:, :, None]
+    return np.asarray(np.maximum(peaks, step))
+
+
+def least_peaks(stages: StageBytes, labels: Labels, flow: Flow) -> Ints:
+    """Return [A, B]: the least peak at any speed."""
+    inner = (labels.peak + (flow.in_flight - 1) * labels.saved).min(axis=2)
+    step = stages.optimizer_step(flow)
+    return np.asarray(np.maximum(inner + stages.start(flow), step))
+
+
+def least_seconds(
+    stages: StageBytes, labels: Labels, flow: Flow, capacity_bytes: int
+) -> Floats:
+    """Return [A, B]: least added seconds of a label within the capacity, or infinity.
+
+    Most runs need no search: what recomputes least fits already, or even the least of
+    both terms does not.
+    """
+    room = capacity_bytes - stages.start(flow)
+    fits = stages.optimizer_step(flow) <= capacity_bytes
+    more = flow.in_flight - 1
+    found = np.full(room.shape, np.inf)
+    fastest = labels.fastest[:, :, None]
+    saved, peak, seconds = (
+        np.take_along_axis(array, fastest, axis=2)[:, :, 0]
+        for array in (labels.saved, labels.peak, labels.seconds)
+    )
+    easy = fits & (peak + more * saved <= room)
+    found[easy] = seconds[easy]
+    hard = fits & ~easy & (labels.least_peak < LARGEST_BYTES)
+    hard[hard] = (labels.least_peak + more * labels.least_saved <= room)[hard]
+    rows = np.nonzero(hard)
+    within = labels.peak[rows] + more * labels.saved[rows] <= room[rows][:, None]
+    found[rows] = np.where(within, labels.seconds[rows], np.inf).min(axis=1)
+    return found
+
+
+def peaks_of_run(
+    stages: StageBytes, labels: Labels, flow: Flow, first: int, end: int
+) -> Ints:
+    """Return [n]: the peak of every label of one run."""
+    inner = labels.peak[first, end] + (flow.in_flight - 1) * labels.saved[first, end]
+    start = int(stages.start(flow)[first, end])
+    step = int(stages.optimizer_step(flow)[first, end])
+    return np.asarray(np.maximum(inner + start, step))

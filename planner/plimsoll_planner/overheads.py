@@ -1,0 +1,37 @@
+"""Overheads that come with Plimsoll, measured by its own benchmarks.
+
+An emulated device counts tensors and nothing else, so what it holds beside the formula
+are the scalars of a step: losses, norms, counters. Whoever asks adds these to the
+overheads that people calibrated themselves; those win, for they rest on more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_planner.records.device_overhead import (
+    DeviceOverhead,
+    OverheadKey,
+    OverheadLine,
+)
+from plimsoll_planner.records.offer import Offer
+
+EMULATED = DeviceOverhead(
+    key=OverheadKey(device_product="process", torch_version="2.15"),
+    allocator=OverheadLine(),
+    outside=OverheadLine(residual_bytes=4096),
+    num_observations=232,
+)
+"""Ranks of `make bench-truth`, 2026-11-21, torch 2.15.0: at most 1,000 bytes."""
+
+BUILT_IN = (EMULATED,)
+
+
+def with_built_in(
+    given: Iterable[DeviceOverhead], offers: Iterable[Offer]
+) -> tuple[DeviceOverhead, ...]:
+    """Return overheads for offers: the given ones, and built-in ones for the rest."""
+    mine = tuple(given)
+    known = {overhead.key.device_product for overhead in mine}
+    missing = {offer.device_product for offer in offers} - known
+    return mine + tuple(o for o in BUILT_IN if o.key.device_product in missing)

@@ -1,0 +1,75 @@
+"""Lines of a profile become arrays, and only chains are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes, require_chain
+from plimsoll_planner.records.model_profile import EdgeColumns, Variant
+from tests.support.builders import a_profile, byte_columns, layer_costs
+
+
+@pytest.mark.parametrize("micro_batch", [1, 3])
+def test_arrays_are_the_lines_at_a_micro_batch(micro_batch: int) -> None:
+    """Each entry is what the record itself answers for the layer's kind."""
+    costs = layer_costs(
+        boundary=byte_columns(3, constant_bytes=(1, 20, 300), residual_bytes=(0, 5, 0)),
+        recomputable=(False, True, True),
+    )
+    profile = a_profile(costs=costs)
+    for bound, field in (
+        (Bound.LOWER, "lower_bytes"),
+        (Bound.EXPECTED, "expected_bytes"),
+        (Bound.UPPER, "upper_bytes"),
+    ):
+        chain = chain_bytes(profile, bound, micro_batch)
+        expected = [
+            getattr(costs.boundary.at(kind, micro_batch), field)
+            for kind in profile.layers.kind
+        ]
+        assert chain.boundary.tolist() == expected
+    chain = chain_bytes(profile, Bound.UPPER, micro_batch)
+    assert chain.allowed.tolist() == [[True] * 4, [False, True, True, True]]
+    assert chain.state.tolist() == [16 * 2**20] * 4
+
+
+def test_rows_are_those_of_the_unsplit_variant() -> None:
+    """A split variant's numbers never stand in for a whole layer's."""
+    costs = layer_costs(6, kind=(0, 1, 2) * 2, variant=(1, 1, 1, 0, 0, 0))
+    profile = a_profile(costs=costs, variants=(Variant(), Variant(tensor_degree=2)))
+    assert chain_bytes(profile, Bound.UPPER, 1).row.tolist() == [3, 4, 4, 5]
+    split = a_profile(variants=(Variant(tensor_degree=2),))
+    with pytest.raises(CannotPlanError, match="no unsplit variant"):
+        chain_bytes(split, Bound.UPPER, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "part", "message"),
+    [
+        (
+            (0, 0, 1, 2),
+            (1, 2, 2, 3),
+            (1.0,) * 4,
+            "edge embedding -> block.1 skips: skip tensors are not planned yet",
+        ),
+        (
+            (0, 1, 2),
+            (1, 2, 3),
+            (1.0, 0.5, 1.0),
+            "edge block.0 -> block.1 carries 0.5 of its output",
+        ),
+        ((0, 2), (1, 3), (1.0, 1.0), "no edge block.0 -> block.1"),
+    ],
+)
+def test_a_graph_is_refused_by_its_edge(
+    source: tuple[int, ...],
+    target: tuple[int, ...],
+    part: tuple[float, ...],
+    message: str,
+) -> None:
+    """The message names the edge, so that people find it in their model."""
+    profile = a_profile(edges=EdgeColumns(source=source, target=target, part=part))
+    with pytest.raises(CannotPlanError, match=message):
+        require_chain(profile)
+    require_chain(a_profile())

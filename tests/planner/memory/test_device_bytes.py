@@ -1,0 +1,102 @@
+"""Allocated, reserved and device bytes, and the capacity backwards."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.device_bytes import (
+    Allowance,
+    allowance,
+    num_communicators,
+)
+from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.problem import Limits
+from tests.support.builders import MIB, an_engine, an_offer, an_overhead
+
+LIMITS = Limits(max_gpus=1)
+INTERVALS = st.lists(st.integers(0, 500), min_size=3, max_size=3).map(
+    lambda values: ByteInterval(
+        **dict(
+            zip(
+                ("lower_bytes", "expected_bytes", "upper_bytes"),
+                sorted(values),
+                strict=True,
+            )
+        )
+    )
+)
+ALLOWANCES = st.builds(
+    Allowance,
+    capacity_bytes=st.integers(0, 5000),
+    widening_permille=st.sampled_from([(0, 0, 0), (-50, 0, 50)]),
+    share_permille=st.sampled_from([(0, 0, 0), (10, 40, 70)]),
+    allocator=INTERVALS,
+    outside=INTERVALS,
+    is_assumed=st.booleans(),
+)
+
+
+@given(ALLOWANCES, st.sampled_from(list(Bound)))
+def test_the_tensor_capacity_is_the_largest_that_fits(
+    allowed: Allowance, bound: Bound
+) -> None:
+    """One byte more than it does not fit, and it does."""
+    most = allowed.tensor_capacity(bound)
+    assert allowed.device(bound, most + 1) > allowed.capacity_bytes
+    if most >= 0:
+        assert allowed.device(bound, most) <= allowed.capacity_bytes
+
+
+def test_a_calibrated_line_is_used() -> None:
+    """The product's own overhead, for its micro-batch and communicators."""
+    overheads = (
+        an_overhead(key=OverheadKey(device_product="L4", torch_version="2.15.0")),
+        an_overhead(),
+    )
+    verified = an_engine(verified=True, num_verified_plans=1)
+    allowed = allowance(
+        an_offer(), LIMITS, overheads, verified, micro_batch=2, communicators=3
+    )
+    assert not allowed.is_assumed
+    assert allowed.reserved(Bound.EXPECTED, 100) == 100 + 64 * MIB
+    assert allowed.device(Bound.EXPECTED, 100) == 100 + (64 + 600 + 1500) * MIB
+    assert allowed.allocated(Bound.UPPER, 100) == 100
+
+
+def test_without_calibration_cuda_is_assumed_and_emulated_is_exact() -> None:
+    """1 GiB +- 60 % and 4 % +- 3 % for CUDA; a device that counts tensors has none."""
+    verified = an_engine(verified=True, num_verified_plans=1)
+    cuda = allowance(an_offer(), LIMITS, (), verified, micro_batch=1, communicators=1)
+    assert cuda.is_assumed
+    assert cuda.reserved(Bound.LOWER, 1000) == 1010
+    assert cuda.reserved(Bound.UPPER, 1000) == 1070
+    assert cuda.device(Bound.EXPECTED, 0) == 2**30
+    offer = an_offer(device_kind=DeviceKind.EMULATED)
+    counted = allowance(offer, LIMITS, (), verified, micro_batch=1, communicators=1)
+    assert not counted.is_assumed
+    assert [counted.device(bound, 77) for bound in Bound] == [77, 77, 77]
+
+
+def test_an_unverified_engine_widens_what_is_allocated() -> None:
+    """5 % on both sides, none in the middle."""
+    offer = an_offer(device_kind=DeviceKind.EMULATED)
+    allowed = allowance(offer, LIMITS, (), an_engine(), micro_batch=1, communicators=1)
+    assert [allowed.allocated(bound, 1000) for bound in Bound] == [950, 1000, 1050]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "data", "count"), [(1, 1, 1), (2, 1, 2), (1, 4, 2), (3, 2, 3)]
+)
+def test_communicators(pipeline: int, data: int, count: int) -> None:
+    """The world, and one for each degree above 1."""
+    assert num_communicators(pipeline, data) == count
+
+
+def test_headroom_is_kept_free() -> None:
+    """A tenth of the device, rounded so that no byte too many is used."""
+    assert Limits(max_gpus=1, headroom=0.1).usable_bytes(1005) == 904

@@ -1,0 +1,200 @@
+"""Labels against the formula: every run, every set of layers that recompute."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_planner.memory.chain_bytes import (
+    LARGEST_BYTES,
+    Bound,
+    ChainBytes,
+    chain_bytes,
+)
+from plimsoll_planner.memory.engine_holdings import Held, held_by
+from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.recompute_labels import build_labels, swappable
+from plimsoll_planner.memory.stage_peaks import (
+    Flow,
+    label_peaks,
+    least_peaks,
+    least_seconds,
+    peaks_of_run,
+    stage_bytes,
+)
+from plimsoll_planner.records.engine import EngineHoldings, ReceiveBuffers
+from plimsoll_planner.records.model_profile import ModelProfile
+from tests.support.builders import an_engine
+from tests.support.chains import (
+    SMALL,
+    Activation,
+    Layer,
+    chain_profile,
+    random_profiles,
+)
+
+HOLDINGS = st.builds(
+    EngineHoldings,
+    receive_buffers=st.sampled_from(list(ReceiveBuffers)),
+    stage_outputs_kept=st.booleans(),
+    logits_kept=st.booleans(),
+    sends_waited_at_step_end=st.booleans(),
+    gradient_bucket_copies=st.sampled_from([0.0, 0.5, 1.0]),
+)
+
+
+@st.composite
+def flows(draw: st.DrawFn) -> Flow:
+    """Draw how a stage works."""
+    count = draw(st.integers(1, 5))
+    return Flow(
+        in_flight=draw(st.integers(1, count)),
+        num_micro_batches=count,
+        micro_batch=draw(st.integers(1, 3)),
+        data_degree=draw(st.integers(1, 2)),
+    )
+
+
+@st.composite
+def block_profiles(draw: st.DrawFn) -> ModelProfile:
+    """Draw chains of blocks that meet the conditions of the exchange argument."""
+    boundary = draw(st.integers(1, 3))
+    saved = draw(st.integers(boundary, 9))
+    forward, backward = draw(SMALL), draw(SMALL)
+    keeps_output = draw(st.booleans())
+    block = Layer(
+        boundary=boundary,
+        kept=Activation(
+            saved=saved,
+            keeps_input=True,
+            keeps_output=keeps_output,
+            forward=saved + forward,
+            backward=saved + backward,
+        ),
+        again=Activation(
+            keeps_input=True,
+            forward=forward + draw(SMALL),
+            backward=saved + backward + draw(SMALL),
+        ),
+    )
+    head = Layer(kept=Activation(saved=draw(SMALL), keeps_input=draw(st.booleans())))
+    size = draw(st.integers(2, 5))
+    return chain_profile([Layer(boundary=draw(SMALL)), *[block] * size, head])
+
+
+def subsets(chain: ChainBytes, first: int, end: int) -> Iterator[frozenset[int]]:
+    """Yield every set of layers of a run that may recompute."""
+    layers = [layer for layer in range(first, end) if chain.allowed[1, layer]]
+    for size in range(len(layers) + 1):
+        yield from map(frozenset, itertools.combinations(layers, size))
+
+
+def peak(
+    chain: ChainBytes,
+    held: Held,
+    flow: Flow,
+    run: tuple[int, int],
+    again: frozenset[int],
+) -> int:
+    """Return the peak of one choice by the formula."""
+    load = StageLoad(
+        first=run[0],
+        end=run[1],
+        recomputed=again,
+        in_flight=flow.in_flight,
+        num_micro_batches=flow.num_micro_batches,
+        micro_batch=flow.micro_batch,
+        data_degree=flow.data_degree,
+    )
+    return max(phase_peaks(chain, load, held).values())
+
+
+def check_against_formula(
+    profile: ModelProfile, holds: EngineHoldings, flow: Flow, slack: int
+) -> None:
+    """Compare labels and queries of every run with all of its choices."""
+    held = held_by(holds)
+    chain = chain_bytes(profile, Bound.EXPECTED, flow.micro_batch)
+    assert profile.costs.recompute is not None
+    slopes = profile.costs.recompute.slope_s_per_sample
+    added = np.array([slopes[row] for row in chain.row])
+    labels, stages = build_labels(chain, held, added), stage_bytes(chain, held)
+    peaks = label_peaks(stages, labels, flow)
+    corner = least_peaks(stages, build_labels(chain, held, None), flow)
+    for run in itertools.combinations(range(chain.num_layers + 1), 2):
+        by_choice = {
+            again: peak(chain, held, flow, run, again) for again in subsets(chain, *run)
+        }
+        least = min(by_choice.values())
+        assert corner[run] == least
+        used = np.flatnonzero(labels.peak[run] < LARGEST_BYTES)
+        for place in used:
+            again = frozenset(labels.recomputed(*run, int(place)))
+            assert peaks[run][place] == by_choice[again]
+            assert labels.seconds[run][place] == sum(added[l_] for l_ in again)
+            assert labels.num_recomputed[run][place] == len(again)
+        one_run = peaks_of_run(stages, labels, flow, *run)
+        assert one_run[used].tolist() == peaks[run][used].tolist()
+        fewest = min(len(c) for c, found in by_choice.items() if found == least)
+        at_least = used[peaks[run][used] == least]
+        assert labels.num_recomputed[run][at_least].min() == fewest
+        capacity = least + slack
+        quickest = min(
+            sum(added[l_] for l_ in again)
+            for again, found in by_choice.items()
+            if found <= capacity
+        )
+        assert least_seconds(stages, labels, flow, capacity)[run] == quickest
+        assert least_seconds(stages, labels, flow, least - 1)[run] == np.inf
+
+
+@settings(max_examples=300)
+@given(random_profiles(5), HOLDINGS, flows(), st.integers(0, 20))
+def test_labels_are_the_formula_for_all_choices(
+    profile: ModelProfile, holds: EngineHoldings, flow: Flow, slack: int
+) -> None:
+    """Peaks, least peak, fewest layers and least seconds of every run and engine."""
+    check_against_formula(profile, holds, flow, slack)
+
+
+@settings(max_examples=200)
+@given(block_profiles(), flows(), st.integers(0, 20))
+def test_runs_of_equal_layers_lose_nothing(
+    profile: ModelProfile, flow: Flow, slack: int
+) -> None:
+    """Where only the first layers of a run recompute, the best choices still exist."""
+    chain = chain_bytes(profile, Bound.EXPECTED, 1)
+    assert swappable(chain, 1)[0] or chain.keeps_output[0, 1]
+    check_against_formula(profile, an_engine().holds, flow, slack)
+
+
+def test_a_run_of_n_equal_layers_has_n_labels_more() -> None:
+    """One label for each number of layers that recompute, not one for each subset."""
+    block = Layer(
+        boundary=1,
+        kept=Activation(saved=8, keeps_input=True, forward=9, backward=12),
+        again=Activation(keeps_input=True, forward=5, backward=13),
+    )
+    chain = chain_bytes(chain_profile([block] * 12), Bound.EXPECTED, 1)
+    labels = build_labels(chain, held_by(an_engine().holds), np.ones(12))
+    assert (labels.peak[0, 12] < LARGEST_BYTES).sum() == 13
+    found = [labels.recomputed(0, 12, place) for place in range(13)]
+    assert sorted(found) == [tuple(range(size)) for size in range(13)]
+
+
+def test_a_layer_that_gains_nothing_is_kept() -> None:
+    """Recomputing an embedding saves no byte, so no label does it."""
+    embedding = Layer(boundary=2, kept=Activation(forward=2, backward=2))
+    useless = Layer(
+        boundary=2,
+        kept=Activation(forward=2, backward=2),
+        again=Activation(keeps_input=True, forward=2, backward=2),
+    )
+    chain = chain_bytes(chain_profile([embedding, useless]), Bound.EXPECTED, 1)
+    labels = build_labels(chain, held_by(an_engine().holds), np.zeros(2))
+    assert (labels.peak[1, 2] < LARGEST_BYTES).sum() == 1
+    assert labels.recomputed(1, 2, 0) == ()

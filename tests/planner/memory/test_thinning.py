@@ -1,0 +1,83 @@
+"""Thinned labels err on the safe side of their use."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, chain_bytes
+from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.recompute_labels import build_labels
+from plimsoll_planner.memory.stage_peaks import (
+    Flow,
+    least_peaks,
+    least_seconds,
+    peaks_of_run,
+    stage_bytes,
+)
+from tests.support.chains import LAYERS, Activation, Layer, chain_profile
+
+HELD = held_by(PLIMSOLL.holds)
+DIFFERENT = st.lists(LAYERS, min_size=4, max_size=8)
+
+
+@settings(max_examples=100)
+@given(DIFFERENT, st.integers(1, 3), st.integers(0, 40))
+def test_thinned_labels_bound_the_exact_ones_from_both_sides(
+    layers: list[Layer], in_flight: int, slack: int
+) -> None:
+    """Merged ones are never above, dropped ones never below, and those are real."""
+    chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
+    added = np.array([layer.recompute_s for layer in layers])
+    flow = Flow(
+        in_flight=in_flight,
+        num_micro_batches=in_flight,
+        micro_batch=1,
+        data_degree=1,
+    )
+    stages = stage_bytes(chain, HELD)
+    exact = build_labels(chain, HELD, added)
+    merged = build_labels(chain, HELD, added, is_lower=True, most=2)
+    dropped = build_labels(chain, HELD, added, most=2)
+    assert exact.is_exact
+    assert merged.peak.shape[2] <= 4
+    assert dropped.peak.shape[2] <= 4
+    peaks = least_peaks(stages, exact, flow)
+    assert (least_peaks(stages, merged, flow) <= peaks).all()
+    assert (least_peaks(stages, dropped, flow) >= peaks).all()
+    capacity = int(peaks[0, len(layers)]) + slack
+    quickest = least_seconds(stages, exact, flow, capacity)
+    assert (least_seconds(stages, merged, flow, capacity) <= quickest).all()
+    assert (least_seconds(stages, dropped, flow, capacity) >= quickest).all()
+    for run in itertools.combinations(range(len(layers) + 1), 2):
+        found = peaks_of_run(stages, dropped, flow, *run)
+        for place in np.flatnonzero(dropped.peak[run] < LARGEST_BYTES):
+            load = StageLoad(
+                first=run[0],
+                end=run[1],
+                recomputed=frozenset(dropped.recomputed(*run, int(place))),
+                in_flight=in_flight,
+                num_micro_batches=in_flight,
+                micro_batch=1,
+                data_degree=1,
+            )
+            assert max(phase_peaks(chain, load, HELD).values()) == found[place]
+
+
+def test_many_different_layers_stay_within_bounds() -> None:
+    """Thirty layers, each of its own kind: labels are thinned, and say so."""
+    rng = np.random.default_rng(1)
+    layers = []
+    for saved, seconds in zip(rng.integers(50, 99, 30), rng.random(30), strict=True):
+        kept = Activation(saved=int(saved), keeps_input=True, backward=int(saved) + 9)
+        layers.append(Layer(boundary=1, kept=kept, recompute_s=float(seconds)))
+    chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
+    added = np.array([layer.recompute_s for layer in layers])
+    labels = build_labels(chain, HELD, added, most=64)
+    assert not labels.is_exact
+    assert labels.peak.shape[2] <= 128

@@ -1,0 +1,225 @@
+"""Profiles of chains, written layer by layer, and random ones for hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from plimsoll_planner.records.layer_costs import (
+    ActivationColumns,
+    ByteColumns,
+    LayerCosts,
+    SecondsColumns,
+    Source,
+    WorkColumns,
+)
+from plimsoll_planner.records.model_profile import (
+    EdgeColumns,
+    LayerColumns,
+    ModelProfile,
+    TiedLayers,
+)
+from tests.support.builders import a_profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activation:
+    """What a layer holds of one sample, in bytes."""
+
+    saved: int = 0
+    keeps_input: bool = False
+    keeps_output: bool = False
+    forward: int = 0
+    backward: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One layer; activations in bytes for each sample, seconds for each sample."""
+
+    parameters: int = 0
+    gradients: int = 0
+    buffers: int = 0
+    optimizer: int = 0
+    optimizer_transient: int = 0
+    boundary: int = 0
+    kept: Activation = field(default_factory=Activation)
+    again: Activation = field(default_factory=lambda: Activation(keeps_input=True))
+    recomputable: bool = True
+    forward_s: float = 1.0
+    backward_s: float = 2.0
+    recompute_s: float = 1.0
+    step_s: float = 0.0
+    flop: float = 0.0
+    traffic: float = 0.0
+
+
+def lines(slopes: Sequence[int], relative_error: float) -> ByteColumns:
+    """Build lines through the origin."""
+    size = len(slopes)
+    return ByteColumns(
+        constant_bytes=(0,) * size,
+        slope_bytes_per_sample=tuple(slopes),
+        residual_bytes=(0,) * size,
+        relative_error=(relative_error,) * size,
+        source=(Source.TRACED,) * size,
+    )
+
+
+def seconds_lines(slopes: Sequence[float], relative_error: float) -> SecondsColumns:
+    """Build lines through the origin."""
+    size = len(slopes)
+    return SecondsColumns(
+        constant_s=(0.0,) * size,
+        slope_s_per_sample=tuple(slopes),
+        residual_s=(0.0,) * size,
+        relative_error=(relative_error,) * size,
+        source=(Source.MEASURED,) * size,
+    )
+
+
+def activation(found: Sequence[Activation], relative_error: float) -> ActivationColumns:
+    """Build the columns of one choice."""
+    return ActivationColumns(
+        saved=lines([a.saved for a in found], relative_error),
+        keeps_input=tuple(a.keeps_input for a in found),
+        keeps_output=tuple(a.keeps_output for a in found),
+        forward_transient=lines([a.forward for a in found], relative_error),
+        backward_transient=lines([a.backward for a in found], relative_error),
+    )
+
+
+def work(flop: Sequence[float], traffic: Sequence[float]) -> WorkColumns:
+    """Build work that grows with the samples."""
+    zeros = (0.0,) * len(flop)
+    return WorkColumns(
+        flop_constant=zeros,
+        flop_per_sample=tuple(flop),
+        traffic_constant_bytes=zeros,
+        traffic_bytes_per_sample=tuple(traffic),
+    )
+
+
+def costs_of(
+    kinds: Sequence[Layer], *, timed: bool, byte_error: float, time_error: float
+) -> LayerCosts:
+    """Build the table with one row for each kind."""
+
+    def seconds(name: str) -> SecondsColumns | None:
+        slopes = [getattr(kind, name) for kind in kinds]
+        return seconds_lines(slopes, time_error) if timed else None
+
+    return LayerCosts(
+        kind=tuple(range(len(kinds))),
+        variant=(0,) * len(kinds),
+        parameter_bytes=tuple(kind.parameters for kind in kinds),
+        gradient_bytes=tuple(kind.gradients for kind in kinds),
+        buffer_bytes=tuple(kind.buffers for kind in kinds),
+        optimizer_bytes=tuple(kind.optimizer for kind in kinds),
+        optimizer_transient_bytes=tuple(kind.optimizer_transient for kind in kinds),
+        boundary=lines([kind.boundary for kind in kinds], byte_error),
+        kept=activation([kind.kept for kind in kinds], byte_error),
+        recomputable=tuple(kind.recomputable for kind in kinds),
+        recomputed=activation([kind.again for kind in kinds], byte_error),
+        forward_work=work(
+            [kind.flop for kind in kinds], [kind.traffic for kind in kinds]
+        ),
+        backward_work=work(
+            [2 * kind.flop for kind in kinds], [2 * kind.traffic for kind in kinds]
+        ),
+        optimizer_traffic_bytes=(0.0,) * len(kinds),
+        forward=seconds("forward_s"),
+        backward=seconds("backward_s"),
+        recompute=seconds("recompute_s"),
+        optimizer_step_s=tuple(kind.step_s for kind in kinds) if timed else None,
+    )
+
+
+def chain_profile(
+    layers: Sequence[Layer],
+    *,
+    timed: bool = True,
+    byte_error: float = 0.0,
+    time_error: float = 0.0,
+    tied: tuple[TiedLayers, ...] = (),
+    **fields: Any,
+) -> ModelProfile:
+    """Build the profile of a chain; equal layers are of one kind."""
+    kinds = list(dict.fromkeys(layers))
+    size = len(layers)
+    defaults: dict[str, Any] = {
+        "device_product": "H200" if timed else "",
+        "input_bytes_per_sample": 0,
+        "target_bytes_per_sample": 0,
+        "kinds": tuple(f"kind.{place}" for place in range(len(kinds))),
+        "layers": LayerColumns(
+            name=tuple(f"layer.{place}" for place in range(size)),
+            kind=tuple(kinds.index(layer) for layer in layers),
+        ),
+        "edges": EdgeColumns(
+            source=tuple(range(size - 1)),
+            target=tuple(range(1, size)),
+            part=(1.0,) * (size - 1),
+        ),
+        "costs": costs_of(
+            kinds, timed=timed, byte_error=byte_error, time_error=time_error
+        ),
+        "tied": tied,
+        "probes": (),
+    }
+    return a_profile(**(defaults | fields))
+
+
+SMALL = st.integers(0, 9)
+"""Few values, so that ties are common."""
+ACTIVATIONS = st.builds(
+    Activation,
+    saved=SMALL,
+    keeps_input=st.booleans(),
+    keeps_output=st.booleans(),
+    forward=SMALL,
+    backward=st.integers(0, 19),
+)
+LAYERS = st.builds(
+    Layer,
+    parameters=SMALL,
+    gradients=SMALL,
+    optimizer=SMALL,
+    optimizer_transient=SMALL,
+    boundary=st.integers(0, 4),
+    kept=ACTIVATIONS,
+    again=ACTIVATIONS,
+    recomputable=st.booleans(),
+    forward_s=st.integers(1, 4).map(float),
+    backward_s=st.integers(1, 6).map(float),
+    recompute_s=st.integers(0, 4).map(float),
+    step_s=st.integers(0, 2).map(float),
+)
+
+
+@st.composite
+def random_layers(draw: st.DrawFn, longest: int = 7) -> list[Layer]:
+    """Draw a chain in which runs of equal layers are common."""
+    kinds = draw(st.lists(LAYERS, min_size=1, max_size=3))
+    size = draw(st.integers(1, longest))
+    return [draw(st.sampled_from(kinds)) for _ in range(size)]
+
+
+@st.composite
+def random_profiles(draw: st.DrawFn, longest: int = 7) -> ModelProfile:
+    """Draw a chain with inputs, targets and sometimes tied layers."""
+    layers = draw(random_layers(longest))
+    tied: tuple[TiedLayers, ...] = ()
+    if len(layers) > 1 and draw(st.booleans()):
+        ends = (0, len(layers) - 1)
+        shared = min(layers[end].parameters for end in ends)
+        tied = (TiedLayers(layers=ends, parameter_bytes=shared),)
+    return chain_profile(
+        layers,
+        tied=tied,
+        input_bytes_per_sample=draw(SMALL),
+        target_bytes_per_sample=draw(SMALL),
+    )
