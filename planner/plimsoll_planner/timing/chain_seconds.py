@@ -1,0 +1,162 @@
+"""Seconds of every layer of a chain, for one bound, micro-batch and offer.
+
+In: a profile, which of the three bounds, b, an offer. Out: a `ChainSeconds`. Called by
+the search for every offer.
+
+Measured seconds are used where the profile was measured on the offer's product. Else
+each pass is estimated from its counted work and the offer's peak rates (a roofline):
+with f the seconds of its arithmetic and t those of its memory traffic,
+
+    lower = max(f, t)    expected = (f + t) / 0.6    upper = (f + t) / 0.5
+
+the first because nothing runs faster than its scarcer resource; the other two because
+well-fed training kernels reach 50 to 60 % of both peaks in sequence (an assumption,
+stated in the answer; measure to narrow it).
+
+All seconds are whole ticks (`ticks`): lower bounds are rounded down, the others up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.memory.chain_bytes import Bound, rows_of
+from plimsoll_planner.records.interval import SecondsInterval
+from plimsoll_planner.records.layer_costs import SecondsColumns, WorkColumns
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.timing.ticks import down, up
+
+Floats = NDArray[np.float64]
+EFFICIENCY = {Bound.EXPECTED: 0.6, Bound.UPPER: 0.5}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ChainSeconds:
+    """Arrays over the layers, shape [L]."""
+
+    forward: Floats
+    backward: Floats
+    """Without recomputing."""
+    recompute: Floats
+    """What recomputing adds to the backward pass."""
+    optimizer_step: Floats
+    is_estimated: bool
+    """From counted work instead of a measurement."""
+
+    @property
+    def total(self) -> float:
+        """Of one micro-batch through the whole model, without recomputing."""
+        return float(self.forward.sum() + self.backward.sum())
+
+
+def chain_seconds(
+    profile: ModelProfile, offer: Offer, bound: Bound, micro_batch: int
+) -> ChainSeconds:
+    """Return measured seconds where there are any for the offer, else estimates.
+
+    Raises:
+        CannotPlanError: neither times nor rates, or all times are zero.
+    """
+    costs = profile.costs
+    if costs.is_timed and profile.device_product == offer.device_product:
+        found = measured(profile, bound, micro_batch)
+    else:
+        found = estimated(profile, offer, bound, micro_batch)
+    if found.total == 0 and bound is not Bound.LOWER:
+        raise CannotPlanError(
+            f"offer {offer.name}: the profile has no times for {offer.device_product}, "
+            "every layer takes 0 s; profile the model again, on a device or with "
+            "counted work"
+        )
+    return found
+
+
+def measured(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainSeconds:
+    """Evaluate the lines of a timed profile."""
+    costs, rows = profile.costs, rows_of(profile)
+
+    def line(columns: SecondsColumns | None) -> Floats:
+        if columns is None:
+            return np.zeros(len(rows))
+        found = {
+            row: rounded(seconds_at(columns.at(row, micro_batch), bound), bound)
+            for row in set(rows)
+        }
+        return np.array([found[row] for row in rows])
+
+    step = costs.optimizer_step_s or (0.0,) * len(costs.kind)
+    return ChainSeconds(
+        forward=line(costs.forward),
+        backward=line(costs.backward),
+        recompute=line(costs.recompute),
+        optimizer_step=np.array([rounded(step[row], bound) for row in rows]),
+        is_estimated=False,
+    )
+
+
+def estimated(
+    profile: ModelProfile, offer: Offer, bound: Bound, micro_batch: int
+) -> ChainSeconds:
+    """Estimate from counted work and the rates of an offer."""
+    precision = profile.recipe.precision
+    rates = {rate.precision: rate.flop_per_s for rate in offer.compute_rates}
+    if precision not in rates:
+        raise CannotPlanError(
+            f"offer {offer.name}: no {precision} rate, and the profile has no times for"
+            f" {offer.device_product}: state the rate in the offers, or profile the "
+            "model on that device"
+        )
+    bandwidth = offer.memory_bandwidth_bytes_per_s or math.inf
+    costs, rows = profile.costs, rows_of(profile)
+
+    def roofline(flop: float, traffic: float) -> float:
+        arithmetic, memory = flop / rates[precision], traffic / bandwidth
+        if bound is Bound.LOWER:
+            return down(max(arithmetic, memory))
+        return up((arithmetic + memory) / EFFICIENCY[bound])
+
+    def work(columns: WorkColumns) -> Floats:
+        return np.array(
+            [
+                roofline(
+                    columns.flop_constant[row]
+                    + columns.flop_per_sample[row] * micro_batch,
+                    columns.traffic_constant_bytes[row]
+                    + columns.traffic_bytes_per_sample[row] * micro_batch,
+                )
+                for row in rows
+            ]
+        )
+
+    forward = work(costs.forward_work)
+    return ChainSeconds(
+        forward=forward,
+        backward=work(costs.backward_work),
+        recompute=forward,
+        optimizer_step=np.array(
+            [roofline(0.0, costs.optimizer_traffic_bytes[row]) for row in rows]
+        ),
+        is_estimated=True,
+    )
+
+
+def seconds_at(interval: SecondsInterval, bound: Bound) -> float:
+    """Return one of the three numbers."""
+    match bound:
+        case Bound.LOWER:
+            return interval.lower_s
+        case Bound.EXPECTED:
+            return interval.expected_s
+        case Bound.UPPER:
+            return interval.upper_s
+
+
+def rounded(seconds: float, bound: Bound) -> float:
+    """Round to whole ticks, a lower bound down and the others up."""
+    return down(seconds) if bound is Bound.LOWER else up(seconds)

@@ -1,0 +1,18 @@
+"""Seconds and bytes of one stage, as a walk of the schedule needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageTimes:
+    """Seconds of one stage for one micro-batch, and at the end of the step."""
+
+    forward_s: float
+    backward_s: float
+    """Recomputing included."""
+    sent_bytes: int
+    """Of the boundary behind it; the gradient that comes back is as large."""
+    gradient_bytes: int
+    optimizer_step_s: float

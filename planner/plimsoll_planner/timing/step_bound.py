@@ -1,0 +1,181 @@
+"""Lower bound of the seconds of a 1F1B step, as a matrix over all stages of a tuple.
+
+In: seconds of a chain, its boundaries, a topology, M. Out: for each stage s a matrix
+[A, B] in seconds. Called by the exact programmes, which minimise the largest entry over
+the stages of a plan; why this and not the bare period M * max load is written in
+docs/decisions/0009.
+
+    F, B'   seconds of forward and backward of the stage's layers; T added by recompute
+    k       micro-batches in flight, min(M, P - s)
+
+Layers before the stage run the first micro-batch forward before the stage starts, and
+the last one backward after it ends. Between, the stage runs M (F + B' + T). Also, its
+first backward pass waits for the layers behind the stage to have run the first
+micro-batch both ways, and by then it has run at most k forward passes; M - k of them
+and all backward passes follow. So with sums over layers before (`<`) and behind (`>`),
+links included (between stages whose cut is not known, the least boundary there is),
+
+    bound = forward(<) + M (B' + T) + max(M F, F + both(>) + (M - k) F)
+            + max(backward(<), exchange of gradients + optimizer step)
+
+No 1F1B step is shorter: each term is a chain of operations that wait for one another.
+Where a node computes for a limited number of ranks at a time, all work of a node over
+its cores bounds the step as well (`shared_bound`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.timing.chain_seconds import ChainSeconds, Floats
+from plimsoll_planner.timing.schedule import in_flight
+from plimsoll_planner.timing.ticks import TICKS_PER_S
+from plimsoll_planner.timing.topology import Hop, Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RunSeconds:
+    """Sums over runs of layers [A, B] and over all layers before A."""
+
+    forward: Floats
+    """[A, B]"""
+    backward: Floats
+    """[A, B]"""
+    optimizer_step: Floats
+    """[A, B]"""
+    forward_before: Floats
+    """[A], A from 0 to L."""
+    backward_before: Floats
+    """[A]"""
+
+
+def run_seconds(chain: ChainSeconds) -> RunSeconds:
+    """Sum the seconds of all runs of layers."""
+
+    def before(values: Floats) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(values)])
+
+    def runs(values: Floats) -> Floats:
+        sums = before(values)
+        return sums[None, :] - sums[:-1, None]
+
+    return RunSeconds(
+        forward=runs(chain.forward),
+        backward=runs(chain.backward),
+        optimizer_step=runs(chain.optimizer_step),
+        forward_before=before(chain.forward),
+        backward_before=before(chain.backward),
+    )
+
+
+def stage_bounds(
+    runs: RunSeconds,
+    boundary: Ints,
+    gradient: Ints,
+    placed: Topology,
+    num_micro_batches: int,
+) -> list[Floats]:
+    """Return for each stage s the matrix [A, B] of bounds without recomputing.
+
+    What recomputing adds is M * T.
+
+    Args:
+        runs: sums of seconds.
+        boundary: [l], bytes behind each layer.
+        gradient: [A, B], bytes of gradients.
+        placed: P, D and the links.
+        num_micro_batches: M.
+    """
+    hops = [hop_seconds(hop, boundary) for hop in placed.hops]
+    return [
+        stage_bound(runs, hops, gradient, placed, stage, num_micro_batches)
+        for stage in range(placed.num_stages)
+    ]
+
+
+def stage_bound(
+    runs: RunSeconds,
+    hops: list[Floats],
+    gradient: Ints,
+    placed: Topology,
+    stage: int,
+    num_micro_batches: int,
+) -> Floats:
+    """Return the matrix [A, B] of one stage."""
+    received = transfers_before(hops[:stage], runs.forward.shape[0])
+    answered = transfers_behind(hops[stage:], runs.forward.shape[0])
+    behind = (
+        (runs.forward_before[-1] - runs.forward_before)
+        + (runs.backward_before[-1] - runs.backward_before)
+        + 2 * answered
+    )
+    k = in_flight(stage, placed.num_stages, num_micro_batches)
+    late_forward = num_micro_batches - k + 1
+    work = num_micro_batches * runs.backward + np.maximum(
+        num_micro_batches * runs.forward, behind[None, :] + late_forward * runs.forward
+    )
+    end = runs.optimizer_step
+    if placed.data_degree > 1:
+        end = end + exchange_seconds(placed, stage, gradient)
+    lead = (runs.forward_before[:-1] + received)[:, None]
+    trail = (runs.backward_before[:-1] + received)[:, None]
+    return np.asarray(lead + work + np.maximum(trail, end))
+
+
+def hop_seconds(hop: Hop, boundary: Ints) -> Floats:
+    """Return [l]: seconds of each boundary over one link, in whole ticks."""
+    ticks = (hop.latency_s + boundary * hop.s_per_byte) * TICKS_PER_S
+    return np.asarray(np.ceil(ticks) / TICKS_PER_S)
+
+
+def transfers_before(hops: list[Floats], num_layers: int) -> Floats:
+    """Return [A]: least seconds, one way, of all cuts up to the one before A."""
+    total = np.zeros(num_layers)
+    if hops:
+        total[1:] = hops[-1][:-1]
+        for hop in hops[:-1]:
+            total[1:] += np.minimum.accumulate(hop[:-1])
+    return np.asarray(total)
+
+
+def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
+    """Return [B]: least seconds, one way, of all cuts from the one before B on."""
+    total = np.zeros(num_layers + 1)
+    if hops:
+        total[1:-1] = hops[0][:-1]
+        for hop in hops[1:]:
+            total[1:-1] += np.minimum.accumulate(hop[:-1][::-1])[::-1]
+    return np.asarray(total)
+
+
+def exchange_seconds(placed: Topology, stage: int, gradient: Ints) -> Floats:
+    """Return [A, B]: `Topology.exchange_s` of all stages at once."""
+    hop, replicas = placed.exchanges[stage], placed.data_degree
+    ticks = (hop.latency_s + gradient / replicas * hop.s_per_byte) * TICKS_PER_S
+    return np.asarray(2 * (replicas - 1) * (np.ceil(ticks) / TICKS_PER_S))
+
+
+def shared_bound(
+    chain: ChainSeconds, placed: Topology, num_micro_batches: int
+) -> float:
+    """Return all work over all cores, where ranks share cores; else 0."""
+    if placed.concurrent_per_node is None:
+        return 0.0
+    work = placed.data_degree * (
+        num_micro_batches * chain.total + float(chain.optimizer_step.sum())
+    )
+    return work / (placed.concurrent_per_node * placed.num_nodes)
+
+
+def closed_bound(total_s: float, num_stages: int, num_micro_batches: int) -> float:
+    """Return a bound that needs no cuts: W / (1 - (1 - 1/M)^P) for W seconds.
+
+    The stages' bounds contain before_s + M load_s with before_{s+1} = before_s +
+    load_s. Their maximum is least where all are equal, so load_s falls by the factor
+    1 - 1/M from stage to stage, and the loads add up to W.
+    """
+    rest = (1 - 1 / num_micro_batches) ** num_stages
+    return total_s / (1 - rest)

@@ -1,0 +1,210 @@
+"""Seconds of one step, from walking the schedule operation by operation.
+
+In: seconds of every stage and the topology. Out: seconds. Called for the plans that the
+search compares; `step_bound` is what the exact programmes minimise instead, and the
+difference is reported.
+
+A rank computes one operation at a time, in the order of its schedule. An operation
+starts when its rank is free and its input has arrived: a forward pass needs the output
+of the stage before, a backward pass the gradient from the stage behind, and both travel
+over their link meanwhile. After its last backward pass a stage exchanges gradients with
+its replicas, then steps its optimizer; the step ends with the last rank.
+
+Where a node computes for a limited number of ranks at a time (emulated devices share
+cores), operations wait for a free core in the order in which they could have started,
+all replicas walked together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from plimsoll_planner.timing.schedule import Operation, Pass, one_f_one_b
+from plimsoll_planner.timing.stage_times import StageTimes
+from plimsoll_planner.timing.step_rounds import last_of_rounds
+from plimsoll_planner.timing.topology import Topology
+
+
+def walk(stages: list[StageTimes], num_micro_batches: int, placed: Topology) -> float:
+    """Return the seconds of one step."""
+    if placed.concurrent_per_node is None:
+        in_rounds = num_micro_batches >= len(stages)
+        ends = (last_of_rounds if in_rounds else last_backwards)(
+            stages, num_micro_batches, placed
+        )
+        return max(
+            end
+            + placed.exchange_s(place, stage.gradient_bytes)
+            + stage.optimizer_step_s
+            for place, (end, stage) in enumerate(zip(ends, stages, strict=True))
+        )
+    return SharedWalk(stages, num_micro_batches, placed).run()
+
+
+def last_backwards(
+    stages: list[StageTimes], num_micro_batches: int, placed: Topology
+) -> list[float]:
+    """Return when each stage's last backward pass ends; the replicas are alike.
+
+    Every stage goes on as far as its inputs allow, until all are done.
+    """
+    num_stages = len(stages)
+    delays = [
+        placed.hops[s].seconds(stages[s].sent_bytes) for s in range(num_stages - 1)
+    ]
+    orders = [
+        list(one_f_one_b(s, num_stages, num_micro_batches)) for s in range(num_stages)
+    ]
+    # Arrival of inputs and of gradients at each stage, in the order of micro-batches.
+    inputs: list[list[float]] = [[] for _ in stages]
+    gradients: list[list[float]] = [[] for _ in stages]
+    inputs[0] = [0.0] * num_micro_batches
+    free = [0.0] * num_stages
+    done = [0] * num_stages
+    waiting = True
+    while waiting:
+        waiting = False
+        for s, (order, stage) in enumerate(zip(orders, stages, strict=True)):
+            place, now = done[s], free[s]
+            arrived, returned = inputs[s], gradients[s]
+            is_last = s == num_stages - 1
+            while place < len(order):
+                operation = order[place]
+                micro_batch = operation.micro_batch
+                if operation.kind is Pass.FORWARD:
+                    if micro_batch >= len(arrived):
+                        break
+                    now = max(now, arrived[micro_batch]) + stage.forward_s
+                    if is_last:
+                        returned.append(now)
+                    else:
+                        inputs[s + 1].append(now + delays[s])
+                else:
+                    if micro_batch >= len(returned):
+                        break
+                    now = max(now, returned[micro_batch]) + stage.backward_s
+                    if s > 0:
+                        gradients[s - 1].append(now + delays[s - 1])
+                place += 1
+            done[s], free[s] = place, now
+            waiting = waiting or place < len(order)
+    return free
+
+
+@dataclass(slots=True)
+class Rank:
+    """One rank of the walk with shared cores."""
+
+    stage: int
+    replica: int
+    node: int
+    order: list[Operation]
+    place: int = 0
+    free_s: float = 0.0
+    is_running: bool = False
+
+
+class SharedWalk:
+    """List scheduling: a free core takes the operation that could start first."""
+
+    def __init__(
+        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    ) -> None:
+        """Put every rank in front of its first operation."""
+        self.stages, self.placed = stages, placed
+        num_stages = len(stages)
+        self.ranks = [
+            Rank(
+                stage=s,
+                replica=d,
+                node=placed.node_of(s * placed.data_degree + d),
+                order=list(one_f_one_b(s, num_stages, num_micro_batches)),
+            )
+            for s in range(num_stages)
+            for d in range(placed.data_degree)
+        ]
+        self.arrivals: dict[tuple[int, int, Operation], float] = {}
+        self.cores = [placed.concurrent_per_node or 1] * placed.num_nodes
+        self.events: list[tuple[float, int]] = []
+        """Ends of operations: when, and which rank."""
+
+    def run(self) -> float:
+        """Return when the last rank ends its optimizer step."""
+        self.start_ready(0.0)
+        while self.events:
+            now = self.events[0][0]
+            while self.events and self.events[0][0] <= now:
+                self.finish(*heapq.heappop(self.events))
+            self.start_ready(now)
+        return max(rank.free_s for rank in self.ranks)
+
+    def ready_s(self, rank: Rank) -> float | None:
+        """Return when the next operation could start, None where it cannot yet.
+
+        After its passes a rank exchanges gradients, then steps its optimizer.
+        """
+        if rank.is_running or rank.place > len(rank.order):
+            return None
+        if rank.place == len(rank.order):
+            gradients = self.stages[rank.stage].gradient_bytes
+            return rank.free_s + self.placed.exchange_s(rank.stage, gradients)
+        operation = rank.order[rank.place]
+        if operation.kind is Pass.FORWARD and rank.stage == 0:
+            return rank.free_s
+        arrival = self.arrivals.get((rank.stage, rank.replica, operation))
+        return None if arrival is None else max(rank.free_s, arrival)
+
+    def start_ready(self, now: float) -> None:
+        """Give free cores to what could have started first, ties by rank."""
+        ready = [
+            (at, place)
+            for place, rank in enumerate(self.ranks)
+            if (at := self.ready_s(rank)) is not None
+        ]
+        for at, place in sorted(ready):
+            rank = self.ranks[place]
+            if at > now:
+                # Nothing has to wait for a core: look again when the input is there.
+                heapq.heappush(self.events, (at, -1))
+            elif self.cores[rank.node] > 0:
+                self.cores[rank.node] -= 1
+                rank.is_running = True
+                heapq.heappush(self.events, (now + self.taken_s(rank), place))
+
+    def taken_s(self, rank: Rank) -> float:
+        """Return the seconds of a rank's next operation."""
+        stage = self.stages[rank.stage]
+        if rank.place == len(rank.order):
+            return stage.optimizer_step_s
+        is_forward = rank.order[rank.place].kind is Pass.FORWARD
+        return stage.forward_s if is_forward else stage.backward_s
+
+    def finish(self, now: float, place: int) -> None:
+        """End an operation: free its core and send what it made."""
+        if place < 0:
+            return
+        rank = self.ranks[place]
+        self.cores[rank.node] += 1
+        rank.is_running, rank.free_s = False, now
+        rank.place += 1
+        if rank.place <= len(rank.order):
+            self.send(rank, rank.order[rank.place - 1], now)
+
+    def send(self, rank: Rank, operation: Operation, now: float) -> None:
+        """Send what a pass made to the rank that waits for it."""
+        if operation.kind is Pass.FORWARD:
+            if rank.stage == len(self.stages) - 1:
+                target, kind, delay = rank.stage, Pass.BACKWARD, 0.0
+            else:
+                target, kind = rank.stage + 1, Pass.FORWARD
+                delay = self.delay(rank.stage)
+        else:
+            target, kind = rank.stage - 1, Pass.BACKWARD
+            delay = self.delay(target) if target >= 0 else 0.0
+        key = (target, rank.replica, Operation(kind, operation.micro_batch))
+        self.arrivals[key] = now + delay
+
+    def delay(self, stage: int) -> float:
+        """Return the seconds between a stage and the next one."""
+        return self.placed.hops[stage].seconds(self.stages[stage].sent_bytes)

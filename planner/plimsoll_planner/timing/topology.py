@@ -1,0 +1,110 @@
+"""Pods, nodes and links of a plan.
+
+In: an offer, P and D. Out: a `Topology`. Called by the step bound and the walk, by the
+search (are there enough nodes?) and when a plan is written down.
+
+Rank s * D + d is replica d of stage s. Pods are equal and filled in rank order; a pod
+has as many devices as the largest divisor of G that a node holds. Two ranks of one pod
+talk over the link inside a node, all others over the link between nodes. A link that
+the offer does not state takes no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_planner.records.offer import Link, Offer
+from plimsoll_planner.timing.ticks import up
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hop:
+    """Seconds over a link: latency + bytes * seconds_per_byte."""
+
+    latency_s: float = 0.0
+    s_per_byte: float = 0.0
+
+    def seconds(self, num_bytes: float) -> float:
+        """Return the seconds that bytes take, in whole ticks."""
+        return up(self.latency_s + num_bytes * self.s_per_byte)
+
+
+def hop(link: Link | None) -> Hop:
+    """Return the times of a link."""
+    if link is None:
+        return Hop()
+    return Hop(latency_s=link.latency_s, s_per_byte=1 / link.bandwidth_bytes_per_s)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Topology:
+    """Where the ranks of a P x D mesh stand."""
+
+    num_stages: int
+    data_degree: int
+    gpus_per_pod: int
+    pods_per_node: int
+    num_nodes: int
+    hops: tuple[Hop, ...]
+    """Between stage s and s + 1, for s from 0 to P - 2; the slowest replica's."""
+    exchanges: tuple[Hop, ...]
+    """Inside the data-parallel group of each stage; the slowest link of the group."""
+    concurrent_per_node: int | None
+    """How many ranks of a node compute at the same time; None: all."""
+
+    @property
+    def num_pods(self) -> int:
+        """Pods of equal size."""
+        return self.num_stages * self.data_degree // self.gpus_per_pod
+
+    def node_of(self, rank: int) -> int:
+        """Return the node that a rank is on."""
+        return rank // self.gpus_per_pod // self.pods_per_node
+
+    def exchange_s(self, stage: int, gradient_bytes: float) -> float:
+        """Return the seconds of a ring all-reduce: 2 (D-1) steps of 1/D each."""
+        replicas = self.data_degree
+        steps = 2 * (replicas - 1)
+        exchange = self.exchanges[stage]
+        return steps * exchange.seconds(gradient_bytes / replicas)
+
+
+def largest_pod(num_gpus: int, devices_per_node: int) -> int:
+    """Return the largest divisor of a number of devices that a node holds."""
+    most = min(num_gpus, devices_per_node)
+    return next(size for size in range(most, 0, -1) if num_gpus % size == 0)
+
+
+def topology(offer: Offer, num_stages: int, data_degree: int) -> Topology:
+    """Place P x D ranks on machines of one offer."""
+    num_gpus = num_stages * data_degree
+    per_pod = largest_pod(num_gpus, offer.devices_per_node)
+    pods_per_node = offer.devices_per_node // per_pod
+    inside, between = hop(offer.link_in_node), hop(offer.link_between_nodes)
+
+    def pod(stage: int, replica: int) -> int:
+        return (stage * data_degree + replica) // per_pod
+
+    hops = tuple(
+        inside
+        if all(pod(s, d) == pod(s + 1, d) for d in range(data_degree))
+        else between
+        for s in range(num_stages - 1)
+    )
+    exchanges = tuple(
+        inside if pod(s, 0) == pod(s, data_degree - 1) else between
+        for s in range(num_stages)
+    )
+    concurrent = offer.concurrent_devices_per_node
+    if concurrent is not None and concurrent >= offer.devices_per_node:
+        concurrent = None
+    return Topology(
+        num_stages=num_stages,
+        data_degree=data_degree,
+        gpus_per_pod=per_pod,
+        pods_per_node=pods_per_node,
+        num_nodes=-(-(num_gpus // per_pod) // pods_per_node),
+        hops=hops,
+        exchanges=exchanges,
+        concurrent_per_node=concurrent,
+    )

@@ -1,0 +1,71 @@
+"""Measured seconds where there are any, estimates elsewhere, and no guesses."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.records.model_profile import Precision
+from plimsoll_planner.records.offer import ComputeRate
+from plimsoll_planner.timing.chain_seconds import chain_seconds
+from tests.support.builders import an_offer
+from tests.support.chains import Layer, chain_profile
+
+LAYERS = [Layer(forward_s=0.5, backward_s=1.0, recompute_s=0.25, step_s=0.125)] * 2
+RATED = an_offer(
+    device_product="L4",
+    compute_rates=(ComputeRate(precision=Precision.BF16, flop_per_s=1024.0),),
+    memory_bandwidth_bytes_per_s=64.0,
+)
+
+
+def test_measured_seconds_are_those_of_the_profile() -> None:
+    """Lines at b = 2, with the interval of the measurement."""
+    profile = chain_profile(LAYERS, time_error=0.5)
+    found = {
+        bound: chain_seconds(profile, an_offer(), bound, 2).forward[1]
+        for bound in Bound
+    }
+    assert found == {Bound.LOWER: 0.5, Bound.EXPECTED: 1.0, Bound.UPPER: 1.5}
+    expected = chain_seconds(profile, an_offer(), Bound.EXPECTED, 2)
+    assert expected.backward.tolist() == [2.0, 2.0]
+    assert expected.recompute.tolist() == [0.5, 0.5]
+    assert expected.optimizer_step.tolist() == [0.125, 0.125]
+    assert expected.total == 6.0
+    assert not expected.is_estimated
+
+
+def test_another_product_is_estimated_from_work() -> None:
+    """Roofline: 512 FLOP at 1024 a second and 16 bytes at 64 a second, backward twice.
+
+    lower max(0.5, 0.25); expected 0.75 / 0.6; upper 0.75 / 0.5.
+    """
+    profile = chain_profile([Layer(flop=512.0, traffic=16.0)])
+    for bound, forward_s in (
+        (Bound.LOWER, 0.5),
+        (Bound.EXPECTED, 1.25),
+        (Bound.UPPER, 1.5),
+    ):
+        found = chain_seconds(profile, RATED, bound, 1)
+        assert found.is_estimated
+        assert found.forward[0] == pytest.approx(forward_s, abs=1e-9)
+        assert found.backward[0] == pytest.approx(2 * forward_s, abs=1e-9)
+        assert found.recompute[0] == found.forward[0]
+
+
+def test_an_offer_without_the_rate_is_named() -> None:
+    """The message says which rate is missing, and what to do."""
+    offer = an_offer(name="mystery", device_product="X", compute_rates=())
+    with pytest.raises(CannotPlanError, match="offer mystery: no bf16 rate") as found:
+        chain_seconds(chain_profile(LAYERS), offer, Bound.EXPECTED, 1)
+    assert "state the rate" in str(found.value)
+
+
+def test_a_profile_without_times_is_refused() -> None:
+    """Zero seconds in all would make every plan equally fast."""
+    silent = chain_profile([Layer(forward_s=0.0, backward_s=0.0)])
+    with pytest.raises(CannotPlanError, match="the profile has no times"):
+        chain_seconds(silent, an_offer(), Bound.EXPECTED, 1)
+    with pytest.raises(CannotPlanError, match="the profile has no times"):
+        chain_seconds(chain_profile(LAYERS, timed=False), RATED, Bound.EXPECTED, 1)

@@ -1,0 +1,99 @@
+"""No 1F1B step is shorter than its bound."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
+from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.stage_peaks import stage_bytes
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.offer import Link, Offer
+from plimsoll_planner.timing.chain_seconds import chain_seconds
+from plimsoll_planner.timing.stage_times import StageTimes
+from plimsoll_planner.timing.step_bound import (
+    closed_bound,
+    run_seconds,
+    shared_bound,
+    stage_bounds,
+)
+from plimsoll_planner.timing.step_walk import walk
+from plimsoll_planner.timing.topology import topology
+from tests.support.builders import an_engine, an_offer
+from tests.support.chains import Layer, chain_profile, random_profiles
+
+LINKS = st.one_of(
+    st.none(),
+    st.builds(
+        Link,
+        bandwidth_bytes_per_s=st.sampled_from([0.5, 1.0, 3.0]),
+        latency_s=st.sampled_from([0.0, 0.25]),
+    ),
+)
+OFFERS = st.builds(
+    an_offer,
+    devices_per_node=st.integers(1, 8),
+    link_in_node=LINKS,
+    link_between_nodes=LINKS,
+)
+
+
+@settings(max_examples=300)
+@given(random_profiles(6), OFFERS, st.integers(1, 2), st.integers(1, 9), st.data())
+def test_the_walk_is_never_below_the_bound(
+    profile: ModelProfile,
+    offer: Offer,
+    data_degree: int,
+    num_micro_batches: int,
+    data: st.DataObject,
+) -> None:
+    """For any cuts, recomputed seconds, links and M: bound and closed bound hold."""
+    chain = chain_bytes(profile, Bound.EXPECTED, 1)
+    seconds = chain_seconds(profile, offer, Bound.EXPECTED, 1)
+    size = chain.num_layers
+    inner = data.draw(st.sets(st.integers(1, max(size - 1, 1)), max_size=size - 1))
+    cuts = (0, *sorted(cut for cut in inner if cut < size))
+    added = [data.draw(st.integers(0, 3)) for _ in cuts]
+    placed = topology(offer, len(cuts), data_degree)
+    runs = run_seconds(seconds)
+    stages = stage_bytes(chain, held_by(an_engine().holds))
+    bounds = stage_bounds(
+        runs, chain.boundary, stages.gradient, placed, num_micro_batches
+    )
+    places = list(zip(cuts, (*cuts[1:], size), strict=True))
+    times = [
+        StageTimes(
+            forward_s=float(runs.forward[place]),
+            backward_s=float(runs.backward[place]) + more,
+            sent_bytes=int(stages.sent[place[1]]),
+            gradient_bytes=int(stages.gradient[place]),
+            optimizer_step_s=float(runs.optimizer_step[place]),
+        )
+        for place, more in zip(places, added, strict=True)
+    ]
+    walked = walk(times, num_micro_batches, placed)
+    for stage, (place, more) in enumerate(zip(places, added, strict=True)):
+        assert bounds[stage][place] + num_micro_batches * more <= walked
+    closed = closed_bound(seconds.total, len(cuts), num_micro_batches)
+    assert closed <= walked * (1 + 1e-12)
+
+
+def test_a_balanced_pipeline_meets_its_bound() -> None:
+    """P = 4, M = 8, F + B = 3 s a stage: the last stage's bound is the step, 33 s."""
+    profile = chain_profile([Layer()] * 4)
+    chain = chain_bytes(profile, Bound.EXPECTED, 1)
+    placed = topology(an_offer(link_in_node=None), 4, 1)
+    runs = run_seconds(chain_seconds(profile, an_offer(), Bound.EXPECTED, 1))
+    stages = stage_bytes(chain, held_by(an_engine().holds))
+    bounds = stage_bounds(runs, chain.boundary, stages.gradient, placed, 8)
+    assert [bounds[s][s, s + 1] for s in range(4)] == [30.0, 31.0, 32.0, 33.0]
+
+
+def test_shared_cores_bound_all_work() -> None:
+    """Two replicas of 8 micro-batches of 12 s on 3 cores; without a limit no bound."""
+    profile = chain_profile([Layer()] * 4)
+    offer = an_offer(concurrent_devices_per_node=3)
+    seconds = chain_seconds(profile, offer, Bound.EXPECTED, 1)
+    assert shared_bound(seconds, topology(offer, 2, 2), 8) == 2 * 8 * 12 / 3
+    assert shared_bound(seconds, topology(an_offer(), 2, 2), 8) == 0.0

@@ -1,0 +1,135 @@
+"""Walks of the schedule: by hand, round by round, and with shared cores."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_planner.records.offer import Link
+from plimsoll_planner.timing.stage_times import StageTimes
+from plimsoll_planner.timing.step_rounds import last_of_rounds
+from plimsoll_planner.timing.step_walk import last_backwards, walk
+from plimsoll_planner.timing.topology import Hop, Topology, topology
+from tests.support.builders import an_offer
+
+
+def times(forward_s: float, backward_s: float, **fields: float) -> StageTimes:
+    """Build a stage that sends nothing."""
+    defaults: dict[str, float] = {
+        "sent_bytes": 0,
+        "gradient_bytes": 0,
+        "optimizer_step_s": 0.0,
+    }
+    return StageTimes(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        **(defaults | fields),  # type: ignore[arg-type]
+    )
+
+
+def placed(num_stages: int, data_degree: int = 1, **fields: object) -> Topology:
+    """Place ranks on one node without links."""
+    offer = an_offer(devices_per_node=64, link_in_node=None, **fields)
+    return topology(offer, num_stages, data_degree)
+
+
+def test_balanced_stages_take_m_plus_p_minus_1_slots() -> None:
+    """The textbook: P = 4, M = 8, F + B = 3 s: 11 slots of 3 s."""
+    assert walk([times(1, 2)] * 4, 8, placed(4)) == 33.0
+
+
+def test_two_stages_by_hand() -> None:
+    """F0 at 0-1, stage 1 F0 1-4, B0 4-8; one second over the link each way.
+
+    stage 0   F0 0-1  F1 1-2   B0 10-12         B1 17-19
+    stage 1   F0 2-5  B0 5-9   F1 9-12  B1 12-16
+    """
+    link = Link(bandwidth_bytes_per_s=1.0)
+    offer = an_offer(devices_per_node=2, link_in_node=link)
+    stages = [times(1, 2, sent_bytes=1), times(3, 4)]
+    assert walk(stages, 2, topology(offer, 2, 1)) == 19.0
+
+
+def test_the_end_is_the_exchange_and_the_optimizer() -> None:
+    """The stage that ends first may be last when its gradients are exchanged."""
+    link = Link(bandwidth_bytes_per_s=1.0)
+    offer = an_offer(devices_per_node=4, link_in_node=link)
+    stages = [times(1, 2), times(1, 2, gradient_bytes=20, optimizer_step_s=3)]
+    # Last backward passes end at 7 s (stage 1) and 9 s (stage 0) ...
+    two = topology(offer, 2, 2)
+    assert last_backwards(stages, 2, two) == [9.0, 7.0]
+    # ... and 20 bytes over two replicas take 2 steps of 10 s.
+    assert walk(stages, 2, two) == 7.0 + 20.0 + 3.0
+
+
+STAGES = st.lists(
+    st.builds(
+        times,
+        st.integers(0, 5).map(float),
+        st.integers(0, 9).map(float),
+        sent_bytes=st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=300)
+@given(STAGES, st.integers(0, 40), st.sampled_from([0.0, 0.3, 1.5]))
+def test_rounds_are_the_walk(
+    stages: list[StageTimes], more: int, s_per_byte: float
+) -> None:
+    """Whole rounds, and skipped ones, end every stage at the same tick."""
+    number = len(stages)
+    where = dataclasses.replace(
+        placed(number),
+        hops=(Hop(latency_s=0.25, s_per_byte=s_per_byte),) * (number - 1),
+    )
+    rounds = last_of_rounds(stages, number + more, where)
+    assert rounds == last_backwards(stages, number + more, where)
+
+
+@settings(max_examples=100)
+@given(STAGES, st.integers(1, 8), st.integers(1, 2))
+def test_enough_cores_are_no_limit(
+    stages: list[StageTimes], count: int, replicas: int
+) -> None:
+    """With a core for each rank the shared walk is the plain one."""
+    number = len(stages)
+    free = placed(number, replicas)
+    shared = dataclasses.replace(free, concurrent_per_node=number * replicas)
+    assert walk(stages, count, shared) == walk(stages, count, free)
+
+
+@settings(max_examples=100)
+@given(STAGES, st.integers(1, 6), st.integers(1, 2), st.integers(1, 3))
+def test_cores_are_never_overrun(
+    stages: list[StageTimes], count: int, replicas: int, cores: int
+) -> None:
+    """No sooner than all work over all cores, nor than with a core for each rank.
+
+    A single core without transfers to wait for takes exactly all the work.
+    """
+    number = len(stages)
+    free = placed(number, replicas)
+    shared = dataclasses.replace(free, concurrent_per_node=cores)
+    found = walk(stages, count, shared)
+    work = replicas * count * sum(s.forward_s + s.backward_s for s in stages)
+    assert found >= work / cores
+    assert found >= walk(stages, count, free)
+    no_waiting = all(stage.sent_bytes == 0 for stage in stages)
+    if cores == 1 and no_waiting:
+        assert found == work
+
+
+def test_two_cores_for_four_ranks() -> None:
+    """P = 1, D = 4, on two cores what could start first goes first.
+
+    core 0   F of 0 0-1   F of 2 1-2   B of 0 2-4   B of 2 4-6   steps 6-7, 7-8
+    core 1   F of 1 0-1   F of 3 1-2   B of 1 2-4   B of 3 4-6   steps 6-7, 7-8
+    """
+    shared = placed(1, 4, concurrent_devices_per_node=2)
+    stages = [times(1, 2, optimizer_step_s=1)]
+    assert walk(stages, 1, shared) == 8.0
