@@ -1,0 +1,113 @@
+"""Answers a problem: a plan with its certificate, or why there is none.
+
+In: a `Problem`. Out: `Solution` or `Infeasible`. Called by the CLI and the operator.
+
+    1  lay out the space                        space, explore
+    2  find the best rate per GPU               branch and bound over tuples
+    3  choose a count and a plan by the goal    choose
+    4  judge every tuple of every smaller count verdicts, certify
+    5  write it down                            build_plan, alternatives
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from plimsoll_planner.records.certificate import Certificate
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.solution import (
+    Infeasible,
+    SearchStatistics,
+    Solution,
+    Termination,
+)
+from plimsoll_planner.search.alternatives import pareto_front
+from plimsoll_planner.search.build_plan import build_plan
+from plimsoll_planner.search.certify import certificate_of, warnings_of
+from plimsoll_planner.search.choose import Choice, choose
+from plimsoll_planner.search.explore import Explorer
+from plimsoll_planner.search.infeasible import infeasible
+from plimsoll_planner.search.overridden import fixed_solution
+from plimsoll_planner.search.verdicts import Decision, Floor
+
+
+def solve(
+    problem: Problem, clock: Callable[[], float] = time.perf_counter
+) -> Solution | Infeasible:
+    """Return the best plan and its proof, or what stands in the way.
+
+    Args:
+        problem: the question.
+        clock: seconds; only for the statistics, the answer does not depend on it.
+
+    Raises:
+        CannotPlanError: the profile or an offer lacks what the search needs.
+    """
+    started_s = clock()
+    explorer = Explorer(problem)
+    best = explorer.best_per_gpu()
+    floor = explorer.floor(best)
+    chosen = choose(explorer, floor)
+    if chosen is None:
+        decided = {count: explorer.decide(count, floor) for count in explorer.by_count}
+        certificate = certificate_of(explorer, decided, best, floor)
+        statistics = statistics_of(explorer, clock() - started_s)
+        if problem.override.is_given:
+            fixed = fixed_solution(explorer, certificate, statistics)
+            if fixed is not None:
+                return fixed
+        return infeasible(explorer, decided, certificate, statistics)
+    decided = {
+        count: chosen.decided.get(count) or explorer.decide(count, floor)
+        for count in range(1, chosen.found.candidate.num_gpus + 1)
+    }
+    certificate = certificate_of(explorer, decided, best, floor)
+    termination, gap = ending(certificate, chosen)
+    return Solution(
+        termination=termination,
+        gap=gap,
+        plan=build_plan(explorer.search, chosen.found),
+        certificate=certificate,
+        alternatives=tuple(
+            build_plan(explorer.search, found)
+            for found in pareto_front(explorer, chosen.found, floor)
+        ),
+        statistics=statistics_of(explorer, clock() - started_s),
+        warnings=warnings_of(explorer, chosen.found.candidate),
+    )
+
+
+def statistics_of(explorer: Explorer, search_s: float) -> SearchStatistics:
+    """Return what the search did."""
+    return SearchStatistics(
+        num_tuples=explorer.num_tuples - explorer.num_cut_off,
+        num_plans=explorer.search.num_plans,
+        search_s=search_s,
+    )
+
+
+def ending(certificate: Certificate, chosen: Choice) -> tuple[Termination, float]:
+    """Return why the search ended, and how far the goal may be from the best."""
+    if certificate.cut_off:
+        return Termination.WORK_LIMIT, 1.0
+    gap = chosen.gap
+    if not certificate.is_proof and certificate.fewest_at_floor:
+        undecided = first_undecided(certificate)
+        gap = max(gap, 1 - undecided / certificate.fewest_at_floor)
+    if gap > 0:
+        return Termination.WITHIN_GAP, min(gap, 1.0)
+    return Termination.OPTIMAL, 0.0
+
+
+def first_undecided(certificate: Certificate) -> int:
+    """Return the smallest count that was not proven to fail."""
+    return next(
+        count.num_gpus
+        for count in certificate.counts
+        if count.verdict is not Verdict.FAILS
+    )
+
+
+__all__ = ["Decision", "Floor", "solve"]

@@ -1,0 +1,164 @@
+"""Writes a plan that the search found down as a `HybridPlan`, with peaks and price.
+
+In: a `Found`. Out: the record that is launched. Called by `answer` for the plan and its
+alternatives. The peaks of every phase come from `rank_peak`, the formula as it is read,
+in all three bounds; the search used the same formula in another form.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.device_bytes import Allowance
+from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
+from plimsoll_planner.records.plan import (
+    Chunk,
+    HybridPlan,
+    Phase,
+    PhasePeak,
+    PodShape,
+    Stage,
+)
+from plimsoll_planner.search.tuple_search import Found, TupleSearch
+from plimsoll_planner.timing.schedule import in_flight
+
+BOUNDS = (Bound.LOWER, Bound.EXPECTED, Bound.UPPER)
+HOST_BYTES_PER_RANK = 2 * 2**30
+"""Interpreter and libraries of one rank."""
+
+
+def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
+    """Return the plan with everything that a launch needs."""
+    problem, candidate = search.problem, found.candidate
+    offer = problem.offers[candidate.offer]
+    placed = search.placed(candidate)
+    ends = (*found.cuts[1:], search.tables.num_layers)
+    stages = tuple(
+        build_stage(search, found, place, first, end)
+        for place, (first, end) in enumerate(zip(found.cuts, ends, strict=True))
+    )
+    price = offer.price_per_node_hour
+    return HybridPlan(
+        fingerprint_digest=digest_of(problem.profile.fingerprint),
+        global_batch_size=problem.global_batch_size,
+        micro_batch=candidate.micro_batch,
+        num_micro_batches=candidate.num_micro_batches,
+        schedule=Schedule.ONE_F_ONE_B,
+        engine=problem.engine.engine,
+        engine_version=problem.engine.version,
+        optimizer_mode=problem.profile.recipe.optimizer_mode,
+        offers=(offer,),
+        stages=stages,
+        pods=PodShape(
+            num_pods=placed.num_pods,
+            gpus_per_pod=placed.gpus_per_pod,
+            host_memory_bytes_per_pod=host_bytes(search, found, placed.gpus_per_pod),
+        ),
+        step_time=step_time(search, found),
+        price_per_hour=None if price is None else price * placed.num_nodes,
+        currency=offer.currency,
+    )
+
+
+def step_time(search: TupleSearch, found: Found) -> SecondsInterval:
+    """Walk the step under the three bounds of the seconds."""
+    low, middle, high = (
+        search.step_s(found.candidate, found.cuts, found.recomputed, bound)
+        for bound in BOUNDS
+    )
+    # Cores that are shared are given away in an order that depends on the seconds, so
+    # a walk with longer operations may end earlier.
+    return SecondsInterval(
+        lower_s=min(low, middle), expected_s=middle, upper_s=max(high, middle)
+    )
+
+
+def build_stage(
+    search: TupleSearch, found: Found, place: int, first: int, end: int
+) -> Stage:
+    """Return one stage with its peaks."""
+    candidate = found.candidate
+    degree = candidate.data_degree
+    return Stage(
+        chunks=(Chunk(first_layer=first, end_layer=end),),
+        ranks=tuple(range(place * degree, (place + 1) * degree)),
+        offer=0,
+        data_degree=degree,
+        recomputed_layers=found.recomputed[place],
+        in_flight_cap=in_flight(
+            place, candidate.num_stages, candidate.num_micro_batches
+        ),
+        peaks=stage_peaks(search, found, place, first, end),
+    )
+
+
+def stage_peaks(
+    search: TupleSearch, found: Found, place: int, first: int, end: int
+) -> tuple[PhasePeak, ...]:
+    """Return the peaks of every phase of one stage."""
+    candidate = found.candidate
+    load = StageLoad(
+        first=first,
+        end=end,
+        recomputed=frozenset(found.recomputed[place]),
+        in_flight=in_flight(place, candidate.num_stages, candidate.num_micro_batches),
+        num_micro_batches=candidate.num_micro_batches,
+        micro_batch=candidate.micro_batch,
+        data_degree=candidate.data_degree,
+    )
+    by_bound = {
+        bound: phase_peaks(
+            search.tables.bytes(bound, candidate.micro_batch), load, search.tables.held
+        )
+        for bound in BOUNDS
+    }
+    allowed = search.allowance(candidate)
+    return tuple(
+        phase_peak(
+            allowed, phase, {bound: found[phase] for bound, found in by_bound.items()}
+        )
+        for phase in by_bound[Bound.EXPECTED]
+    )
+
+
+def phase_peak(
+    allowed: Allowance, phase: Phase, tensor_bytes: dict[Bound, int]
+) -> PhasePeak:
+    """Return allocated, reserved and device bytes of one phase."""
+
+    def interval(measure: str) -> ByteInterval:
+        convert = getattr(allowed, measure)
+        low, middle, high = (convert(bound, tensor_bytes[bound]) for bound in BOUNDS)
+        return ByteInterval(lower_bytes=low, expected_bytes=middle, upper_bytes=high)
+
+    return PhasePeak(
+        phase=phase,
+        allocated=interval("allocated"),
+        reserved=interval("reserved"),
+        device=interval("device"),
+    )
+
+
+def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
+    """Return what a pod asks of its machine's memory.
+
+    Each rank has its interpreter, and a checkpoint copies its state to the host.
+    """
+    stages = search.tables.stages(Bound.UPPER, found.candidate.micro_batch)
+    ends = (*found.cuts[1:], search.tables.num_layers)
+    largest = max(
+        int(stages.state[first, end])
+        for first, end in zip(found.cuts, ends, strict=True)
+    )
+    return gpus_per_pod * (HOST_BYTES_PER_RANK + largest)
+
+
+def price_per_hour(search: TupleSearch, found: Found) -> Decimal | None:
+    """Return the price of all nodes of a plan."""
+    price = search.problem.offers[found.candidate.offer].price_per_node_hour
+    nodes = search.placed(found.candidate).num_nodes
+    return None if price is None else price * nodes

@@ -1,0 +1,209 @@
+"""Writes decisions down as a certificate, with the nearest miss of every count.
+
+In: the decisions of counts 1, 2, .... Out: `Certificate`. Called by `answer`.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.records.certificate import (
+    Binding,
+    Certificate,
+    CountVerdict,
+    Decisions,
+    NearestMiss,
+    Rule,
+    Space,
+)
+from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.search.explore import Explorer
+from plimsoll_planner.search.nearest_miss import memory_miss
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_search import Found
+from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
+
+WITHOUT = (
+    "offload",
+    "tensor parallelism",
+    "sharding",
+    "interleaved schedules",
+    "in-flight caps",
+)
+"""Techniques that the search does not know yet."""
+MEMORY_RULES = (Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_CORNER)
+BINDINGS = (
+    (Binding.RATE, (Rule.RATE_BOUND,)),
+    (Binding.MEMORY, MEMORY_RULES),
+    (Binding.GPU_LIMIT, (Rule.POD_SHAPE,)),
+    (Binding.ENGINE, (Rule.ENGINE_CANNOT_RUN,)),
+    (Binding.BATCH, (Rule.BATCH_DOES_NOT_DIVIDE,)),
+    (Binding.GPU_LIMIT, (Rule.OUTSIDE_LIMITS,)),
+)
+"""What a count fails on: the last hurdle that one of its tuples came to."""
+
+
+def certificate_of(
+    explorer: Explorer,
+    decided: dict[int, list[Decision]],
+    best: Found | None,
+    floor: Floor,
+) -> Certificate:
+    """Return the certificate of counts 1 to the largest one decided."""
+    problem = explorer.problem
+    fewest, rate = any_speed(explorer, best)
+    cut_off = explorer.num_cut_off
+    return Certificate(
+        space=Space(
+            limits=problem.limits,
+            offers=problem.offers,
+            without=WITHOUT,
+            override=problem.override,
+        ),
+        counts=tuple(
+            count_verdict(explorer, count, decisions, floor)
+            for count, decisions in decided.items()
+        ),
+        fewest_at_any_speed=fewest,
+        rate_at_any_speed=rate,
+        cut_off=(
+            f"{cut_off} of {explorer.num_tuples} tuples: limits.max_tuples is "
+            f"{problem.limits.max_tuples}"
+            if cut_off
+            else ""
+        ),
+    )
+
+
+def any_speed(
+    explorer: Explorer, best: Found | None
+) -> tuple[int | None, float | None]:
+    """Return the fewest GPUs at any speed, and their part of the best rate."""
+    fitting = explorer.fitting
+    if not fitting or best is None:
+        return None, None
+    fewest = min(candidate.num_gpus for candidate in fitting)
+    top = explorer.rate(best) / best.candidate.num_gpus
+    plan = explorer.best_rate(c for c in fitting if c.num_gpus == fewest)
+    if plan is None or top == 0:
+        return fewest, None
+    return fewest, min(explorer.rate(plan) / fewest / top, 1.0)
+
+
+def count_verdict(
+    explorer: Explorer, count: int, decisions: list[Decision], floor: Floor
+) -> CountVerdict:
+    """Return the verdict on one count."""
+    binding = None
+    if all(decision.verdict is Verdict.FAILS for decision in decisions):
+        binding = binding_of({decision.rule for decision in decisions})
+    return CountVerdict(
+        num_gpus=count,
+        binding=binding,
+        nearest_miss=nearest_miss(explorer, decisions, binding, floor),
+        num_undecided=sum(d.verdict is Verdict.UNDECIDED for d in decisions),
+        decisions=columns(decisions),
+    )
+
+
+def binding_of(rules: set[Rule]) -> Binding:
+    """Return the last hurdle that tuples which all fail came to."""
+    return next(binding for binding, mine in BINDINGS if rules & set(mine))
+
+
+def columns(decisions: list[Decision]) -> Decisions:
+    """Return the decisions as columns."""
+    tuples: list[Candidate] = [decision.candidate for decision in decisions]
+    size = len(tuples)
+    return Decisions(
+        pipeline_degree=tuple(c.num_stages for c in tuples),
+        tensor_degree=(1,) * size,
+        data_degree=tuple(c.data_degree for c in tuples),
+        micro_batch=tuple(c.micro_batch for c in tuples),
+        sharding=(Sharding.NONE,) * size,
+        schedule=(Schedule.ONE_F_ONE_B,) * size,
+        offer=tuple(c.offer for c in tuples),
+        gpus_per_pod=tuple(c.gpus_per_pod for c in tuples),
+        verdict=tuple(d.verdict for d in decisions),
+        rule=tuple(d.rule for d in decisions),
+        least_lower_bytes=tuple(d.least_lower_bytes for d in decisions),
+        best_samples_per_s=tuple(d.best_samples_per_s for d in decisions),
+    )
+
+
+def nearest_miss(
+    explorer: Explorer,
+    decisions: list[Decision],
+    binding: Binding | None,
+    floor: Floor,
+) -> NearestMiss | None:
+    """Return the miss that is smallest, for memory and rate."""
+    if binding is Binding.MEMORY:
+        missed = [d for d in decisions if d.rule in MEMORY_RULES]
+        return memory_miss(explorer.search, nearest_by_memory(explorer, missed))
+    if binding is not Binding.RATE:
+        return None
+    slow = [d for d in decisions if d.rule is Rule.RATE_BOUND]
+    nearest = max(slow, key=lambda d: d.best_samples_per_s)
+    needed = floor.provable(nearest.candidate.num_gpus)
+    return NearestMiss(
+        binding=Binding.RATE,
+        samples_per_s=None if is_zero_rate(nearest) else nearest.best_samples_per_s,
+        needed_samples_per_s=needed,
+    )
+
+
+def nearest_by_memory(explorer: Explorer, missed: list[Decision]) -> Candidate:
+    """Return the tuple whose least lower peak is the smallest part of its capacity.
+
+    Simple bounds decided some tuples; the one that seems nearest is computed exactly
+    until the nearest is exact.
+    """
+    heap: list[tuple[float, int, int]] = []
+    for place, decision in enumerate(missed):
+        capacity = explorer.search.allowance(decision.candidate).capacity_bytes
+        is_open = int(decision.rule is not Rule.MEMORY_CORNER)
+        part = decision.least_lower_bytes / max(capacity, 1)
+        heapq.heappush(heap, (part, place, is_open))
+    while True:
+        _, place, is_open = heapq.heappop(heap)
+        candidate = missed[place].candidate
+        if not is_open:
+            return candidate
+        allowed = explorer.search.allowance(candidate)
+        corner = explorer.search.corner(candidate, Bound.LOWER)
+        part = allowed.device(Bound.LOWER, corner) / max(allowed.capacity_bytes, 1)
+        heapq.heappush(heap, (part, place, 0))
+
+
+def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
+    """Return what the answer rests on that nobody measured."""
+    problem = explorer.problem
+    offer = problem.offers[candidate.offer]
+    found: list[str] = []
+    if explorer.search.allowance(candidate).is_assumed:
+        found.append(
+            f"no calibrated overhead for {offer.device_product}: 1 GiB +- 60 % outside "
+            "the allocator and 4 % +- 3 % inside it are assumed"
+        )
+    seconds = explorer.search.tables.seconds(
+        candidate.offer, Bound.EXPECTED, candidate.micro_batch
+    )
+    if seconds.is_estimated:
+        found.append(
+            f"no measured seconds for {offer.device_product}: estimated from counted "
+            "work and the offer's rates"
+        )
+    if not explorer.search.tables.is_exact:
+        found.append(
+            "too many different layers to try every set that recomputes: what is said "
+            "to fit or to fail does, but a slimmer or faster plan may exist"
+        )
+    if not problem.engine.verified:
+        found.append(
+            f"{problem.engine.engine} {problem.engine.version} was not replayed: its "
+            "bytes are widened by 5 % on both sides"
+        )
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""No plan: what binds, how nearly, and the smallest change that was found to help.
+
+In: the decisions of every count. Out: `Infeasible`. Called by `answer`. Each change is
+tried by really solving the changed problem, so what it promises holds:
+
+    more GPUs          up to `MOST_TIMES` times the limit
+    a larger device    the least peak over all tuples says how large
+    a smaller batch    halves of the global batch
+    a lower floor      the rate that the fastest plan reaches
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.records.certificate import Binding, Certificate
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.solution import Infeasible, SearchStatistics
+from plimsoll_planner.search import certify
+from plimsoll_planner.search.certify import warnings_of
+from plimsoll_planner.search.choose import corner_peak
+from plimsoll_planner.search.explore import Explorer, is_fitting
+from plimsoll_planner.search.verdicts import Decision
+from plimsoll_planner.units import at_least
+
+MOST_TIMES = 4
+MOST_MORE_GPUS = 64
+"""How many GPUs beyond the limit are tried."""
+LEAST_BATCH_PART = 16
+"""The global batch is halved down to this part."""
+
+
+def infeasible(
+    explorer: Explorer,
+    decided: dict[int, list[Decision]],
+    certificate: Certificate,
+    statistics: SearchStatistics,
+) -> Infeasible:
+    """Return why there is no plan and what would change that."""
+    binding = binding_of(explorer, certificate)
+    misses = [
+        count.nearest_miss
+        for count in certificate.counts
+        if count.nearest_miss and count.nearest_miss.binding is binding
+    ]
+    gpus = more_gpus(explorer.problem)
+    changes = [
+        f"{gpus} GPUs (limits.max_gpus is {explorer.problem.limits.max_gpus})"
+        if gpus
+        else "",
+        larger_device(explorer) if binding is Binding.MEMORY else "",
+        smaller_batch(explorer.problem) if binding is not Binding.RATE else "",
+        lower_floor(explorer) if binding is Binding.RATE else "",
+    ]
+    helping = [change for change in changes if change]
+    text = "; or ".join(helping) or "none was found: change the model or its limits"
+    first = next(iter(decided.values()))[0].candidate
+    return Infeasible(
+        binding=binding,
+        nearest_miss=min(
+            misses,
+            key=lambda miss: (
+                miss.short_bytes,
+                -(miss.samples_per_s or 0) / (miss.needed_samples_per_s or 1),
+            ),
+            default=None,
+        ),
+        nearest_change=text,
+        needed_gpus=gpus,
+        certificate=certificate,
+        statistics=statistics,
+        warnings=warnings_of(explorer, first),
+    )
+
+
+def binding_of(explorer: Explorer, certificate: Certificate) -> Binding:
+    """Return the last hurdle that any count came to.
+
+    An undecided count came to the rate where some plan's upper bytes fit.
+    """
+    if any(count.binding is None for count in certificate.counts):
+        return Binding.RATE if explorer.fitting else Binding.MEMORY
+    rules = {rule for count in certificate.counts for rule in count.decisions.rule}
+    return certify.binding_of(rules)
+
+
+def first_count(problem: Problem, first: int) -> int | None:
+    """Return the fewest GPUs from `first` on that a plan fits on at the floor."""
+    explorer = Explorer(problem)
+    floor = explorer.floor(explorer.best_per_gpu())
+    counts = range(first, problem.limits.max_gpus + 1)
+    return next((c for c in counts if is_fitting(explorer.decide(c, floor))), None)
+
+
+def more_gpus(problem: Problem) -> int | None:
+    """Return the fewest GPUs beyond the limit that would do."""
+    limit = problem.limits.max_gpus
+    most = min(limit * MOST_TIMES, limit + MOST_MORE_GPUS)
+    if problem.override.num_gpus:
+        return None
+    limits = replace(problem.limits, max_gpus=most)
+    return first_count(replace(problem, limits=limits), limit + 1)
+
+
+def larger_device(explorer: Explorer) -> str:
+    """Return the device memory with which the slimmest tuple would fit."""
+    runnable = [
+        candidate
+        for tuples in explorer.by_count.values()
+        for candidate in tuples
+        if candidate.rule is None
+        and explorer.search.corner(candidate, Bound.UPPER) < LARGEST_BYTES
+    ]
+    if not runnable:
+        return ""
+    best = min(runnable, key=lambda c: corner_peak(explorer, c))
+    usable = 1 - explorer.problem.limits.headroom
+    needed = -int(-corner_peak(explorer, best) // usable)
+    return f"devices of {at_least(needed)} on {best.num_gpus} GPUs, at any speed"
+
+
+def smaller_batch(problem: Problem) -> str:
+    """Return the largest half of the global batch with a plan."""
+    batch = problem.global_batch_size
+    part = 2
+    while part <= LEAST_BATCH_PART and batch % part == 0:
+        try:
+            changed = replace(problem, global_batch_size=batch // part)
+        except ValueError:
+            return ""
+        gpus = first_count(changed, 1)
+        if gpus:
+            return f"a global batch of {batch // part} samples, on {gpus} GPUs"
+        part *= 2
+    return ""
+
+
+def lower_floor(explorer: Explorer) -> str:
+    """Return the rate that the fastest plan reaches."""
+    best = explorer.best_rate(explorer.fitting)
+    if best is None:
+        return ""
+    return (
+        f"a floor of at most {explorer.rate(best):.4g} samples/s, which "
+        f"{best.candidate.num_gpus} GPUs reach"
+    )

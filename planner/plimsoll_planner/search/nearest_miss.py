@@ -1,0 +1,65 @@
+"""The plan of a tuple that comes nearest to fitting, and which rank it fails on.
+
+In: a tuple whose least lower peak exceeds the capacity. Out: rank, phase and bytes.
+Called by `certify` for every count that fails on memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.stage_peaks import peaks_of_run
+from plimsoll_planner.records.certificate import Binding, NearestMiss
+from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.search.partition import first_cuts
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_search import TupleSearch
+
+
+def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
+    """Return the fullest rank of the plan of the least lower peak."""
+    allowed = search.allowance(candidate)
+    stage, phase, tensor_bytes = fullest(search, candidate, Bound.LOWER)
+    return NearestMiss(
+        binding=Binding.MEMORY,
+        rank=stage * candidate.data_degree,
+        phase=phase,
+        needed_bytes=allowed.device(Bound.LOWER, tensor_bytes),
+        capacity_bytes=allowed.capacity_bytes,
+    )
+
+
+def fullest(
+    search: TupleSearch, candidate: Candidate, bound: Bound
+) -> tuple[int, Phase, int]:
+    """Return stage, phase and tensor bytes of the fullest rank at the memory corner."""
+    corner = search.corner(candidate, bound)
+    size, stages = search.tables.num_layers, candidate.num_stages
+    matrices = [
+        search.corner_peaks(candidate, bound, stages - s).astype(np.float64)
+        for s in range(stages)
+    ]
+    cuts = first_cuts(matrices, float(corner))
+    labels = search.tables.corner_labels(bound, candidate.micro_batch)
+    found: list[tuple[int, int, Phase]] = []
+    for place, (first, end) in enumerate(zip(cuts, (*cuts[1:], size), strict=True)):
+        flow = search.flow(candidate, place)
+        peaks = peaks_of_run(
+            search.tables.stages(bound, candidate.micro_batch), labels, flow, first, end
+        )
+        load = StageLoad(
+            first=first,
+            end=end,
+            recomputed=frozenset(labels.recomputed(first, end, int(peaks.argmin()))),
+            in_flight=flow.in_flight,
+            num_micro_batches=flow.num_micro_batches,
+            micro_batch=flow.micro_batch,
+            data_degree=flow.data_degree,
+        )
+        chain = search.tables.bytes(bound, candidate.micro_batch)
+        for phase, peak in phase_peaks(chain, load, search.tables.held).items():
+            found.append((peak, -place, phase))
+    peak, place, phase = max(found, key=lambda entry: entry[:2])
+    return -place, phase, peak

@@ -1,0 +1,71 @@
+"""A plan that a person fixed and that does not fit: obeyed, with a warning.
+
+In: tuples that an override leaves, none of which has a plan that fits and is fast
+enough. Out: a `Solution` that is marked as fixed, None where nothing can be run at all.
+Called by `answer`.
+"""
+
+from __future__ import annotations
+
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.records.certificate import Certificate
+from plimsoll_planner.records.solution import SearchStatistics, Solution, Termination
+from plimsoll_planner.search.build_plan import build_plan
+from plimsoll_planner.search.certify import warnings_of
+from plimsoll_planner.search.explore import Explorer
+from plimsoll_planner.search.nearest_miss import fullest
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.units import at_least, at_most
+
+
+def fixed_solution(
+    explorer: Explorer, certificate: Certificate, statistics: SearchStatistics
+) -> Solution | None:
+    """Return the plan of the least peak that obeys the override."""
+    runnable = [
+        candidate
+        for tuples in explorer.by_count.values()
+        for candidate in tuples
+        if candidate.rule is None
+        and explorer.search.corner(candidate, Bound.UPPER) < LARGEST_BYTES
+    ]
+    if not runnable:
+        return None
+
+    def device_bytes(candidate: Candidate) -> int:
+        corner = explorer.search.corner(candidate, Bound.UPPER)
+        return explorer.search.allowance(candidate).device(Bound.UPPER, corner)
+
+    candidate = min(runnable, key=lambda c: (device_bytes(c), c.num_gpus))
+    fastest = explorer.search.fastest(candidate)
+    found = fastest or explorer.search.slimmest(
+        candidate, LARGEST_BYTES, float("inf"), in_order=True
+    )
+    if found is None:
+        return None
+    return Solution(
+        termination=Termination.FIXED,
+        gap=1.0,
+        plan=build_plan(explorer.search, found),
+        certificate=certificate,
+        statistics=statistics,
+        warnings=(
+            misfit(explorer, candidate, fits=fastest is not None),
+            *warnings_of(explorer, candidate),
+        ),
+    )
+
+
+def misfit(explorer: Explorer, candidate: Candidate, *, fits: bool) -> str:
+    """Say why the fixed plan is none that the search would choose."""
+    if fits:
+        return "what is fixed fits, but is not proven to reach the rate floor"
+    allowed = explorer.search.allowance(candidate)
+    stage, phase, tensor_bytes = fullest(explorer.search, candidate, Bound.UPPER)
+    needed = allowed.device(Bound.UPPER, tensor_bytes)
+    return (
+        f"what is fixed does not fit: rank {stage * candidate.data_degree}, {phase}: "
+        f"up to {at_least(needed)}, and the device has "
+        f"{at_most(allowed.capacity_bytes)}; free a fixed part, or expect it to run "
+        "out of memory"
+    )

@@ -1,0 +1,241 @@
+"""Holds a plan against the replay of its ranks, and searches again where they differ.
+
+In: a problem, and a function that replays a plan. Out: the answer of the last round,
+and what every round found. Called by the CLI and the operator, which know how to
+replay; the rules are here.
+
+    formula's interval        |------------[----x----]------------|
+    replay inside             the plan stands, its interval shrinks to the replay's own
+    replay outside            the kinds of layers in that stage are widened until their
+                              interval holds it, and the search starts again
+
+A widened profile can only turn proofs into open questions, never the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.layer_costs import ActivationColumns
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.plan import HybridPlan, Phase, PhasePeak, Stage
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay, ReplayedStage
+from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.search.answer import solve
+
+MOST_ROUNDS = 5
+"""Of search and replay; a plan that still differs then is not certified."""
+REPLAY_ERROR = {DeviceKind.EMULATED: 0.005, DeviceKind.CUDA: 0.02}
+"""What a replay may be off by. Emulated: the bar of the benchmark of truth. CUDA: not
+measured yet; workspaces inside kernels are what a replay does not see."""
+
+SLACK = 0.001
+"""Part of the peak by which formula and replay may differ without saying anything: the
+scalars of a step, which only a replay sees."""
+MOST_ERROR = 100.0
+"""The largest relative error that a profile holds."""
+
+ReplayPlan = Callable[[HybridPlan], Replay]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disagreement:
+    """A stage whose replay lies outside of its predicted interval."""
+
+    stage: int
+    predicted: ByteInterval
+    """Of the largest phase."""
+    replayed_bytes: int
+
+    needed_bytes: int
+    """By how much the interval must grow to hold the replay."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """One search and its replay."""
+
+    plan: HybridPlan
+    replay: Replay
+    disagreements: tuple[Disagreement, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayedAnswer:
+    """The last answer, and how it came about."""
+
+    answer: Solution | Infeasible
+    """Where a plan was certified, its peaks are the replay's."""
+    rounds: tuple[Round, ...]
+
+    @property
+    def is_certified(self) -> bool:
+        """Tell whether a plan stands whose replay agrees."""
+        is_plan = isinstance(self.answer, Solution)
+        return is_plan and bool(self.rounds) and not self.rounds[-1].disagreements
+
+
+def solve_with_replay(problem: Problem, replay: ReplayPlan) -> ReplayedAnswer:
+    """Search, replay the winner, and search again until both agree."""
+    rounds: list[Round] = []
+    answer = solve(problem)
+    while isinstance(answer, Solution) and len(rounds) < MOST_ROUNDS:
+        found = replay(answer.plan)
+        outside = disagreements(problem, answer.plan, found)
+        rounds.append(Round(plan=answer.plan, replay=found, disagreements=outside))
+        if not outside:
+            answer = replace(answer, plan=narrowed(answer.plan, found))
+            break
+        if len(rounds) < MOST_ROUNDS:
+            profile = widened(problem.profile, answer.plan, outside)
+            problem = replace(problem, profile=profile)
+            answer = solve(problem)
+    return ReplayedAnswer(answer=answer, rounds=tuple(rounds))
+
+
+def disagreements(
+    problem: Problem, plan: HybridPlan, found: Replay
+) -> tuple[Disagreement, ...]:
+    """Return the stages whose replay is not as predicted, or does not fit."""
+    return tuple(
+        Disagreement(
+            stage=replayed.stage,
+            predicted=largest(stage),
+            replayed_bytes=replayed.peak_bytes,
+            needed_bytes=needed,
+        )
+        for stage, replayed in zip(plan.stages, found.stages, strict=True)
+        if (needed := outside_bytes(problem, plan, stage, replayed)) > 0
+    )
+
+
+def outside_bytes(
+    problem: Problem, plan: HybridPlan, stage: Stage, replayed: ReplayedStage
+) -> int:
+    """Return how far a replay lies outside its interval, or beyond the capacity."""
+    predicted, peak = largest(stage), replayed.peak_bytes
+    offer = plan.offers[stage.offer]
+    peaks = replayed_peaks(stage, replayed, REPLAY_ERROR[offer.device_kind])
+    device_bytes = max(peak.device.upper_bytes for peak in peaks)
+    capacity_bytes = problem.limits.usable_bytes(offer.device_memory_bytes)
+    return max(
+        math.ceil(peak * (1 - SLACK)) - predicted.upper_bytes,
+        predicted.lower_bytes - math.floor(peak * (1 + SLACK)),
+        # A plan that a person fixed may lie beyond the capacity from the start.
+        device_bytes - max(capacity_bytes, device_upper_bytes(stage)),
+    )
+
+
+def device_upper_bytes(stage: Stage) -> int:
+    """Return the upper bound of the stage's device bytes over all phases."""
+    return max(peak.device.upper_bytes for peak in stage.peaks)
+
+
+def largest(stage: Stage) -> ByteInterval:
+    """Return the interval of the stage's allocated peak over all phases."""
+    peaks = [peak.allocated for peak in stage.peaks]
+    return ByteInterval(
+        lower_bytes=max(peak.lower_bytes for peak in peaks),
+        expected_bytes=max(peak.expected_bytes for peak in peaks),
+        upper_bytes=max(peak.upper_bytes for peak in peaks),
+    )
+
+
+def widened(
+    profile: ModelProfile, plan: HybridPlan, outside: tuple[Disagreement, ...]
+) -> ModelProfile:
+    """Return the profile with wider intervals for the kinds in stages that differ.
+
+    The transient of one layer bounds the peak of its stage, so widening it by the bytes
+    that are outside makes the stage's interval hold the replay.
+    """
+    needed: dict[int, int] = {}
+    for one in outside:
+        for chunk in plan.stages[one.stage].chunks:
+            for layer in range(chunk.first_layer, chunk.end_layer):
+                kind = profile.layers.kind[layer]
+                needed[kind] = max(needed.get(kind, 0), one.needed_bytes)
+    costs = profile.costs
+    rows = {row: needed[kind] for row, kind in enumerate(costs.kind) if kind in needed}
+    costs = replace(
+        costs,
+        kept=widened_transient(costs.kept, rows, plan.micro_batch),
+        recomputed=widened_transient(costs.recomputed, rows, plan.micro_batch),
+    )
+    return replace(profile, costs=costs)
+
+
+def widened_transient(
+    columns: ActivationColumns, rows: dict[int, int], micro_batch: int
+) -> ActivationColumns:
+    """Return columns whose backward transient is wider by some bytes in some rows."""
+    transient = columns.backward_transient
+    errors = list(transient.relative_error)
+    for row, num_bytes in rows.items():
+        value = max(transient.at(row, micro_batch).expected_bytes, 1)
+        errors[row] = min(errors[row] + num_bytes / value, MOST_ERROR)
+    return replace(
+        columns, backward_transient=replace(transient, relative_error=tuple(errors))
+    )
+
+
+def narrowed(plan: HybridPlan, found: Replay) -> HybridPlan:
+    """Return the plan with the replay's peaks in place of the formula's."""
+    error = REPLAY_ERROR[plan.offers[0].device_kind]
+    return replace(
+        plan,
+        stages=tuple(
+            replace(stage, peaks=replayed_peaks(stage, replayed, error))
+            for stage, replayed in zip(plan.stages, found.stages, strict=True)
+        ),
+    )
+
+
+def replayed_peaks(
+    stage: Stage, replayed: ReplayedStage, error: float
+) -> tuple[PhasePeak, ...]:
+    """Return peaks of the replayed phases; what lies outside tensors stays as it was.
+
+    A replay does not tell forward from backward: both end with the last micro-batch.
+    """
+    by_phase = {peak.phase: peak for peak in stage.peaks}
+    made: list[PhasePeak] = []
+    for peak in replayed.peaks:
+        like = by_phase.get(peak.phase) or by_phase[Phase.OPTIMIZER_STEP]
+        thought = largest(stage) if peak.phase is Phase.BACKWARD else like.allocated
+        allocated = both_hold(thought, peak.allocated_bytes, error)
+        made.append(
+            PhasePeak(
+                phase=peak.phase,
+                allocated=allocated,
+                reserved=above(allocated, like.allocated, like.reserved),
+                device=above(allocated, like.allocated, like.device),
+            )
+        )
+    return tuple(made)
+
+
+def both_hold(thought: ByteInterval, replayed_bytes: int, error: float) -> ByteInterval:
+    """Return where the peak lies when formula and replay are both right."""
+    lower = math.floor(replayed_bytes * (1 - error))
+    upper = math.ceil(replayed_bytes * (1 + error))
+    return ByteInterval(
+        lower_bytes=max(lower, min(thought.lower_bytes, replayed_bytes)),
+        expected_bytes=replayed_bytes,
+        upper_bytes=min(upper, max(thought.upper_bytes, replayed_bytes)),
+    )
+
+
+def above(base: ByteInterval, inner: ByteInterval, outer: ByteInterval) -> ByteInterval:
+    """Return `base` with what `outer` has on top of `inner`."""
+    return ByteInterval(
+        lower_bytes=base.lower_bytes + outer.lower_bytes - inner.lower_bytes,
+        expected_bytes=base.expected_bytes
+        + outer.expected_bytes
+        - inner.expected_bytes,
+        upper_bytes=base.upper_bytes + outer.upper_bytes - inner.upper_bytes,
+    )

@@ -1,0 +1,302 @@
+"""Lower bounds of single tuples (offer, P, D, b): memory at any speed, time under it.
+
+In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds plans.
+
+    corner       least over all cuts and recompute sets of the largest rank's peak
+    least_bound  least step bound over all plans whose every peak is within a capacity
+    least_period least largest load of a stage, for all data degrees at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Flags, Ints
+from plimsoll_planner.memory.device_bytes import (
+    Allowance,
+    allowance,
+    num_communicators,
+)
+from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.memory.stage_peaks import (
+    Flow,
+    least_peaks,
+    least_seconds,
+)
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.cost_tables import CostTables
+from plimsoll_planner.search.partition import (
+    Partition,
+    least_corner,
+    least_largest,
+)
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.timing.schedule import in_flight
+from plimsoll_planner.timing.step_bound import shared_bound, stage_bounds
+from plimsoll_planner.timing.topology import Topology, topology
+
+FITTING = (Bound.UPPER, Bound.EXPECTED)
+"""Plans must fit with the upper bytes, and are compared by expected seconds."""
+FAILING = (Bound.LOWER, Bound.LOWER)
+"""What fails even with these fails."""
+CutsOf = Callable[[int], tuple[int, ...]]
+"""From P to the first layer of each stage."""
+MOST_BOUNDS = 64
+"""Tuples whose step bounds are kept."""
+
+
+class TupleBounds:
+    """Bounds of single tuples; keeps what several of them share."""
+
+    def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
+        """Prepare the tables; raises what `CostTables` raises.
+
+        Args:
+            problem: the question.
+            cuts_of: a rule that cuts P stages in one way only; None: all cuts.
+        """
+        self.problem = problem
+        self._cuts_of = cuts_of
+        self.tables = CostTables(problem)
+        self._allowances: dict[tuple[int, int, int], Allowance] = {}
+        self._corners: dict[tuple[object, ...], list[Ints]] = {}
+        self._least_s: dict[tuple[object, ...], Floats] = {}
+        self._bounds: dict[tuple[object, ...], list[Floats]] = {}
+        self._periods: dict[tuple[object, ...], float] = {}
+        self._placed: dict[tuple[int, int, int], Topology] = {}
+
+    # What surrounds a tuple.
+
+    def allowance(self, candidate: Candidate) -> Allowance:
+        """Return what a rank has besides tensors."""
+        communicators = num_communicators(candidate.num_stages, candidate.data_degree)
+        key = (candidate.offer, candidate.micro_batch, communicators)
+        if key not in self._allowances:
+            self._allowances[key] = allowance(
+                self.problem.offers[candidate.offer],
+                self.problem.limits,
+                self.problem.overheads,
+                self.problem.engine,
+                micro_batch=candidate.micro_batch,
+                communicators=communicators,
+            )
+        return self._allowances[key]
+
+    def placed(self, candidate: Candidate) -> Topology:
+        """Return where the ranks stand."""
+        key = (candidate.offer, candidate.num_stages, candidate.data_degree)
+        if key not in self._placed:
+            self._placed[key] = topology(self.problem.offers[key[0]], *key[1:])
+        return self._placed[key]
+
+    def flow(self, candidate: Candidate, stage: int) -> Flow:
+        """Return how one stage works."""
+        return Flow(
+            in_flight=in_flight(
+                stage, candidate.num_stages, candidate.num_micro_batches
+            ),
+            num_micro_batches=candidate.num_micro_batches,
+            micro_batch=candidate.micro_batch,
+            data_degree=candidate.data_degree,
+        )
+
+    def fixed_cuts(self, num_stages: int) -> tuple[int, ...] | None:
+        """Return the only cuts that there are, where a person or the engine fixes them.
+
+        An engine without uneven stages cuts P stages of equal length.
+        """
+        if self.problem.override.cuts:
+            return self.problem.override.cuts
+        if self._cuts_of is not None:
+            return self._cuts_of(num_stages)
+        if self.problem.engine.can.uneven_stages:
+            return None
+        length = -(-self.tables.num_layers // num_stages)
+        return tuple(min(s * length, self.tables.num_layers) for s in range(num_stages))
+
+    def possible(self, num_stages: int, stage: int) -> Flags | None:
+        """Return [A, B]: which stages fixed cuts allow; None: all."""
+        cuts = self.fixed_cuts(num_stages)
+        if cuts is None:
+            return None
+        size = self.tables.num_layers
+        allowed = np.zeros((size, size + 1), dtype=np.bool_)
+        ends = (*cuts[1:], size)
+        if cuts[stage] < size:
+            allowed[cuts[stage], ends[stage]] = True
+        return allowed
+
+    # Memory at any speed.
+
+    def simple_bounds(self, candidate: Candidate, bound: Bound) -> tuple[int, int]:
+        """Return two lower bounds of `corner`, in tensor bytes.
+
+        One is all state, shared parts once, spread evenly over the stages; the other
+        is the layer that is largest alone, with one micro-batch in flight.
+        """
+        chain = self.tables.bytes(bound, candidate.micro_batch)
+        shared = sum((len(tie.members) - 1) * tie.state_bytes for tie in chain.ties)
+        state = int(chain.state.sum()) - shared
+        passes = np.maximum(chain.forward_transient, chain.backward_transient)
+        least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
+        return -(-state // candidate.num_stages), int((chain.state + least).max())
+
+    def fits(self, candidate: Candidate) -> bool:
+        """Tell whether some plan's upper bytes are within the capacity."""
+        capacity = self.allowance(candidate).tensor_capacity(Bound.UPPER)
+        if max(self.simple_bounds(candidate, Bound.UPPER)) > capacity:
+            return False
+        return self.corner(candidate, Bound.UPPER) <= capacity
+
+    def corner(self, candidate: Candidate, bound: Bound) -> int:
+        """Return the least peak in tensor bytes; `LARGEST_BYTES` where none exists."""
+        return int(self.corners(candidate, bound)[candidate.num_stages][0])
+
+    def corners(self, candidate: Candidate, bound: Bound) -> list[Ints]:
+        """Return the least peak of every suffix and number of stages."""
+        fixed = self.fixed_cuts(candidate.num_stages) is not None
+        most = min(
+            self.tables.num_layers,
+            self.problem.limits.max_gpus // candidate.data_degree,
+        )
+        if not self.problem.engine.can.fewer_micro_batches_than_stages:
+            most = min(most, candidate.num_micro_batches)
+        most = candidate.num_stages if fixed else max(most, candidate.num_stages)
+        key = (
+            *(bound, candidate.micro_batch, candidate.data_degree),
+            candidate.num_micro_batches,
+            *([candidate.num_stages] if fixed else []),
+        )
+        if key not in self._corners or len(self._corners[key]) <= candidate.num_stages:
+            self._corners[key] = least_corner(
+                lambda left: self.corner_peaks(candidate, bound, left), most
+            )
+        return self._corners[key]
+
+    def corner_peaks(self, candidate: Candidate, bound: Bound, left: int) -> Ints:
+        """Return [A, B]: least peaks with `left` stages left."""
+        flow = Flow(
+            in_flight=min(left, candidate.num_micro_batches),
+            num_micro_batches=candidate.num_micro_batches,
+            micro_batch=candidate.micro_batch,
+            data_degree=candidate.data_degree,
+        )
+        peaks = least_peaks(
+            self.tables.stages(bound, candidate.micro_batch),
+            self.tables.corner_labels(bound, candidate.micro_batch),
+            flow,
+        )
+        allowed = self.possible(candidate.num_stages, candidate.num_stages - left)
+        if allowed is not None:
+            peaks = np.where(allowed, peaks, LARGEST_BYTES)
+        return np.minimum(peaks, LARGEST_BYTES)
+
+    # Time under a capacity.
+
+    def bounds(self, candidate: Candidate, seconds_bound: Bound) -> list[Floats]:
+        """Return for each stage [A, B]: the step bound without recomputing."""
+        b = candidate.micro_batch
+        key = (
+            *(candidate.offer, candidate.num_stages, candidate.data_degree),
+            *(b, seconds_bound),
+        )
+        if key not in self._bounds:
+            if len(self._bounds) > MOST_BOUNDS:
+                self._bounds.clear()
+            self._bounds[key] = stage_bounds(
+                self.tables.runs(candidate.offer, seconds_bound, b),
+                self.tables.bytes(seconds_bound, b).boundary,
+                self.tables.stages(seconds_bound, b).gradient,
+                self.placed(candidate),
+                candidate.num_micro_batches,
+            )
+        return self._bounds[key]
+
+    def added_seconds(
+        self,
+        candidate: Candidate,
+        stage: int,
+        bounds: tuple[Bound, Bound],
+        capacity_bytes: int,
+    ) -> Floats:
+        """Return [A, B]: least seconds that recomputing adds within a capacity."""
+        flow = self.flow(candidate, stage)
+        b = candidate.micro_batch
+        key = (self.tables.clock(candidate.offer), bounds, capacity_bytes, flow)
+        if key not in self._least_s:
+            self._least_s[key] = least_seconds(
+                self.tables.stages(bounds[0], b),
+                self.tables.labels(candidate.offer, *bounds, b),
+                flow,
+                capacity_bytes,
+            )
+        found = self._least_s[key]
+        allowed = self.possible(candidate.num_stages, stage)
+        return found if allowed is None else np.where(allowed, found, np.inf)
+
+    def least_bound(
+        self, candidate: Candidate, bounds: tuple[Bound, Bound], capacity_bytes: int
+    ) -> Partition | None:
+        """Return the least step bound of the plans within a capacity, and its cuts.
+
+        Args:
+            candidate: the tuple.
+            bounds: which bound of the bytes, and which of the seconds.
+            capacity_bytes: of tensors on a rank.
+        """
+        if capacity_bytes < 0:
+            return None
+        count = candidate.num_micro_batches
+        base = self.bounds(candidate, bounds[1])
+        found = least_largest(
+            [
+                base[stage]
+                + count * self.added_seconds(candidate, stage, bounds, capacity_bytes)
+                for stage in range(candidate.num_stages)
+            ]
+        )
+        if found is None:
+            return None
+        least = self.shared_bound(candidate, bounds[1])
+        return Partition(value=max(found.value, least), cuts=found.cuts)
+
+    def shared_bound(self, candidate: Candidate, seconds_bound: Bound) -> float:
+        """Return the bound that shared cores give; 0 where ranks share none."""
+        chain = self.tables.seconds(
+            candidate.offer, seconds_bound, candidate.micro_batch
+        )
+        count = candidate.num_micro_batches
+        return shared_bound(chain, self.placed(candidate), count)
+
+    def least_period(self, candidate: Candidate) -> float:
+        """Return a lower bound of the largest load of a stage, recomputing included.
+
+        It holds for every D at once: memory is relaxed to what all of them have, the
+        inputs of k micro-batches, no copies of gradients, the fewest communicators.
+        """
+        b, stages = candidate.micro_batch, candidate.num_stages
+        key = (candidate.offer, stages, b)
+        if candidate.num_micro_batches < stages:
+            return 0.0
+        if key not in self._periods:
+            alone = replace(candidate, data_degree=1)
+            capacity = self.allowance(alone).tensor_capacity(Bound.UPPER)
+            runs = self.tables.runs(candidate.offer, Bound.EXPECTED, b)
+            load = runs.forward + runs.backward
+            found = least_largest(
+                [
+                    load
+                    + self.added_seconds(
+                        replace(alone, num_micro_batches=stages - stage),
+                        stage,
+                        FITTING,
+                        capacity,
+                    )
+                    for stage in range(stages)
+                ]
+            )
+            self._periods[key] = np.inf if found is None else found.value
+        return self._periods[key]

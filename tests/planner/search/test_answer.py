@@ -1,0 +1,443 @@
+"""Whole answers: goals, floors, overrides, limits, infeasible problems."""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
+from plimsoll_planner.records.certificate import Binding, Rule
+from plimsoll_planner.records.document import from_text, to_text
+from plimsoll_planner.records.engine import EngineTraits, Granularity
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind, TiedLayers
+from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.records.problem import (
+    Goal,
+    Limits,
+    Objective,
+    Override,
+    Problem,
+)
+from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+from plimsoll_planner.search.answer import solve
+from tests.support.builders import an_offer
+from tests.support.chains import Activation, Layer, chain_profile
+
+EMBEDDING = Layer(
+    parameters=60,
+    gradients=60,
+    boundary=4,
+    kept=Activation(forward=4, backward=4),
+    again=Activation(keeps_input=True, forward=4, backward=4),
+    forward_s=0.25,
+    backward_s=0.25,
+    recompute_s=0.25,
+)
+BLOCK = Layer(
+    parameters=40,
+    gradients=40,
+    optimizer=80,
+    boundary=4,
+    kept=Activation(saved=60, keeps_input=True, forward=66, backward=80),
+    again=Activation(keeps_input=True, forward=36, backward=84),
+)
+HEAD = Layer(
+    parameters=60,
+    gradients=60,
+    boundary=1,
+    kept=Activation(saved=90, keeps_input=True, forward=120, backward=150),
+    again=Activation(keeps_input=True, forward=120, backward=170),
+    forward_s=1.5,
+    backward_s=3.0,
+    recompute_s=1.5,
+)
+CHAIN = [EMBEDDING, *[BLOCK] * 8, HEAD]
+
+
+def a_device(memory_bytes: int, **fields: Any) -> Any:
+    """Build an offer of emulated devices, whose memory counts tensors alone."""
+    return an_offer(
+        **(
+            {
+                "device_kind": DeviceKind.EMULATED,
+                "device_memory_bytes": memory_bytes,
+                "link_in_node": None,
+            }
+            | fields
+        )
+    )
+
+
+def a_question(memory_bytes: int = 900, **fields: Any) -> Problem:
+    """Ask for the chain on emulated devices."""
+    defaults: dict[str, Any] = {
+        "profile": chain_profile(CHAIN, device_kind=DeviceKind.EMULATED),
+        "offers": (a_device(memory_bytes),),
+        "engine": PLIMSOLL,
+        "global_batch_size": 8,
+        "limits": Limits(max_gpus=8),
+        "objective": Objective(),
+    }
+    return Problem(**(defaults | fields))
+
+
+def solved(problem: Problem) -> Solution:
+    """Answer, and insist on a plan."""
+    answer = solve(problem)
+    assert isinstance(answer, Solution)
+    return answer
+
+
+def refused(problem: Problem) -> Infeasible:
+    """Answer, and insist on there being no plan."""
+    answer = solve(problem)
+    assert isinstance(answer, Infeasible)
+    return answer
+
+
+def test_the_fewest_gpus_are_proven() -> None:
+    """Every smaller count fails by its states or by the corner, with rank and bytes."""
+    answer = solved(a_question())
+    assert answer.termination is Termination.OPTIMAL
+    assert answer.plan.num_gpus == answer.certificate.fewest_at_floor == 3
+    assert answer.plan.peak_bytes is not None
+    assert answer.plan.peak_bytes <= 900
+    (*_, smaller, own) = answer.certificate.counts
+    assert {c.verdict for c in answer.certificate.counts[:-1]} == {Verdict.FAILS}
+    assert smaller.verdict is Verdict.FAILS
+    assert smaller.nearest_miss is not None
+    assert smaller.nearest_miss.capacity_bytes == 900
+    assert smaller.nearest_miss.needed_bytes is not None
+    assert smaller.nearest_miss.needed_bytes > 900
+    assert Rule.SEARCHED in own.decisions.rule
+
+
+def test_an_answer_survives_its_json() -> None:
+    """Solution and Infeasible go out and come back equal."""
+    for answer in (solve(a_question()), solve(a_question(10))):
+        assert from_text(to_text(answer), type(answer)) == answer
+
+
+def test_equal_questions_have_equal_answers() -> None:
+    """Nothing but the wall clock differs from run to run."""
+    answers = [to_text(solve(a_question(700), clock=lambda: 0.0)) for _ in range(2)]
+    assert answers[0] == answers[1]
+
+
+def test_within_the_count_the_slimmest_of_the_fast_plans_is_chosen() -> None:
+    """More tolerance never costs memory, and none is the fastest plan there is."""
+    roomy = a_question(1800, limits=Limits(max_gpus=4), global_batch_size=16)
+    plans = {
+        tolerance: solved(
+            dataclasses.replace(
+                roomy, objective=Objective(throughput_tolerance=tolerance)
+            )
+        ).plan
+        for tolerance in (0.0, 0.2, 0.4)
+    }
+    peaks = [plan.peak_bytes or 0 for plan in plans.values()]
+    rates = [plan.samples_per_s or 0 for plan in plans.values()]
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[0] > peaks[-1]
+    assert all(
+        rate >= (1 - tolerance) * rates[0] * (1 - 1e-9)
+        for tolerance, rate in zip(plans, rates, strict=True)
+    )
+
+
+def test_a_rate_floor_costs_gpus_and_says_so() -> None:
+    """Fewest at the floor and fewest at any speed are two answers."""
+    needed = Objective(min_samples_per_s=0.12)
+    answer = solved(a_question(objective=needed))
+    assert answer.plan.samples_per_s is not None
+    assert answer.plan.samples_per_s >= 0.12
+    assert answer.plan.num_gpus > 3
+    assert answer.certificate.fewest_at_any_speed == 3
+    assert answer.certificate.rate_at_any_speed is not None
+    slow = answer.certificate.counts[answer.plan.num_gpus - 2]
+    assert slow.binding is Binding.RATE
+    assert slow.nearest_miss is not None
+    assert slow.nearest_miss.needed_samples_per_s == pytest.approx(0.12)
+
+
+def test_memory_throughput_and_cost_have_their_own_best() -> None:
+    """Each goal is at least as good in its own measure as all the others."""
+    offers = (
+        a_device(900, name="small", price_per_node_hour=Decimal(2), devices_per_node=2),
+        a_device(
+            2000, name="large", price_per_node_hour=Decimal(7), devices_per_node=2
+        ),
+    )
+    question = a_question(offers=offers, num_steps=1000)
+    plans = {
+        goal: solved(dataclasses.replace(question, objective=Objective(goal=goal))).plan
+        for goal in Goal
+    }
+
+    def cost(goal: Goal) -> float:
+        plan = plans[goal]
+        assert plan.step_time is not None
+        assert plan.price_per_hour is not None
+        return float(plan.price_per_hour) * plan.step_time.expected_s
+
+    assert min(Goal, key=lambda goal: plans[goal].num_gpus) is Goal.MINIMIZE_GPUS
+    assert min(cost(goal) for goal in Goal) == cost(Goal.MINIMIZE_COST)
+    rates = {goal: plan.samples_per_s or 0 for goal, plan in plans.items()}
+    assert max(rates.values()) == rates[Goal.MAXIMIZE_THROUGHPUT]
+    peaks = {goal: plan.peak_bytes or 0 for goal, plan in plans.items()}
+    assert min(peaks.values()) == peaks[Goal.MINIMIZE_MEMORY]
+
+
+def test_a_deadline_is_a_floor() -> None:
+    """The cheapest plan that is done in time, and none where nothing is."""
+    cheap = a_question(
+        num_steps=100, objective=Objective(goal=Goal.MINIMIZE_COST, deadline_s=8000.0)
+    )
+    plan = solved(cheap).plan
+    assert plan.step_time is not None
+    assert plan.step_time.expected_s * 100 <= 8000.0
+    hopeless = Objective(goal=Goal.MINIMIZE_COST, deadline_s=10.0)
+    answer = refused(dataclasses.replace(cheap, objective=hopeless))
+    assert answer.binding is Binding.RATE
+    assert "a floor of at most" in answer.nearest_change
+
+
+def test_alternatives_are_a_front() -> None:
+    """At most five, none of them beaten by the plan or by one another."""
+    answer = solved(a_question())
+    plans = [answer.plan, *answer.alternatives]
+    assert 1 < len(plans) <= 6
+
+    def score(place: int) -> tuple[float, ...]:
+        plan = plans[place]
+        assert plan.step_time is not None
+        return (
+            plan.num_gpus,
+            plan.peak_bytes or 0,
+            plan.step_time.expected_s,
+            float(plan.price_per_hour or 0),
+        )
+
+    for one in range(len(plans)):
+        for other in range(len(plans)):
+            worse = all(a >= b for a, b in zip(score(one), score(other), strict=True))
+            assert one == other or not worse
+
+
+def test_no_plan_names_rank_bytes_and_what_would_do() -> None:
+    """The nearest changes were really solved: asking again with them gives a plan."""
+    answer = refused(a_question(600, limits=Limits(max_gpus=2)))
+    assert answer.binding is Binding.MEMORY
+    miss = answer.nearest_miss
+    assert miss is not None
+    assert miss.capacity_bytes == 600
+    assert miss.phase in set(Phase)
+    assert answer.needed_gpus is not None
+    more = Limits(max_gpus=answer.needed_gpus)
+    assert solved(a_question(600, limits=more)).plan.num_gpus == answer.needed_gpus
+    fewer = Limits(max_gpus=answer.needed_gpus - 1)
+    refused(a_question(600, limits=fewer))
+    assert "devices of" in answer.nearest_change
+
+
+def least_memory(**fields: Any) -> int:
+    """Return the smallest device that some plan fits on, by halving."""
+    low, high = 0, 4000
+    while high - low > 1:
+        middle = (low + high) // 2
+        answer = solve(
+            a_question(middle, objective=Objective(rate_floor=0.0), **fields)
+        )
+        if isinstance(answer, Solution):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def test_a_larger_device_that_is_named_is_large_enough() -> None:
+    """What is promised is the least device of all, at any speed."""
+    answer = refused(a_question(10))
+    assert f"devices of {least_memory()} B on 8 GPUs" in answer.nearest_change
+
+
+def test_a_batch_that_never_divides_binds() -> None:
+    """Three replicas of a batch of eight: no tuple, and the batch is named."""
+    limits = Limits(max_gpus=8, data_degrees=(3,))
+    answer = refused(a_question(9000, limits=limits))
+    assert answer.binding in {Binding.BATCH, Binding.GPU_LIMIT}
+    rules = answer.certificate.counts[2].decisions.rule
+    assert rules == (Rule.BATCH_DOES_NOT_DIVIDE,)
+
+
+def test_machines_that_are_not_there_bind() -> None:
+    """One node of two devices: counts above two fail by the shape of their pods."""
+    offers = (a_device(300, devices_per_node=2, nodes_available=1),)
+    answer = refused(a_question(offers=offers, limits=Limits(max_gpus=4)))
+    rules = {r for c in answer.certificate.counts[2:] for r in c.decisions.rule}
+    assert Rule.POD_SHAPE in rules
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        Override(num_gpus=4),
+        Override(num_stages=4),
+        Override(data_degree=2, num_stages=2),
+        Override(micro_batch=2),
+        Override(cuts=(0, 3, 6)),
+        Override(recomputed_layers=()),
+        Override(recomputed_layers=tuple(range(1, 9)), num_stages=2),
+    ],
+)
+def test_what_is_fixed_is_obeyed(override: Override) -> None:
+    """Whatever is fixed, the plan has it."""
+    plan = solved(a_question(1500, override=override)).plan
+    mesh = plan.mesh()
+    assert mesh is not None
+    assert override.num_gpus in {None, plan.num_gpus}
+    assert override.num_stages in {None, mesh[0]}
+    assert override.data_degree in {None, mesh[1]}
+    assert override.micro_batch in {None, plan.micro_batch}
+    if override.cuts:
+        firsts = tuple(stage.chunks[0].first_layer for stage in plan.stages)
+        assert firsts == override.cuts
+    if override.recomputed_layers is not None:
+        again = {layer for stage in plan.stages for layer in stage.recomputed_layers}
+        assert again == set(override.recomputed_layers)
+
+
+def test_what_is_fixed_and_does_not_fit_is_obeyed_with_a_warning() -> None:
+    """The plan is there to be run, marked as fixed, and the warning names the rank."""
+    answer = solved(a_question(500, override=Override(cuts=(0, 1))))
+    assert answer.termination is Termination.FIXED
+    assert [stage.chunks[0].first_layer for stage in answer.plan.stages] == [0, 1]
+    assert answer.warnings[0].startswith("what is fixed does not fit: rank ")
+    assert answer.certificate.fewest_at_floor is None
+
+
+UNFIT_LAYERS = [dataclasses.replace(BLOCK, recomputable=False)] * 2
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "cuts from 1 on": ({"cuts": (1, 2)}, "Override.cuts"),
+    "cuts that fall": ({"cuts": (0, 4, 2)}, "Override.cuts"),
+    "two numbers of stages": (
+        {"cuts": (0, 4), "num_stages": 3},
+        "Override.num_stages",
+    ),
+    "degrees of other GPUs": (
+        {"num_gpus": 8, "num_stages": 2, "data_degree": 3},
+        "Override.num_gpus",
+    ),
+    "stages that do not divide": (
+        {"num_gpus": 4, "num_stages": 3},
+        "Override.num_gpus",
+    ),
+    "a layer twice": ({"recomputed_layers": (1, 1)}, "Override.recomputed_layers"),
+    "a cut behind the end": ({"cuts": (0, 99)}, "Problem.override.cuts"),
+    "a layer behind the end": (
+        {"recomputed_layers": (99,)},
+        "Problem.override.recomputed_layers",
+    ),
+    "more than the limit": ({"num_gpus": 9}, "Problem.limits.max_gpus"),
+    "another batch": ({"micro_batch": 3}, "Problem.global_batch_size"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_an_override_that_contradicts_itself_is_one_clear_line(
+    name: str,
+) -> None:
+    """The field is named before anything is searched."""
+    fields, path = CONTRADICTIONS[name]
+    with pytest.raises(InvalidFieldError) as found:
+        a_question(override=Override(**fields))
+    assert found.value.path == path
+
+
+def test_a_layer_that_must_be_kept_cannot_be_fixed_to_recompute() -> None:
+    """The layer is named."""
+    profile = chain_profile(UNFIT_LAYERS, device_kind=DeviceKind.EMULATED)
+    with pytest.raises(InvalidFieldError, match=r"which layer\.1 cannot"):
+        a_question(profile=profile, override=Override(recomputed_layers=(1,)))
+
+
+def engine_with(**can: Any) -> EngineTraits:
+    """Build our engine with other capabilities."""
+    return dataclasses.replace(PLIMSOLL, can=dataclasses.replace(PLIMSOLL.can, **can))
+
+
+def test_an_engine_of_even_stages_gets_even_stages() -> None:
+    """Ten layers on four stages of such an engine are 3, 3, 3, 1."""
+    question = a_question(
+        1500, engine=engine_with(uneven_stages=False), override=Override(num_stages=4)
+    )
+    plan = solved(question).plan
+    assert [stage.chunks[0].first_layer for stage in plan.stages] == [0, 3, 6, 9]
+
+
+def test_an_engine_that_may_have_few_micro_batches_gets_them() -> None:
+    """M < P is a capability: without it such tuples fail at sight."""
+    few = Override(num_stages=8, micro_batch=2)
+    answer = refused(a_question(1500, override=few))
+    assert answer.binding is Binding.ENGINE
+    able = engine_with(fewer_micro_batches_than_stages=True)
+    plan = solved(a_question(1500, override=few, engine=able)).plan
+    assert plan.num_micro_batches == 4
+    assert [stage.in_flight_cap for stage in plan.stages] == [4, 4, 4, 4, 4, 3, 2, 1]
+
+
+def test_what_is_not_planned_yet_is_refused_in_words() -> None:
+    """Granularity, schedules, degrees and length that the search does not know."""
+    by_job = engine_with(recompute=Granularity.JOB)
+    with pytest.raises(CannotPlanError, match="only recompute by layer"):
+        solve(a_question(engine=by_job))
+    long = chain_profile([BLOCK] * 300, device_kind=DeviceKind.EMULATED)
+    with pytest.raises(CannotPlanError, match="300 layers, up to 256"):
+        solve(a_question(profile=long))
+    tensor = engine_with(tensor_parallel=True)
+    with pytest.raises(CannotPlanError, match="only 1 is planned yet"):
+        solve(a_question(engine=tensor, limits=Limits(max_gpus=2, tensor_degrees=(2,))))
+
+
+def test_tied_ends_cost_less_on_one_rank() -> None:
+    """One copy is saved, 120 bytes; the first gradient, 60, waits for the second."""
+    tied = (TiedLayers(layers=(0, 9), parameter_bytes=60, gradient_bytes=60),)
+    profile = chain_profile(CHAIN, tied=tied, device_kind=DeviceKind.EMULATED)
+    alone = Limits(max_gpus=1)
+    untied = chain_profile(CHAIN, device_kind=DeviceKind.EMULATED)
+    both = [least_memory(profile=p, limits=alone) for p in (untied, profile)]
+    assert both[0] - both[1] == 120 - 60
+
+
+def test_assumptions_are_warned_about() -> None:
+    """No calibration, no measured seconds, no replay: each is said."""
+    question = a_question(
+        profile=chain_profile(CHAIN, timed=True),
+        offers=(an_offer(),),
+        engine=dataclasses.replace(PLIMSOLL, verified=False),
+    )
+    warnings = solved(question).warnings
+    assert any("no calibrated overhead for H200" in text for text in warnings)
+    assert any("was not replayed" in text for text in warnings)
+    other = [dataclasses.replace(layer, flop=1e12) for layer in CHAIN]
+    elsewhere = an_offer(device_product="H100")
+    estimated = solved(a_question(profile=chain_profile(other), offers=(elsewhere,)))
+    assert any("estimated from counted work" in text for text in estimated.warnings)
+
+
+def test_ranks_that_share_cores_are_slower() -> None:
+    """Two cores for eight devices: no faster than two devices' worth of work."""
+    free = solved(a_question(offers=(a_device(900, devices_per_node=8),)))
+    shared = solved(
+        a_question(
+            offers=(a_device(900, devices_per_node=8, concurrent_devices_per_node=1),)
+        )
+    )
+    assert free.plan.samples_per_s is not None
+    assert shared.plan.samples_per_s is not None
+    assert shared.plan.samples_per_s < free.plan.samples_per_s

@@ -1,0 +1,174 @@
+"""Search and replay take turns until they agree, at most five times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
+from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.search.answer import solve
+from plimsoll_planner.search.replayed import (
+    MOST_ROUNDS,
+    REPLAY_ERROR,
+    largest,
+    solve_with_replay,
+)
+from tests.support.builders import an_offer
+from tests.support.chains import Activation, Layer, chain_profile
+
+MIB = 2**20
+BLOCK = Layer(
+    parameters=4 * MIB,
+    gradients=4 * MIB,
+    optimizer=8 * MIB,
+    boundary=MIB,
+    kept=Activation(saved=6 * MIB, keeps_input=True, forward=7 * MIB, backward=8 * MIB),
+    again=Activation(keeps_input=True, forward=4 * MIB, backward=9 * MIB),
+)
+
+
+def a_problem(memory_mib: int) -> Problem:
+    """Ask for the fewest emulated devices for eight blocks, at any speed."""
+    offer = an_offer(
+        device_kind=DeviceKind.EMULATED,
+        device_memory_bytes=memory_mib * MIB,
+        devices_per_node=8,
+    )
+    profile = chain_profile(
+        [BLOCK] * 8, byte_error=0.01, device_kind=DeviceKind.EMULATED
+    )
+    return Problem(
+        profile=profile,
+        offers=(offer,),
+        engine=PLIMSOLL,
+        global_batch_size=8,
+        limits=Limits(max_gpus=8),
+        objective=Objective(rate_floor=0.0),
+    )
+
+
+def replay_as(factor: float, seen: list[HybridPlan]) -> Callable[[HybridPlan], Replay]:
+    """Return a replay whose peaks are the expected ones times a factor."""
+
+    def replay(plan: HybridPlan) -> Replay:
+        seen.append(plan)
+        return Replay(
+            plan_digest=digest_of(plan),
+            torch_version="2.15.0",
+            stages=tuple(
+                ReplayedStage(
+                    stage=place,
+                    peaks=(
+                        ReplayedPeak(
+                            phase=Phase.BACKWARD,
+                            allocated_bytes=int(factor * largest(stage).expected_bytes),
+                        ),
+                    ),
+                )
+                for place, stage in enumerate(plan.stages)
+            ),
+        )
+
+    return replay
+
+
+def test_a_replay_inside_the_interval_certifies_and_narrows() -> None:
+    """0.05 % above the expected peak: one round, and the peaks are the replay's."""
+    seen: list[HybridPlan] = []
+    found = solve_with_replay(a_problem(96), replay_as(1.0005, seen))
+    assert found.is_certified
+    assert len(found.rounds) == len(seen) == 1
+    assert isinstance(found.answer, Solution)
+    error = REPLAY_ERROR[DeviceKind.EMULATED]
+    for stage, before in zip(found.answer.plan.stages, seen[0].stages, strict=True):
+        [peak] = stage.peaks
+        replayed = int(1.0005 * largest(before).expected_bytes)
+        assert peak.allocated.expected_bytes == replayed
+        upper = min(replayed * (1 + error), largest(before).upper_bytes)
+        assert peak.allocated.upper_bytes == pytest.approx(max(upper, replayed), abs=1)
+        assert peak.device.upper_bytes >= peak.allocated.upper_bytes
+
+
+def test_a_replay_outside_is_searched_again_with_wider_intervals() -> None:
+    """Every stage holds 8 % more than thought: the next answer's bounds hold that."""
+    seen: list[HybridPlan] = []
+    problem = a_problem(96)
+    found = solve_with_replay(problem, replay_as(1.08, seen))
+    assert found.is_certified
+    assert 1 < len(found.rounds) <= MOST_ROUNDS
+    assert found.rounds[0].disagreements
+    first, last = seen[0], seen[-1]
+    assert largest(first.stages[0]).upper_bytes < 1.08 * (
+        largest(first.stages[0]).expected_bytes
+    )
+    for stage in last.stages:
+        replayed = 1.08 * largest(stage).expected_bytes
+        assert largest(stage).upper_bytes >= replayed * 0.998
+
+
+def test_more_devices_are_planned_where_the_replay_leaves_no_room() -> None:
+    """A plan that only just fits is given up when its replay is 10 % above."""
+    tight = next(
+        memory
+        for memory in range(40, 200)
+        if isinstance(solve(a_problem(memory)), Solution)
+        and largest_of(a_problem(memory)) > 0.97 * memory * MIB
+    )
+    before = solve(a_problem(tight))
+    after = solve_with_replay(a_problem(tight), replay_as(1.10, [])).answer
+    assert isinstance(before, Solution)
+    if isinstance(after, Solution):
+        assert after.plan != before.plan
+        assert after.plan.peak_bytes is not None
+        assert after.plan.peak_bytes <= tight * MIB
+    else:
+        assert isinstance(after, Infeasible)
+
+
+def largest_of(problem: Problem) -> int:
+    """Return the upper bound of the plan that a problem is answered with."""
+    answer = solve(problem)
+    assert isinstance(answer, Solution)
+    return answer.plan.peak_bytes or 0
+
+
+def test_widening_never_makes_a_proof() -> None:
+    """A count that was not proven to fail is not after the intervals widened."""
+    problem = a_problem(96)
+    before = solve(problem)
+    after = solve_with_replay(problem, replay_as(1.08, [])).answer
+    open_before = {
+        count.num_gpus
+        for count in before.certificate.counts
+        if count.verdict is not Verdict.FAILS
+    }
+    failing_after = {
+        count.num_gpus
+        for count in after.certificate.counts
+        if count.verdict is Verdict.FAILS
+    }
+    assert not open_before & failing_after
+
+
+def test_a_replay_that_never_agrees_ends_uncertified() -> None:
+    """Each replay is twice the upper bound of its plan: five rounds, no certificate."""
+    seen: list[HybridPlan] = []
+
+    def replay(plan: HybridPlan) -> Replay:
+        upper = largest(plan.stages[0])
+        factor = 2 * upper.upper_bytes / upper.expected_bytes
+        return replay_as(factor, seen)(plan)
+
+    found = solve_with_replay(a_problem(10_000), replay)
+    assert not found.is_certified
+    assert len(found.rounds) == len(seen) == MOST_ROUNDS

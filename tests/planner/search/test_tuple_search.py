@@ -1,0 +1,267 @@
+"""The search inside a tuple against all cuts and all sets of layers that recompute.
+
+The oracle evaluates the formula of `rank_peak` and the sentences of `step_bound` for
+every stage and set, one by one, and takes the best of the whole product.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
+from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.search.partition import Order
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_bounds import FITTING
+from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.timing.topology import Topology
+from tests.support.builders import an_offer
+from tests.support.chains import random_profiles
+
+LINK = st.one_of(
+    st.none(), st.builds(Link, bandwidth_bytes_per_s=st.sampled_from([0.5, 2.0]))
+)
+
+
+@st.composite
+def tuples(draw: st.DrawFn) -> tuple[TupleSearch, Candidate]:
+    """Draw a problem and one of its tuples."""
+    profile = draw(random_profiles(draw(st.sampled_from([3, 4, 5, 5, 6]))))
+    size = len(profile.layers.name)
+    stages = draw(st.integers(1, min(size, 4)))
+    replicas = draw(st.integers(1, 2))
+    micro_batch = draw(st.integers(1, 2))
+    count = stages + draw(st.integers(0, 4))
+    problem = Problem(
+        profile=profile,
+        offers=(
+            an_offer(
+                devices_per_node=draw(st.integers(1, 4)),
+                link_in_node=draw(LINK),
+                link_between_nodes=draw(LINK),
+            ),
+        ),
+        engine=PLIMSOLL,
+        global_batch_size=replicas * micro_batch * count,
+        limits=Limits(max_gpus=stages * replicas),
+        objective=Objective(),
+    )
+    candidate = Candidate(
+        offer=0,
+        num_stages=stages,
+        data_degree=replicas,
+        micro_batch=micro_batch,
+        num_micro_batches=count,
+        gpus_per_pod=1,
+    )
+    return TupleSearch(problem), candidate
+
+
+@dataclass(frozen=True)
+class Option:
+    """One stage with one set of layers that recompute."""
+
+    peak: int
+    bound_s: float
+    num_recomputed: int
+
+
+class Oracle:
+    """Every stage of a tuple with every choice."""
+
+    def __init__(self, search: TupleSearch, candidate: Candidate) -> None:
+        """Evaluate them all."""
+        self.candidate, self.size = candidate, search.tables.num_layers
+        self.chain: ChainBytes = search.tables.bytes(Bound.UPPER, candidate.micro_batch)
+        self.seconds = search.tables.seconds(0, Bound.EXPECTED, candidate.micro_batch)
+        self.placed: Topology = search.placed(candidate)
+        self.held = search.tables.held
+        self.options = {
+            (stage, first, end): list(self.evaluate(stage, first, end))
+            for stage in range(candidate.num_stages)
+            for first, end in itertools.combinations(range(self.size + 1), 2)
+        }
+
+    def evaluate(self, stage: int, first: int, end: int) -> Iterator[Option]:
+        """Yield the options of one stage."""
+        free = [at for at in range(first, end) if self.chain.allowed[1, at]]
+        for size in range(len(free) + 1):
+            for again in itertools.combinations(free, size):
+                yield Option(
+                    peak=self.peak(stage, first, end, again),
+                    bound_s=self.bound(stage, first, end, again),
+                    num_recomputed=size,
+                )
+
+    def peak(self, stage: int, first: int, end: int, again: tuple[int, ...]) -> int:
+        """Return the formula's peak."""
+        c = self.candidate
+        load = StageLoad(
+            first=first,
+            end=end,
+            recomputed=frozenset(again),
+            in_flight=min(c.num_micro_batches, c.num_stages - stage),
+            num_micro_batches=c.num_micro_batches,
+            micro_batch=c.micro_batch,
+            data_degree=c.data_degree,
+        )
+        return max(phase_peaks(self.chain, load, self.held).values())
+
+    def bound(self, stage: int, first: int, end: int, again: tuple[int, ...]) -> float:
+        """Return the step bound, sentence by sentence."""
+        c, s = self.candidate, self.seconds
+        count = c.num_micro_batches
+        k = min(count, c.num_stages - stage)
+        forward, backward = sum(s.forward[first:end]), sum(s.backward[first:end])
+        more = sum(s.recompute[at] for at in again)
+        before = self.links_before(stage, first)
+        behind = (
+            sum(s.forward[end:])
+            + sum(s.backward[end:])
+            + 2 * self.links_behind(stage, end)
+        )
+        gradients = int(self.chain.gradient[first:end].sum())
+        closing = self.placed.exchange_s(stage, gradients) + sum(
+            s.optimizer_step[first:end]
+        )
+        return float(
+            sum(s.forward[:first])
+            + before
+            + count * (backward + more)
+            + max(count * forward, forward + behind + (count - k) * forward)
+            + max(sum(s.backward[:first]) + before, closing)
+        )
+
+    def links_before(self, stage: int, first: int) -> float:
+        """Return the cut at `first`, and the cheapest boundaries of the cuts before."""
+        if stage == 0 or first == 0:
+            return 0.0
+        hops, u = self.placed.hops, self.chain.boundary[:first]
+        last = hops[stage - 1].seconds(int(u[-1]))
+        return last + sum(
+            min(hop.seconds(int(size)) for size in u) for hop in hops[: stage - 1]
+        )
+
+    def links_behind(self, stage: int, end: int) -> float:
+        """Return the cut at `end`, and the cheapest boundaries of the cuts behind."""
+        if stage == self.candidate.num_stages - 1 or end == self.size:
+            return 0.0
+        hops, u = self.placed.hops, self.chain.boundary[end - 1 : -1]
+        next_one = hops[stage].seconds(int(u[0]))
+        return next_one + sum(
+            min(hop.seconds(int(size)) for size in u) for hop in hops[stage + 1 :]
+        )
+
+    def plans(self) -> Iterator[tuple[Order, float]]:
+        """Yield order and bound of every plan: all cuts times all sets."""
+        for inner in itertools.combinations(
+            range(1, self.size), self.candidate.num_stages - 1
+        ):
+            cuts = (0, *inner)
+            ends = (*inner, self.size)
+            stages = [
+                self.options[place, first, end]
+                for place, (first, end) in enumerate(zip(cuts, ends, strict=True))
+            ]
+            for plan in itertools.product(*stages):
+                order = Order(
+                    peaks=tuple(sorted((o.peak for o in plan), reverse=True)),
+                    num_recomputed=sum(o.num_recomputed for o in plan),
+                    cuts=cuts,
+                )
+                yield order, max(o.bound_s for o in plan)
+
+
+@settings(max_examples=1000)
+@given(tuples(), st.integers(0, 12), st.floats(0, 1))
+def test_every_programme_is_the_best_of_all_plans(
+    drawn: tuple[TupleSearch, Candidate], slack: int, part: float
+) -> None:
+    """Least memory, least bound under a capacity, and the slimmest plan with its ties.
+
+    One thousand instances: heterogeneous layers, ties, tied layers, links, k and M.
+    """
+    search, candidate = drawn
+    plans = list(Oracle(search, candidate).plans())
+    least = min(order.peaks[0] for order, _ in plans)
+    assert search.corner(candidate, Bound.UPPER) == least
+
+    capacity = least + slack
+    fitting = [bound for order, bound in plans if order.peaks[0] <= capacity]
+    found = search.least_bound(candidate, FITTING, capacity)
+    assert found is not None
+    assert found.value == min(fitting)
+    assert search.least_bound(candidate, FITTING, least - 1) is None
+
+    limit_s = min(fitting) + part * (max(fitting) - min(fitting))
+    best = min(order for order, bound in plans if bound <= limit_s)
+    slim = search.slimmest(candidate, 2**60, limit_s, in_order=True)
+    assert slim is not None
+    assert slim.order == best
+    assert slim.bound_s <= limit_s
+    assert slim.step_s >= slim.bound_s
+    quick = search.slimmest(candidate, 2**60, limit_s)
+    assert quick is not None
+    assert max(quick.peaks) == best.peaks[0]
+
+
+@settings(max_examples=200)
+@given(tuples())
+def test_simple_bounds_are_bounds(drawn: tuple[TupleSearch, Candidate]) -> None:
+    """Neither the spread states nor the largest layer exceed the exact least peak."""
+    search, candidate = drawn
+    corner = search.corner(candidate, Bound.LOWER)
+    assert max(search.simple_bounds(candidate, Bound.LOWER)) <= corner
+    fastest = search.fastest(candidate)
+    assert fastest is not None
+    period = search.least_period(candidate)
+    assert candidate.num_micro_batches * period <= fastest.bound_s
+
+
+@settings(max_examples=100)
+@given(tuples(), st.data())
+def test_a_fixed_plan_is_obeyed(
+    drawn: tuple[TupleSearch, Candidate], data: st.DataObject
+) -> None:
+    """With fixed cuts and layers the search has one plan, which was asked for."""
+    search, candidate = drawn
+    size = search.tables.num_layers
+    cuts = data.draw(
+        st.sampled_from(
+            [
+                (0, *inner)
+                for inner in itertools.combinations(
+                    range(1, size), candidate.num_stages - 1
+                )
+            ]
+        )
+    )
+    chain = search.tables.bytes(Bound.UPPER, 1)
+    free = [at for at in range(size) if chain.allowed[1, at]]
+    again = data.draw(st.sets(st.sampled_from(free))) if free else set[int]()
+    fixed = TupleSearch(
+        Problem(
+            profile=search.problem.profile,
+            offers=search.problem.offers,
+            engine=PLIMSOLL,
+            global_batch_size=search.problem.global_batch_size,
+            limits=search.problem.limits,
+            objective=Objective(),
+            override=Override(cuts=cuts, recomputed_layers=tuple(sorted(again))),
+        )
+    )
+    found = fixed.slimmest(candidate, 2**60, math.inf, in_order=True)
+    assert found is not None
+    assert found.cuts == cuts
+    assert {at for stage in found.recomputed for at in stage} == again
+    assert fixed.corner(candidate, Bound.UPPER) == max(found.peaks)
+    assert fixed.fastest(candidate) is not None

@@ -1,0 +1,218 @@
+"""Verdicts against an independent enumeration of all plans (tests/support)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.certificate import Certificate, Rule
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.search.answer import solve
+from plimsoll_planner.search.explore import Explorer
+from plimsoll_planner.search.verdicts import Decision, Floor
+from tests.support.builders import an_offer
+from tests.support.chains import Layer, chain_profile, random_layers
+from tests.support.enumerator import Judge, Mesh, meshes
+
+LINK = st.one_of(
+    st.none(), st.builds(Link, bandwidth_bytes_per_s=st.sampled_from([0.5, 2.0]))
+)
+MEMORY_RULES = {Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_CORNER}
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Draw a problem on emulated devices, whose capacity is the tensors' alone."""
+    layers = draw(random_layers(draw(st.sampled_from([3, 4, 5, 8]))))
+    profile = chain_profile(
+        layers,
+        byte_error=draw(st.sampled_from([0.0, 0.0, 0.1])),
+        time_error=draw(st.sampled_from([0.0, 0.0, 0.1])),
+        device_kind=DeviceKind.EMULATED,
+        input_bytes_per_sample=draw(st.integers(0, 3)),
+        target_bytes_per_sample=draw(st.integers(0, 3)),
+    )
+    offers = tuple(
+        an_offer(
+            name=f"offer-{place}",
+            device_kind=DeviceKind.EMULATED,
+            device_memory_bytes=draw(st.integers(20, 150)),
+            devices_per_node=draw(st.integers(1, 4)),
+            nodes_available=draw(st.sampled_from([None, 2, 4])),
+            link_in_node=draw(LINK),
+            link_between_nodes=draw(LINK),
+        )
+        for place in range(draw(st.integers(1, 2)))
+    )
+    return Problem(
+        profile=profile,
+        offers=offers,
+        engine=PLIMSOLL,
+        global_batch_size=draw(st.sampled_from([4, 6])),
+        limits=Limits(max_gpus=draw(st.integers(1, 6))),
+        objective=Objective(min_samples_per_s=draw(st.floats(0.01, 0.5))),
+    )
+
+
+def judge_all(problem: Problem) -> dict[Mesh, Decision]:
+    """Return the search's decision on every tuple, by the enumerator's name of it."""
+    explorer = Explorer(problem)
+    floor = Floor(total=problem.objective.min_samples_per_s or 0.0)
+    found: dict[Mesh, Decision] = {}
+    for count in explorer.by_count:
+        for decision in explorer.decide(count, floor):
+            c = decision.candidate
+            mesh = Mesh(
+                gpus=count,
+                offer=c.offer,
+                stages=c.num_stages,
+                replicas=c.data_degree,
+                samples=c.micro_batch,
+                count=c.num_micro_batches,
+            )
+            assert mesh not in found
+            found[mesh] = decision
+    return found
+
+
+def at_sight(problem: Problem, mesh: Mesh) -> Rule | None:
+    """Return the rule that needs no numbers."""
+    offer = problem.offers[mesh.offer]
+    if mesh.count == 0:
+        return Rule.BATCH_DOES_NOT_DIVIDE
+    if mesh.count < mesh.stages:
+        return Rule.ENGINE_CANNOT_RUN
+    on_node = min(mesh.gpus, offer.devices_per_node)
+    pod = max(size for size in range(1, on_node + 1) if mesh.gpus % size == 0)
+    pods_on_node = offer.devices_per_node // pod
+    nodes = -(-(mesh.gpus // pod) // pods_on_node)
+    if offer.nodes_available is not None and nodes > offer.nodes_available:
+        return Rule.POD_SHAPE
+    return None
+
+
+def check(problem: Problem, mesh: Mesh, decision: Decision) -> None:
+    """Hold one decision against the enumeration."""
+    rule = at_sight(problem, mesh)
+    assert (decision.candidate.rule or None) == rule
+    if rule is not None:
+        assert (decision.verdict, decision.rule) == (Verdict.FAILS, rule)
+        return
+    capacity = problem.offers[mesh.offer].device_memory_bytes
+    needed = (problem.objective.min_samples_per_s or 0.0) * (1 - 1e-9)
+    batch = problem.global_batch_size
+    lower = Judge(problem, "lower")
+    least = lower.least_peak(mesh)
+    if least > capacity:
+        assert decision.verdict is Verdict.FAILS
+        assert decision.rule in MEMORY_RULES
+        assert capacity < decision.least_lower_bytes <= least
+        return
+    assert decision.rule not in MEMORY_RULES
+    assert decision.least_lower_bytes == least
+    upper = Judge(problem, "upper")
+    fits_upper = upper.least_peak(mesh) <= capacity
+    if decision.verdict is Verdict.FAILS:
+        # Not one plan, with lower bytes and lower seconds, is fast enough.
+        assert decision.rule is Rule.RATE_BOUND
+        step_s = lower.least_walk_s(mesh, capacity)
+        assert batch / step_s <= decision.best_samples_per_s * (1 + 1e-6)
+        assert batch / step_s < needed * (1 + 1e-6)
+    elif decision.verdict is Verdict.FITS:
+        assert fits_upper
+        assert decision.found is not None
+        cuts = (*decision.found.cuts, upper.size)
+        extra = [
+            sum(
+                Judge(problem, "expected").pass_s("recompute", at, mesh.samples)
+                for at in stage
+            )
+            for stage in decision.found.recomputed
+        ]
+        walked = Judge(problem, "expected").walk_s(mesh, cuts, extra)
+        assert walked == pytest.approx(decision.found.step_s, rel=1e-6)
+        assert batch / walked >= needed * (1 - 1e-6)
+        for stage, again in enumerate(decision.found.recomputed):
+            peak = upper.peak(mesh, stage, cuts[stage], cuts[stage + 1], set(again))
+            assert peak == decision.found.peaks[stage]
+            assert peak <= capacity
+    elif decision.found is None:
+        assert not fits_upper
+    else:
+        assert batch / decision.found.step_s < needed * (1 + 1e-6)
+
+
+@settings(max_examples=60)
+@given(problems())
+def test_every_tuple_is_judged_as_an_enumeration_judges_it(problem: Problem) -> None:
+    """L <= 8, G <= 6: the same tuples, and the same verdict on every one."""
+    decisions = judge_all(problem)
+    assert sorted(decisions) == sorted(meshes(problem))
+    for mesh, decision in decisions.items():
+        check(problem, mesh, decision)
+
+
+@settings(max_examples=40)
+@given(problems())
+def test_the_answer_is_the_first_count_that_the_enumeration_admits(
+    problem: Problem,
+) -> None:
+    """With exact costs a proof names the count below which nothing fits."""
+    answer = solve(problem)
+    certificate: Certificate = answer.certificate
+    capacity = [offer.device_memory_bytes for offer in problem.offers]
+    judge, needed = Judge(problem, "lower"), problem.objective.min_samples_per_s or 0
+    if not certificate.is_proof:
+        return
+    failing = [c.num_gpus for c in certificate.counts if c.verdict is Verdict.FAILS]
+    for mesh in meshes(problem):
+        if mesh.gpus in failing and at_sight(problem, mesh) is None:
+            step_s = judge.least_walk_s(mesh, capacity[mesh.offer])
+            assert problem.global_batch_size / step_s < needed * (1 + 1e-6)
+    columns = [len(count.decisions.rule) for count in certificate.counts]
+    listed = [m for m in meshes(problem) if m.gpus <= len(columns)]
+    assert sum(columns) == len(listed)
+
+
+def test_a_count_outside_the_limits_has_one_tuple() -> None:
+    """Degrees that the limits rule out are said so, not left out."""
+    problem = Problem(
+        profile=chain_profile([Layer()] * 2),
+        offers=(an_offer(),),
+        engine=PLIMSOLL,
+        global_batch_size=4,
+        limits=Limits(max_gpus=4, pipeline_degrees=(2,)),
+        objective=Objective(),
+    )
+    explorer = Explorer(problem)
+    assert [c.rule for c in explorer.by_count[3]] == [Rule.OUTSIDE_LIMITS]
+    assert [(c.num_stages, c.data_degree) for c in explorer.by_count[4]] == [
+        (2, 2),
+        (2, 2),
+    ]
+
+
+def test_tuples_over_the_work_limit_are_undecided() -> None:
+    """What was not searched is open, and the certificate says how much that is."""
+    problem = Problem(
+        profile=chain_profile([Layer(parameters=10)] * 2),
+        offers=(an_offer(),),
+        engine=PLIMSOLL,
+        global_batch_size=4,
+        limits=Limits(max_gpus=4, max_tuples=2),
+        objective=Objective(min_samples_per_s=1e9),
+    )
+    answer = solve(problem)
+    assert answer.statistics.num_tuples == Explorer(problem).num_tuples - 7
+    assert answer.certificate.cut_off.startswith("7 of ")
+    rules = [r for c in answer.certificate.counts for r in c.decisions.rule]
+    assert rules.count(Rule.NOT_SEARCHED) == 7
+    whole = dataclasses.replace(problem, limits=Limits(max_gpus=4))
+    assert solve(whole).certificate.is_exhaustive

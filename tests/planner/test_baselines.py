@@ -1,0 +1,75 @@
+"""The usual ways to cut a model, judged by the same model as ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll_planner.baselines import balanced, compare, uniform_cuts
+from plimsoll_planner.engines import ENGINES, PLIMSOLL, engine_named
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.problem import Limits, Objective, Problem
+from tests.support.builders import an_offer
+from tests.support.chains import Activation, Layer, chain_profile
+
+
+def test_uniform_cuts_round_half_to_even() -> None:
+    """26 layers on 8 stages, as the published rule has it."""
+    assert uniform_cuts(26, 8) == (0, 3, 6, 10, 13, 16, 20, 23)
+    assert uniform_cuts(26, 4) == (0, 6, 13, 20)
+
+
+@pytest.mark.parametrize("size", range(1, 30))
+def test_uniform_cuts_rise(size: int) -> None:
+    """No stage is empty, however few layers there are."""
+    for stages in range(1, size + 1):
+        cuts = uniform_cuts(size, stages)
+        assert list(cuts) == sorted(set(cuts))
+        assert cuts[-1] < size
+
+
+def test_balanced_cuts_make_the_largest_sum_least() -> None:
+    """9 1 1 1 8 in two parts of 10; in three the first cuts with 9 at most."""
+    assert balanced([9.0, 1.0, 1.0, 1.0, 8.0])(2) == (0, 2)
+    assert balanced([9.0, 1.0, 1.0, 1.0, 8.0])(3) == (0, 1, 3)
+
+
+def test_ours_is_never_behind() -> None:
+    """A heavy head: uniform cuts do not fit where the exact ones do."""
+    block = Layer(
+        parameters=40,
+        boundary=4,
+        kept=Activation(saved=60, keeps_input=True, forward=66, backward=80),
+        again=Activation(keeps_input=True, forward=36, backward=84),
+    )
+    head = Layer(
+        parameters=300,
+        kept=Activation(saved=90, keeps_input=True, forward=120, backward=150),
+        again=Activation(keeps_input=True, forward=120, backward=170),
+    )
+    problem = Problem(
+        profile=chain_profile([*[block] * 7, head], device_kind=DeviceKind.EMULATED),
+        offers=(an_offer(device_kind=DeviceKind.EMULATED, device_memory_bytes=470),),
+        engine=PLIMSOLL,
+        global_batch_size=8,
+        limits=Limits(max_gpus=4),
+        objective=Objective(rate_floor=0.1),
+    )
+    rows = {row.rule: row for row in compare(problem, 2)}
+    assert rows["ours"].fits
+    assert not rows["uniform"].fits
+    assert rows["uniform"].peak_bytes > 470
+    assert rows["uniform"].found is not None
+    assert rows["uniform"].found.cuts == (0, 4)
+    needed = [row.gpus_needed or 99 for row in rows.values()]
+    assert rows["ours"].gpus_needed == min(needed)
+
+
+def test_engines_are_found_by_name() -> None:
+    """A typing error is answered with the nearest name."""
+    assert engine_named("plimsoll") is PLIMSOLL
+    assert set(ENGINES) == {"plimsoll"}
+    with pytest.raises(CannotPlanError, match=r"no engine plimsol; did you mean"):
+        engine_named("plimsol")
+    with pytest.raises(CannotPlanError, match=r"no engine x; known: plimsoll"):
+        engine_named("x")

@@ -1,0 +1,80 @@
+"""Plans of emulated devices for the workloads of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from plimsoll_planner.records.document import digest_of, save
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import HybridPlan, PodShape
+from plimsoll_trainer.fingerprint import fingerprint_of
+from tests.support.builders import a_plan, a_stage, an_offer
+
+ENTRYPOINT = "tiny_model:workload"
+"""A script that `tests.support.jobs.Job` writes: its fingerprint is its own."""
+
+
+def plan_for(
+    cuts: Sequence[int],
+    *,
+    replicas: int = 1,
+    recomputed: Collection[int] = (),
+    micro_batch: int = 2,
+    global_batch: int = 8,
+    entrypoint: str = ENTRYPOINT,
+    **fields: Any,
+) -> HybridPlan:
+    """Build a plan of emulated devices.
+
+    Args:
+        cuts: stage s holds the layers cuts[s] .. cuts[s + 1] - 1.
+        replicas: D.
+        recomputed: layers that are computed twice.
+        micro_batch: samples.
+        global_batch: samples of a step.
+        entrypoint: whose fingerprint the plan is for.
+        fields: of the plan.
+    """
+    num_stages = len(cuts) - 1
+    num_micro_batches = global_batch // replicas // micro_batch
+    stages = tuple(
+        a_stage(
+            cuts[stage],
+            cuts[stage + 1],
+            tuple(range(stage * replicas, (stage + 1) * replicas)),
+            in_flight_cap=min(num_stages - stage, num_micro_batches),
+            recomputed_layers=tuple(
+                i for i in sorted(recomputed) if cuts[stage] <= i < cuts[stage + 1]
+            ),
+            peaks=(),
+        )
+        for stage in range(num_stages)
+    )
+    num_ranks = num_stages * replicas
+    offer = an_offer(
+        device_kind=DeviceKind.EMULATED,
+        device_product="process",
+        devices_per_node=num_ranks,
+    )
+    defaults: dict[str, Any] = {
+        "fingerprint_digest": digest_of(fingerprint_of(entrypoint)),
+        "global_batch_size": global_batch,
+        "micro_batch": micro_batch,
+        "num_micro_batches": num_micro_batches,
+        "offers": (offer,),
+        "stages": stages,
+        "pods": PodShape(
+            num_pods=1, gpus_per_pod=num_ranks, host_memory_bytes_per_pod=2**30
+        ),
+        "step_time": None,
+    }
+    return a_plan(**(defaults | fields))
+
+
+def write_plan(folder: Path, cuts: Sequence[int], **fields: Any) -> Path:
+    """Write a plan into a folder, under a name of its own."""
+    path = folder / f"plan-{len(list(folder.glob('plan-*.json')))}.json"
+    save(path, plan_for(cuts, **fields))
+    return path
