@@ -23,6 +23,7 @@ LIBRARY_VARIABLE = "PLIMSOLL_SHIM"
 """Names a library that is built already, as in an image without a compiler."""
 CAP_VARIABLE = "PLIMSOLL_DEVICE_MEMORY_BYTES"
 COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-O2", "-shared", "-fPIC", "-pthread")
 COUNTERS = ("current_bytes", "peak_bytes", "cap_bytes", "num_refused")
 
 
@@ -61,7 +62,7 @@ def build(target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(  # noqa: S603 - the compiler found above
-            [compiler, "-O2", "-shared", "-fPIC", "-pthread", SOURCE, "-o", part],
+            [compiler, *FLAGS, SOURCE, "-o", part, "-ldl"],
             capture_output=True,
             text=True,
             check=False,
@@ -121,3 +122,7 @@ class EmulatedDevice:
     def reset_peak(self) -> None:
         """Start counting the peak from what is alive now."""
         self._shim.plimsoll_reset_peak()
+
+    def set_cap(self, cap_bytes: int) -> None:
+        """Give the device another memory; 0 is no cap."""
+        self._shim.plimsoll_set_cap(ctypes.c_uint64(cap_bytes))

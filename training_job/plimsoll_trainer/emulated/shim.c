@@ -2,6 +2,8 @@
  *
  * Preloaded into a worker. Torch's CPU allocator asks posix_memalign for blocks aligned
  * to 64 bytes and gives them back with free; those blocks, and no others, are counted.
+ * Other libraries align likewise (oneDNN does, for workspaces that die with a kernel, and
+ * crashes when it gets none), so the caller must lie in libc10, where the allocator is.
  * A block that would bring the sum over the cap is refused with ENOMEM, which torch
  * raises as out of memory: what a full device does.
  *
@@ -10,11 +12,13 @@
  */
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define TENSOR_ALIGNMENT 64 /* c10::gAlignment */
@@ -120,6 +124,20 @@ static uint64_t forget(uintptr_t block)
     return bytes;
 }
 
+/* Whether a call comes from torch's allocator. Callers are few: remember the last ones. */
+static int from_torch(void *caller)
+{
+    static _Atomic(void *) torch_caller, other_caller;
+    if (caller == torch_caller)
+        return 1;
+    if (caller == other_caller)
+        return 0;
+    Dl_info library;
+    int found = dladdr(caller, &library) && strstr(library.dli_fname, "libc10");
+    *(found ? &torch_caller : &other_caller) = caller;
+    return found;
+}
+
 /* Take bytes from the device; 0, or ENOMEM when they do not fit. */
 static int take(uint64_t bytes)
 {
@@ -139,7 +157,8 @@ int posix_memalign(void **out, size_t alignment, size_t size)
 {
     if (alignment % sizeof(void *) || alignment & (alignment - 1) || !alignment)
         return EINVAL;
-    int counted = alignment == TENSOR_ALIGNMENT && size;
+    int counted = alignment == TENSOR_ALIGNMENT && size &&
+                  from_torch(__builtin_return_address(0));
     if (counted && take(size))
         return ENOMEM;
     void *block = __libc_memalign(alignment, size);
