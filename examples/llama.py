@@ -1,0 +1,82 @@
+"""A Llama of any size, by its shapes.
+
+    spec:
+      workload: {entrypoint: "examples.llama:llama_8b", args: {sequence_length: 8192}}
+
+The text is made of bytes; the vocabulary keeps its size all the same, because the
+logits are what a large vocabulary costs.
+"""
+
+from __future__ import annotations
+
+from transformers import LlamaConfig
+
+from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.adapters.causal_lm import causal_lm
+from plimsoll_trainer.workload import Workload
+
+
+def workload(
+    *,
+    depth: int = 4,
+    width: int = 128,
+    heads: int = 4,
+    key_value_heads: int = 2,
+    mlp_width: int = 352,
+    vocabulary: int = 256,
+    sequence_length: int = 128,
+    precision: str = "fp32",
+) -> Workload:
+    """Build the model.
+
+    Args:
+        depth: number of blocks.
+        width: of the activations.
+        heads: of the queries; divides the width.
+        key_value_heads: of keys and values; divides `heads`.
+        mlp_width: inside the feed-forward part.
+        vocabulary: number of tokens, 256 at least.
+        sequence_length: tokens in a sample.
+        precision: fp32 or bf16.
+    """
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        num_hidden_layers=depth,
+        hidden_size=width,
+        num_attention_heads=heads,
+        num_key_value_heads=key_value_heads,
+        intermediate_size=mlp_width,
+        max_position_embeddings=sequence_length,
+        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+    )
+    return causal_lm(
+        config, sequence_length=sequence_length, precision=Precision(precision)
+    )
+
+
+def llama_8b(*, sequence_length: int = 4096, precision: str = "bf16") -> Workload:
+    """Build the shape of Llama 3 with 8 billion parameters."""
+    return workload(
+        depth=32,
+        width=4096,
+        heads=32,
+        key_value_heads=8,
+        mlp_width=14336,
+        vocabulary=128256,
+        sequence_length=sequence_length,
+        precision=precision,
+    )
+
+
+def llama_70b(*, sequence_length: int = 8192, precision: str = "bf16") -> Workload:
+    """Build the shape of Llama 3 with 70 billion parameters."""
+    return workload(
+        depth=80,
+        width=8192,
+        heads=64,
+        key_value_heads=8,
+        mlp_width=28672,
+        vocabulary=128256,
+        sequence_length=sequence_length,
+        precision=precision,
+    )

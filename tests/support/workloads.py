@@ -1,0 +1,154 @@
+"""Small workloads for tests, built in every rank alike."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.random_keys import random_key
+from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload
+
+VOCABULARY = 96
+SEQUENCE = 32
+
+
+class Embedding(nn.Module):
+    """Token and position embedding."""
+
+    def __init__(self, width: int) -> None:
+        """Build for vectors of `width`."""
+        super().__init__()
+        self.token = nn.Embedding(VOCABULARY, width)
+        self.position = nn.Parameter(0.02 * torch.randn(SEQUENCE, width))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[b, t] -> [b, t, width]."""
+        x: Tensor = self.token(tokens) + self.position
+        return x
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        """Build for vectors of `width`, split among `heads`."""
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, t, width] -> [b, t, width]."""
+        b, t, width = x.shape
+        q, k, v = (
+            part.view(b, t, self.heads, -1).transpose(1, 2)
+            for part in self.qkv(self.norm_1(x)).chunk(3, dim=-1)
+        )
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.dropout(self.out(y.transpose(1, 2).reshape(b, t, width)))
+        z: Tensor = x + self.dropout(self.mlp(self.norm_2(x)))
+        return z
+
+
+class Head(nn.Module):
+    """Norm and projection on the vocabulary."""
+
+    def __init__(self, width: int) -> None:
+        """Build for vectors of `width`."""
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.token = nn.Linear(width, VOCABULARY, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, t, width] -> [b, t, vocabulary]."""
+        y: Tensor = self.token(self.norm(x))
+        return y
+
+
+def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy in fp32."""
+    return nn.functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def tokens(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make random tokens of each sample; the target is the next one."""
+    rows = []
+    for sample in range(first, first + count):
+        generator = torch.Generator().manual_seed(random_key(7, step, sample) >> 1)
+        rows.append(torch.randint(VOCABULARY, (SEQUENCE + 1,), generator=generator))
+    made = torch.stack(rows)
+    return made[:, :-1].contiguous(), made[:, 1:].contiguous()
+
+
+def a_gpt(
+    *,
+    depth: int = 3,
+    width: int = 48,
+    dropout: float = 0.0,
+    tied: bool = True,
+    precision: str = "fp32",
+    **fields: Any,
+) -> Workload:
+    """Build a small GPT as `depth + 2` layers, with a tied embedding."""
+    block = partial(Block, width, 4, dropout)
+    layers = (
+        Layer(name="embedding", factory=partial(Embedding, width), kind="embedding"),
+        *(Layer(name=f"block.{i}", factory=block, kind="block") for i in range(depth)),
+        Layer(name="head", factory=partial(Head, width), kind="head"),
+    )
+    tie = Tie(places=(("embedding", "token.weight"), ("head", "token.weight")))
+    defaults: dict[str, Any] = {
+        "loss": next_token_loss,
+        "batch": tokens,
+        "optimizer": AdamW(learning_rate=1e-3),
+        "max_gradient_norm": 0.5,
+        "ties": (tie,) if tied else (),
+        "precision": Precision(precision),
+        "tokens_per_sample": SEQUENCE,
+    }
+    return Workload(layers=layers, **(defaults | fields))
+
+
+class Killer(nn.Module):
+    """Kills its process at one micro-batch, as the kernel does when memory is short."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, 4] -> [b, 4]."""
+        if not isinstance(x, FakeTensor) and len(x) == int(os.environ[KILL_AT]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 2 * x
+
+
+KILL_AT = "PLIMSOLL_TEST_KILL_AT"
+
+
+def rows(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make vectors of four numbers; the target is the vector."""
+    del step
+    x = torch.arange(first, first + count).float().unsqueeze(1).expand(count, 4)
+    return x, x
+
+
+def a_killer() -> Workload:
+    """Build a linear layer behind one that kills."""
+    return Workload(
+        layers=(
+            Layer(name="killer", factory=Killer, kind="killer"),
+            Layer(name="linear", factory=partial(nn.Linear, 4, 4), kind="linear"),
+        ),
+        loss=nn.functional.mse_loss,
+        batch=rows,
+        optimizer=AdamW(),
+    )

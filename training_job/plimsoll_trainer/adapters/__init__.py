@@ -1,0 +1,1 @@
+"""Workloads from what people have already."""

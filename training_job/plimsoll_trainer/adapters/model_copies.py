@@ -1,0 +1,191 @@
+"""Builds the layers of a causal language model, each alone and with fresh weights.
+
+In: an `Anatomy`, which holds no bytes. Out: the modules of `model_parts`, made on
+torch's default device under fake tensors as well; their
+weights follow from the state of torch's random numbers. The copies are made with a memo
+that says what stands in place of which tensor and module, so that nothing is ever built
+that the layer does not keep.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.configuration_utils import PreTrainedConfig
+
+from plimsoll_trainer.adapters.model_anatomy import (
+    Anatomy,
+    ReachedBlockError,
+    Slot,
+    run_model,
+)
+from plimsoll_trainer.adapters.model_parts import (
+    Absent,
+    Block,
+    Doorway,
+    Embedding,
+    Gate,
+    Head,
+    StandIn,
+    buffer_of,
+)
+from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
+from plimsoll_trainer.errors import WorkloadError
+
+NO_MASK = "no_attention_here"
+"""A kind of attention that `transformers` has no mask for, so that it makes none."""
+
+
+def build_embedding(anatomy: Anatomy) -> Embedding:
+    """Build the first layer."""
+    gate = Gate()
+    kept = [path for path in anatomy.before if path not in anatomy.sideways]
+    model = emptied(anatomy, gate, kept, masks=False)
+    return Embedding(model, gate, anatomy.calls[0])
+
+
+def build_head(anatomy: Anatomy) -> Head:
+    """Build the last layer."""
+    gate = Gate()
+    return Head(emptied(anatomy, gate, anatomy.after, masks=False), gate)
+
+
+def build_block(anatomy: Anatomy, place: int) -> Block:
+    """Build one block."""
+    call = anatomy.calls[place]
+    copied = copied_module(
+        anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
+    )
+    initialise(copied, anatomy.owner_of_blocks)
+    block = Block(copied, call.args, call.kwargs)
+    slots = leaves_of((call.args, call.kwargs), Slot)
+    tensors = constants(anatomy, place) if slots else []
+    for slot, tensor in zip(slots, tensors, strict=True):
+        block.register_buffer(buffer_of(slot), tensor, persistent=False)
+    return block
+
+
+@torch.no_grad()
+def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
+    """Compute what a block is given besides the activations, for one sample."""
+    gate = Gate()
+    gate.stop = place
+    organs = anatomy.organs
+    kept = [
+        path for path in anatomy.before if next(organs[path].parameters(), None) is None
+    ]
+    model = emptied(anatomy, gate, kept, masks=True)
+    ids = torch.zeros(1, anatomy.sequence_length, dtype=torch.long)
+    call = anatomy.calls[place]
+    try:
+        run_model(model, ids)
+    except ReachedBlockError as reached:
+        given = tensors_of((reached.args_of_block, reached.kwargs_of_block))
+    else:
+        raise RuntimeError(f"the forward pass went by block {place}")
+    return [own(tensor) for at, tensor in enumerate(given) if at != call.hidden_at]
+
+
+def own(tensor: Tensor) -> Tensor:
+    """Return a tensor that keeps no larger one alive."""
+    fits = tensor.untyped_storage().nbytes() <= tensor.nbytes
+    return tensor if fits else tensor.clone()
+
+
+def emptied(
+    anatomy: Anatomy, gate: Gate, kept: Collection[str], *, masks: bool
+) -> PreTrainedModel:
+    """Copy the model with some organs only, and with doorways for blocks.
+
+    Args:
+        anatomy: of the model.
+        gate: of all stand-ins.
+        kept: paths of the organs that get weights and buffers.
+        masks: whether its forward pass makes attention masks.
+    """
+    model = anatomy.model
+    memo = shared_configs(model, masks=masks)
+    for place, block in enumerate(anatomy.blocks):
+        memo[id(block)] = Doorway(anatomy, gate, place)
+    for path, organ in anatomy.organs.items():
+        if path in kept:
+            continue
+        output = anatomy.outputs.get(path)
+        memo[id(organ)] = Absent() if output is None else StandIn(organ, output, gate)
+    copied = copied_module(model, memo)
+    initialise(copied, model)
+    return cast(PreTrainedModel, copied)
+
+
+def shared_configs(model: PreTrainedModel, *, masks: bool) -> dict[int, Any]:
+    """Start the memo of a copy: the configurations are not copied with each module."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if isinstance(config, PreTrainedConfig) and id(config) not in memo:
+            memo[id(config)] = config if masks else without_masks(config)
+    return memo
+
+
+def without_masks(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Copy a configuration so that a model makes no attention masks."""
+    config = copy.deepcopy(config)
+    config._attn_implementation = NO_MASK  # noqa: SLF001 - has no public setter
+    return config
+
+
+def copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    """Copy a module from the meta device to the default one.
+
+    Args:
+        module: on the meta device.
+        memo: what to put in place of some of its modules, by identity.
+    """
+    for inner in modules_outside(module, memo):
+        for parameter in inner.parameters(recurse=False):
+            memo[id(parameter)] = nn.Parameter(
+                torch.zeros(parameter.shape, dtype=parameter.dtype),
+                requires_grad=parameter.requires_grad,
+            )
+        for buffer in inner.buffers(recurse=False):
+            memo[id(buffer)] = torch.zeros(buffer.shape, dtype=buffer.dtype)
+    return copy.deepcopy(module, memo)
+
+
+def modules_outside(module: nn.Module, memo: dict[int, Any]) -> Iterator[nn.Module]:
+    """Yield a module and all below it, but for what the memo replaces."""
+    if id(module) in memo:
+        return
+    yield module
+    for child in module.children():
+        yield from modules_outside(child, memo)
+
+
+def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
+    """Give fresh weights and buffers as the model itself starts with.
+
+    Raises:
+        WorkloadError: the model leaves some as they were.
+    """
+    start(module, owner)
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if not tensor._version:  # noqa: SLF001 - counts writes, and has no other name
+            raise WorkloadError(
+                f"the {owner.config.model_type!r} model does not say what {name!r} "
+                "starts with: write the layers yourself "
+                "(plimsoll_trainer.adapters.sequential.from_factories)"
+            )
+
+
+@torch.no_grad()
+def start(module: nn.Module, owner: PreTrainedModel) -> None:
+    """Call the model's own initialisation, from the leaves up."""
+    for child in module.children():
+        start(child, child if isinstance(child, PreTrainedModel) else owner)
+    write: Callable[[nn.Module], None] = owner._init_weights  # noqa: SLF001 - no other
+    write(module)

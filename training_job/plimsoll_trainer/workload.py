@@ -1,0 +1,151 @@
+"""The workload contract: what a user writes, and all that the trainer knows of a model.
+
+In: layers that form a chain, a loss, batches by step, an optimizer. A function that
+returns a `Workload` is an entry point (`my_model:workload`); the adapters build one
+from what people have already. Every rank calls the same function and builds its own
+layers alone, so nothing here may depend on the rank, on the clock or on an unseeded
+source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_planner.records.model_profile import OptimizerMode, Precision
+from plimsoll_trainer.errors import WorkloadError
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs and targets; the first dimension of both counts samples."""
+MakeBatch = Callable[[int, int, int], Batch]
+"""(step, first sample, number of samples) of the step's global batch -> those samples.
+The same arguments give the same batch on every rank, in every process, every time."""
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(output of the last layer, targets) -> mean loss over the samples, a scalar."""
+MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
+"""Parameters of one layer -> their optimizer; called once for each layer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One step of the chain: a module that maps one tensor to one tensor."""
+
+    name: str
+    """Tells the layer apart; a checkpoint of another kind of plan finds it by this."""
+    factory: Callable[[], nn.Module]
+    """Builds the module with random weights; called under a seed of the layer's own."""
+    kind: str
+    """Layers of one kind and input shape cost the same and are profiled once."""
+    recomputable: bool = True
+    """False where running the forward pass twice would change the result."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tie:
+    """A tensor, parameter or buffer, that several layers share."""
+
+    places: tuple[tuple[str, str], ...]
+    """(layer name, tensor name inside the layer); the first one's values count."""
+
+
+def constant(step: int) -> float:
+    """Leave the learning rate as the optimizer was made with."""
+    del step
+    return 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """A training job, apart from how it is spread over devices.
+
+    Raises:
+        WorkloadError: a name or tie contradicts the layers.
+    """
+
+    layers: tuple[Layer, ...]
+    loss: Loss
+    batch: MakeBatch
+    optimizer: MakeOptimizer
+    precision: Precision = Precision.FP32
+    max_gradient_norm: float | None = 1.0
+    """Gradients are scaled down to this 2-norm over all layers; None: never."""
+    learning_rate_factor: Callable[[int], float] = constant
+    """Step -> factor on the optimizer's learning rate."""
+    ties: tuple[Tie, ...] = ()
+    seed: int = 0
+    """Of weights and dropout."""
+    tokens_per_sample: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what no rank could build."""
+        names = [layer.name for layer in self.layers]
+        if not names:
+            raise WorkloadError("the workload has no layers: give at least one")
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise WorkloadError(
+                f"layer name {min(twice)!r} occurs twice: checkpoints need names that "
+                "tell layers apart"
+            )
+        for tie in self.ties:
+            for name, tensor in tie.places:
+                if name not in names:
+                    raise WorkloadError(
+                        f"tie of {tensor!r} in layer {name!r}: there is no such layer; "
+                        f"the layers are {', '.join(names[:8])}, ..."
+                    )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of parameters and activations."""
+        return DTYPES[self.precision]
+
+    def index_of(self, name: str) -> int:
+        """Return the place of a layer in the chain."""
+        return next(i for i, layer in enumerate(self.layers) if layer.name == name)
+
+
+DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdamW:
+    """The usual optimizer, as a `MakeOptimizer`; vectors are not decayed."""
+
+    learning_rate: float = 3e-4
+    weight_decay: float = 0.1
+    mode: OptimizerMode = OptimizerMode.FUSED
+    """Fused holds nothing on top of the state during its step."""
+
+    def __call__(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """Build the optimizer of one layer."""
+        matrices = [p for p in parameters if p.ndim > 1]
+        vectors = [p for p in parameters if p.ndim <= 1]
+        groups = [
+            {"params": matrices, "weight_decay": self.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=self.learning_rate,
+            fused=self.mode is OptimizerMode.FUSED,
+            foreach=self.mode is OptimizerMode.FOREACH,
+        )
+
+
+def optimizer_mode(optimizer: torch.optim.Optimizer) -> OptimizerMode:
+    """Tell how an optimizer walks its parameters; torch's own default is spelt out."""
+    if optimizer.defaults.get("fused"):
+        return OptimizerMode.FUSED
+    foreach = optimizer.defaults.get("foreach")
+    if foreach is None and "foreach" in optimizer.defaults:
+        foreach = any(p.is_cuda for p in parameters_of(optimizer))
+    return OptimizerMode.FOREACH if foreach else OptimizerMode.LOOP
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[Tensor]:
+    """Yield what an optimizer steps."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
