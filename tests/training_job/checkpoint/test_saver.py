@@ -1,0 +1,101 @@
+"""A save goes on beside the training, and fails alone."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from plimsoll_trainer.checkpoint.folders import steps_in
+from plimsoll_trainer.options import Options
+from tests.support.jobs import Job, events, losses, texts, train
+from tests.support.ranks import try_ranks
+
+CUTS = (0, 2, 5)
+
+
+def peaks(report: Path) -> dict[tuple[int, str], int]:
+    """Return the last reported peaks by rank and phase."""
+    return {
+        (line["rank"], peak["phase"]): peak["device_bytes"]
+        for line in events(report, "observation")
+        for peak in line["observation"]["peaks"]
+    }
+
+
+def test_saving_does_not_raise_the_peak_of_any_phase(job: Job) -> None:
+    """Though a save is under way all the time; nor does a loss change by a bit.
+
+    Equal but for a scalar or two, which gloo's threads let go late also without saves.
+    """
+    job.run(CUTS, 8, report="without")
+    job.run(CUTS, 8, report="with", saves=True, checkpoint_every=1)
+    assert losses(job.report("with")) == losses(job.report("without"))
+    without, found = peaks(job.report("without")), peaks(job.report("with"))
+    saving = {place for place in found if place[1] == "checkpoint-save"}
+    assert len(saving) == 2
+    for place, peak in without.items():
+        assert found[place] == pytest.approx(peak, abs=16), place
+    for rank, phase in saving:
+        assert found[rank, phase] < found[rank, "backward"]
+
+
+def test_saves_are_told_and_old_ones_go(job: Job) -> None:
+    """Each commit is an event with its times; the last ones stay."""
+    job.run(CUTS, 6, saves=True, checkpoint_every=2, keep=1)
+    told = events(job.report("report"), "checkpoint")
+    assert {line["rank"] for line in told} == {0, 1}
+    assert max(line["step"] for line in told) == 6
+    assert [folder.name for folder in steps_in(job.checkpoints)] == ["step-00000006"]
+
+
+def test_torchs_own_tools_read_it(job: Job) -> None:
+    """The files are torch's: anyone can turn them into one file of weights."""
+    job.run(CUTS, 2, saves=True)
+    target = job.folder / "weights.pt"
+    dcp_to_torch_save(job.checkpoints / "step-00000002", target)
+    found = torch.load(target)
+    assert found["layers.head.norm.weight"].shape == (16,)
+    assert found["optimizer.embedding.token.weight.step"] == 2.0
+
+
+def train_with_a_full_disk(folder: Path, options: Options) -> int:
+    """Be a rank; rank 1 may not write files of more than 20 kB."""
+    if dist.get_rank() == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    return train(folder, options)
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(job: Job) -> None:
+    """One rank cannot write: training goes on, and no folder stays, not even a part."""
+    options = job.options(CUTS, 6, saves=True, checkpoint_every=2, report="{rank}")
+    ends = try_ranks(train_with_a_full_disk, [0, 0], job.folder, options)
+    assert len(losses(job.report("0"))) == 6
+    assert list(job.checkpoints.glob("step-*")) == []
+    said = texts(ends)
+    assert len(said) == 2
+    assert "checkpoint of step 6 was not saved: rank 1: File too large" in said[0]
+    assert "checkpoint of step 6 was not saved: File too large" in said[1]
+
+
+def test_a_save_that_fails_does_not_end_the_training(job: Job) -> None:
+    """The folder was taken over by a later attempt: training goes on, unsaved.
+
+    The last save may not be lost, so its failure ends the job.
+    """
+    job.checkpoints.mkdir()
+    (job.checkpoints / ".attempt-9").touch()
+    ends = job.try_to_run(CUTS, 4, saves=True, checkpoint_every=2)
+    assert len(losses(job.report("report"))) == 4
+    assert steps_in(job.checkpoints) == []
+    texts = json.dumps([getattr(end, "text", end) for end in ends])
+    assert "attempt 9 has taken over" in texts
+    assert "another rank says why" in texts

@@ -1,0 +1,109 @@
+"""Names do not depend on the plan, and every tensor is saved by exactly one rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.boundaries import TensorSpec, boundaries_of
+from plimsoll_trainer.checkpoint.state import RankState, check_names
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.stage import StageSlice
+from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.workload import Layer, Workload
+from plimsoll_trainer.world import join_world
+from tests.support.ranks import run_ranks
+from tests.support.workloads import a_gpt
+
+Names = dict[str, TensorSpec]
+
+
+def trainer_of(cuts: Sequence[int], replicas: int, workload: Workload) -> Trainer:
+    """Build this rank's trainer."""
+    slices = [
+        StageSlice(first_layer=first, end_layer=end) for first, end in pairwise(cuts)
+    ]
+    return Trainer(
+        workload,
+        slices=slices,
+        boundaries=boundaries_of(workload, 2),
+        num_micro_batches=8,
+        world=join_world(len(slices), replicas, torch.device("cpu")),
+    )
+
+
+def names_of(
+    cuts: Sequence[int], replicas: int, fields: dict[str, Any]
+) -> tuple[Names, Names]:
+    """Train a step; return what this rank holds, and what it saves."""
+    trainer = trainer_of(cuts, replicas, a_gpt(width=16, **fields))
+    trainer.run_step(0)
+    state = RankState(trainer)
+    own, held = (
+        {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+        for tensors in (state.own_tensors(), state.tensors())
+    )
+    return held, own
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"tied": False}, {"precision": Precision.BF16}], ids=str
+)
+def test_every_plan_saves_the_same_names_once(fields: dict[str, Any]) -> None:
+    """One rank alone holds all; many hold and save the same, each name once."""
+    ((alone, saved),) = run_ranks(names_of, 1, (0, 5), 1, fields)
+    assert alone == saved
+    assert "layers.block.1.qkv.weight" in alone
+    assert "optimizer.head.norm.weight.exp_avg" in alone
+    assert ("layers.head.token.weight" in alone) is (fields.get("tied") is False)
+    masters = {name for name in alone if name.startswith("masters.")}
+    assert bool(masters) is ("precision" in fields)
+    assert all(alone[name].dtype is torch.float32 for name in masters)
+    for cuts, replicas in (((0, 1, 4, 5), 1), ((0, 2, 5), 2)):
+        ranks = run_ranks(names_of, (len(cuts) - 1) * replicas, cuts, replicas, fields)
+        counted = Counter(name for _, own in ranks for name in own)
+        assert set(counted.values()) == {1}
+        assert {name: spec for _, own in ranks for name, spec in own.items()} == alone
+        for held, _ in ranks:
+            assert held.items() <= alone.items()
+
+
+def moved_by_making_state() -> tuple[float, int]:
+    """Make the optimizers' state; return how far weights moved, and how many states."""
+    trainer = trainer_of((0, 5), 1, a_gpt(width=16))
+    before = [p.detach().clone() for p in trainer.stage.parameters()]
+    state = RankState(trainer)
+    num_before = len(state.tensors())
+    state.make_optimizer_state()
+    pairs = zip(before, trainer.stage.parameters(), strict=True)
+    moved = max(float((a - b).abs().max()) for a, b in pairs)
+    return moved, len(state.tensors()) - num_before
+
+
+def test_making_the_optimizer_state_moves_nothing() -> None:
+    """A step of zero is a step to the same place."""
+    ((moved, num_states),) = run_ranks(moved_by_making_state, 1)
+    assert moved == 0.0
+    assert num_states > 0
+
+
+def test_names_that_run_into_each_other_are_refused() -> None:
+    """`a` with a tensor `b.c` and `a.b` with a tensor `c` would be one name."""
+
+    def layers(*names: str) -> tuple[Layer, ...]:
+        return tuple(Layer(name=n, factory=nn.Identity, kind="x") for n in names)
+
+    fields: Any = {"loss": None, "batch": None, "optimizer": None}
+    check_names(Workload(layers=layers("a", "ab", "a-b.c", "b.a"), **fields))
+    with pytest.raises(WorkloadError, match=r"'a' and 'a\.b' cannot be told apart"):
+        check_names(Workload(layers=layers("a.b", "a-b", "a"), **fields))

@@ -1,0 +1,21 @@
+"""Checkpoints that resume under any other plan, and survive a crash at any moment.
+
+    step-00000050/                    committed: only these are read
+        __0_0.distcp ...              tensors, one file for each rank that saves any
+        .metadata                     which tensor lies where
+        manifest.json                 step, identity, sizes and checksums; written last
+    step-00000100.partial-2/          being written by attempt 2
+    step-00000150.aside-2/            later than what attempt 2 resumed from
+    .attempt-2                        attempt 2 has taken over from older ones
+
+The files are those of torch.distributed.checkpoint, so its tools read them. Names do
+not depend on the plan (`state`); each rank saves what no other one does and reads what
+it holds.
+
+    state       tensors of a rank by name
+    host_copy   tensors of a rank in host memory, where a device may go on
+    manifest    what a checkpoint says about itself
+    folders     what may be read, what is in the way, what is too old
+    saver       writes in the background, commits by rename
+    loader      chooses, checks and reads
+"""

@@ -1,0 +1,137 @@
+"""The folders of checkpoints: what may be read, what is in the way, what is too old.
+
+Rank 0 alone calls what changes anything. A folder becomes readable by one rename, so a
+crash leaves it either whole or unreadable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from plimsoll_trainer.errors import CheckpointError
+
+COMMITTED = re.compile(r"step-(\d{8,})")
+LEFT_OVER = re.compile(r"step-\d{8,}\.(?:partial|old)-(\d+)")
+ATTEMPT = re.compile(r"\.attempt-(\d+)")
+
+
+class Folders:
+    """The folder that holds all checkpoints of a job, as one attempt uses it."""
+
+    def __init__(self, root: Path, attempt: int) -> None:
+        """Work below a folder.
+
+        Args:
+            root: shared by all ranks.
+            attempt: of the job; later ones take over from earlier ones.
+        """
+        self.root = root
+        self.attempt = attempt
+
+    def committed(self, step: int) -> Path:
+        """Return where a finished checkpoint lies."""
+        return self.root / f"step-{step:08d}"
+
+    def partial(self, step: int) -> Path:
+        """Return where this attempt writes one."""
+        return self.root / f"step-{step:08d}.partial-{self.attempt}"
+
+    def open(self) -> None:
+        """Take over from earlier attempts, and remove what they left unfinished.
+
+        Raises:
+            CheckpointError: the folder cannot be written to.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            (self.root / f".attempt-{self.attempt}").touch()
+            for entry in self.root.iterdir():
+                left = LEFT_OVER.fullmatch(entry.name)
+                if left and int(left[1]) <= self.attempt:
+                    shutil.rmtree(entry)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint folder {self.root} cannot be used: {error.strerror} "
+                f"({error.filename}); give a folder that can be written to"
+            ) from None
+
+    def commit(self, step: int) -> None:
+        """Make a checkpoint readable.
+
+        Raises:
+            CheckpointError: somebody else uses the folder.
+        """
+        target = self.committed(step)
+        later = [n for n in attempts_in(self.root) if n > self.attempt]
+        if later:
+            raise CheckpointError(
+                f"attempt {max(later)} has taken over {self.root}; attempt "
+                f"{self.attempt} saves no more: end it"
+            )
+        if target.exists():
+            raise CheckpointError(
+                f"{target} exists already: another job uses this folder; give each "
+                "job its own --checkpoint-dir"
+            )
+        sync_folder(self.partial(step))
+        self.partial(step).rename(target)
+        sync_folder(self.root)
+
+    def discard(self, step: int) -> None:
+        """Remove what could not be finished."""
+        shutil.rmtree(self.partial(step), ignore_errors=True)
+
+    def prune(self, keep: int) -> None:
+        """Remove all but the latest checkpoints; each stops being readable at once."""
+        for folder in steps_in(self.root)[keep:]:
+            old = folder.with_name(f"{folder.name}.old-{self.attempt}")
+            folder.rename(old)
+            shutil.rmtree(old, ignore_errors=True)
+
+    def set_aside_after(self, step: int) -> list[Path]:
+        """Take checkpoints of later steps out of the way, and say where they are.
+
+        They are corrupt, or belong to a course that was left; a later resume must not
+        jump to them.
+        """
+        moved = []
+        for folder in steps_in(self.root):
+            if step_of(folder) > step:
+                target = folder.with_name(f"{folder.name}.aside-{self.attempt}")
+                while target.exists():
+                    target = target.with_name(f"{target.name}x")
+                folder.rename(target)
+                moved.append(target)
+        return moved
+
+
+def step_of(folder: Path) -> int:
+    """Return the step in the name of a committed checkpoint."""
+    found = COMMITTED.fullmatch(folder.name)
+    return int(found[1]) if found else -1
+
+
+def steps_in(root: Path) -> list[Path]:
+    """Return the committed checkpoints below a folder, the latest first."""
+    if not root.is_dir():
+        return []
+    found = [entry for entry in root.iterdir() if step_of(entry) >= 0]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def attempts_in(root: Path) -> list[int]:
+    """Return the attempts that have used a folder."""
+    found = (ATTEMPT.fullmatch(entry.name) for entry in root.iterdir())
+    return [int(match[1]) for match in found if match]
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's entries to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""What a checkpoint says about itself, and whether its files are still as written."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Label, Name
+from plimsoll_planner.records.document import Document, load
+from plimsoll_planner.records.record import Record
+from plimsoll_trainer.boundaries import make_batch
+from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.workload import Workload
+
+FILE = "manifest.json"
+BLOCK_BYTES = 2**22
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity(Record):
+    """What decides which numbers a step computes, besides the model."""
+
+    seed: Label
+    """Of weights and dropout."""
+    global_batch_size: Count
+    data_digest: Digest
+    """Of the first sample of step 0; another corpus almost surely has another one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedFile(Record):
+    """One file beside the manifest."""
+
+    name: Name
+    size_bytes: Bytes
+    crc32: Index
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest(Document):
+    """One committed checkpoint."""
+
+    step: Index
+    """Steps finished; training goes on with the step of this index."""
+    attempt: Count
+    plan_digest: Digest
+    """Of the plan that wrote it; any plan may read it."""
+    torch_version: Name
+    identity: Identity
+    files: tuple[SavedFile, ...]
+
+
+def identity_of(workload: Workload, global_batch_size: int) -> Identity:
+    """Find what tells this training's numbers from another's."""
+    digest = hashlib.sha256()
+    for part in make_batch(workload, 0, 0, 1):
+        digest.update(f"{part.dtype}{list(part.shape)}".encode())
+        digest.update(part.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return Identity(
+        seed=str(workload.seed),
+        global_batch_size=global_batch_size,
+        data_digest=f"sha256:{digest.hexdigest()}",
+    )
+
+
+def check_identity(saved: Identity, here: Identity, folder: Path) -> None:
+    """Refuse to go on with other numbers than the checkpoint began with.
+
+    Raises:
+        CheckpointError: naming the first difference.
+    """
+    for field in Identity.__slots__:
+        before, now = getattr(saved, field), getattr(here, field)
+        if before != now:
+            raise CheckpointError(
+                f"checkpoint {folder} was trained with {field} {before}, but here it "
+                f"is {now}: restore that, or go on with --accept-other-data"
+            )
+
+
+def describe_file(path: Path) -> SavedFile:
+    """Read a file once for its size and checksum."""
+    size, checksum = 0, 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            size += len(block)
+            checksum = zlib.crc32(block, checksum)
+    return SavedFile(name=path.name, size_bytes=size, crc32=checksum)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check a manifest.
+
+    Raises:
+        CheckpointError: it is missing or broken.
+    """
+    try:
+        return load(folder / FILE, Manifest)
+    except InvalidInputError as error:
+        raise CheckpointError(f"checkpoint {folder} is corrupt: {error}") from None
+
+
+def fault_in(folder: Path, files: Sequence[SavedFile]) -> str | None:
+    """Return what is wrong with the first file that is not as it was written."""
+    for saved in files:
+        try:
+            found = describe_file(folder / saved.name)
+        except OSError as error:
+            return f"{saved.name}: {error.strerror}"
+        if found.size_bytes != saved.size_bytes:
+            return (
+                f"{saved.name} has {found.size_bytes} bytes, not the "
+                f"{saved.size_bytes} written"
+            )
+        if found.crc32 != saved.crc32:
+            return f"{saved.name} has another checksum than when it was written"
+    return None

@@ -1,0 +1,262 @@
+"""Saves while training goes on; a folder appears whole or not at all.
+
+    all ranks, between two steps     copy own tensors to host memory; training waits
+    each rank, in a thread           write its file, then `.rank-R.N.done`
+    rank 0, in its thread            wait for all, write .metadata and manifest.json,
+                                     rename, remove what is too old
+
+What the ranks have to tell each other in the background they tell by files in the
+folder that they share anyway: there is no collective to mix with those of training,
+none to time out, and no tensor to count on an emulated device.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.storage import WriteResult
+
+from plimsoll_planner.records.document import save as save_document
+from plimsoll_trainer.checkpoint.folders import Folders
+from plimsoll_trainer.checkpoint.host_copy import HostCopy
+from plimsoll_trainer.checkpoint.manifest import (
+    FILE,
+    Identity,
+    Manifest,
+    SavedFile,
+    describe_file,
+)
+from plimsoll_trainer.checkpoint.state import RankState
+from plimsoll_trainer.errors import CheckpointError
+
+PATIENCE_S = 1800.0
+"""For the slowest rank's disk."""
+FIRST_POLL_S, LAST_POLL_S = 0.005, 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """What a rank has written, for rank 0."""
+
+    plan: SavePlan
+    results: list[WriteResult]
+    files: list[SavedFile]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SaveFigures:
+    """How a save went, on this rank."""
+
+    step: int
+    stall_s: float
+    """That training waited."""
+    write_s: float
+    """In the background; on rank 0 until the commit."""
+    num_bytes: int
+
+
+class Saver:
+    """Saves this rank's part; all ranks call `start` for the same steps."""
+
+    def __init__(
+        self,
+        state: RankState,
+        folders: Folders,
+        *,
+        rank: int,
+        num_ranks: int,
+        device: torch.device,
+        identity: Identity,
+        plan_digest: str,
+        keep: int,
+    ) -> None:
+        """Save below a folder.
+
+        Args:
+            state: what to save.
+            folders: where.
+            rank: this one.
+            num_ranks: how many save together.
+            device: where the tensors are.
+            identity: of the training.
+            plan_digest: of the plan it runs under.
+            keep: how many checkpoints stay.
+        """
+        self._state = state
+        self._folders = folders
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._copy = HostCopy(device)
+        self._identity = identity
+        self._plan_digest = plan_digest
+        self._keep = keep
+        self._num_saves = 0
+        self._thread: threading.Thread | None = None
+        self._failure: CheckpointError | None = None
+        self._figures: SaveFigures | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether this rank still writes."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def take_failure(self) -> CheckpointError | None:
+        """Return what went wrong with the last save, once."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def take_figures(self) -> SaveFigures | None:
+        """Return how the last save went, once it has ended well."""
+        figures, self._figures = self._figures, None
+        return figures
+
+    def start(self, step: int) -> None:
+        """Copy the tensors as they are now, and write them in the background."""
+        begin_s = time.monotonic()
+        copies = self._copy.take(self._state.own_tensors())
+        self._num_saves += 1
+        stall_s = time.monotonic() - begin_s
+        self._thread = threading.Thread(
+            target=self._save, args=(step, copies, stall_s), daemon=True, name="saver"
+        )
+        self._thread.start()
+
+    def _save(self, step: int, copies: dict[str, Tensor], stall_s: float) -> None:
+        """Write, in the thread; whatever goes wrong is kept for the main thread."""
+        begin_s = time.monotonic()
+        folder = self._folders.partial(step)
+        try:
+            written = self._write(folder, copies)
+            self._publish(folder, "done", pickle.dumps(written))
+            if self._rank == 0:
+                self._commit(step, folder)
+        except Exception as error:  # noqa: BLE001 - a save may fail in any way
+            self._fail(step, folder, error)
+            return
+        self._figures = SaveFigures(
+            step=step,
+            stall_s=stall_s,
+            write_s=time.monotonic() - begin_s,
+            num_bytes=sum(copy.nbytes for copy in copies.values()),
+        )
+
+    def _write(self, folder: Path, copies: dict[str, Tensor]) -> Written:
+        """Write this rank's file."""
+        writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
+        planner = a_planner(copies, is_coordinator=self._rank == 0)
+        writer.set_up_storage_writer(self._rank == 0)
+        plan = writer.prepare_local_plan(planner.create_local_plan())
+        before = [SavePlan([])] * self._rank  # the writer numbers files by place
+        plan = writer.prepare_global_plan([*before, plan])[-1]
+        if not plan.items:
+            return Written(plan=plan, results=[], files=[])
+        results = writer.write_data(planner.finish_plan(plan), planner).wait()
+        names = sorted({result.storage_data.relative_path for result in results})
+        files = [describe_file(folder / name) for name in names]
+        return Written(plan=plan, results=results, files=files)
+
+    def _publish(self, folder: Path, word: str, content: bytes) -> None:
+        """Tell rank 0 how this rank's part went."""
+        target = self._message(folder, self._rank, word)
+        part = target.with_name(f"{target.name}.part")
+        part.write_bytes(content)
+        part.replace(target)
+
+    def _message(self, folder: Path, rank: int, word: str) -> Path:
+        """Return where a rank says how this save went."""
+        return folder / f".rank-{rank}.{self._num_saves}.{word}"
+
+    def _wait_for(self, folder: Path, rank: int, end_s: float) -> Written:
+        """Wait for one rank's message.
+
+        Raises:
+            CheckpointError: the rank failed, or says nothing.
+        """
+        done, failed = (self._message(folder, rank, w) for w in ("done", "failed"))
+        poll_s = FIRST_POLL_S
+        while not done.exists():
+            if failed.exists():
+                raise CheckpointError(f"rank {rank}: {failed.read_text()}")
+            if time.monotonic() > end_s:
+                raise CheckpointError(
+                    f"rank {rank} has not written its part within {PATIENCE_S:.0f} s: "
+                    "check its disk, and that all ranks share the folder"
+                )
+            time.sleep(poll_s)
+            poll_s = min(2 * poll_s, LAST_POLL_S)
+        written: Written = pickle.loads(done.read_bytes())  # noqa: S301 - our own rank
+        return written
+
+    def _commit(self, step: int, folder: Path) -> None:
+        """Finish what all ranks have written."""
+        end_s = time.monotonic() + PATIENCE_S
+        written = [
+            self._wait_for(folder, rank, end_s) for rank in range(self._num_ranks)
+        ]
+        write_metadata(folder, written)
+        for message in folder.glob(".rank-*"):
+            message.unlink()
+        manifest = Manifest(
+            step=step,
+            attempt=self._folders.attempt,
+            plan_digest=self._plan_digest,
+            torch_version=str(torch.__version__),
+            identity=self._identity,
+            files=(
+                describe_file(folder / ".metadata"),
+                *(file for part in written for file in part.files),
+            ),
+        )
+        save_document(folder / FILE, manifest)
+        self._folders.commit(step)
+        self._folders.prune(self._keep)
+
+    def _fail(self, step: int, folder: Path, error: Exception) -> None:
+        """Keep the failure, tell rank 0, and leave nothing half-written."""
+        text = str(error) if isinstance(error, CheckpointError) else reason_of(error)
+        self._failure = CheckpointError(
+            f"checkpoint of step {step} was not saved: {text}; the one before it stays"
+        )
+        if self._rank == 0:
+            self._folders.discard(step)
+            return
+        try:
+            self._publish(folder, "failed", text.encode())
+        except OSError:  # then rank 0 finds out by waiting
+            return
+
+
+def a_planner(copies: dict[str, Tensor], *, is_coordinator: bool) -> DefaultSavePlanner:
+    """Make torch's planner for a flat dictionary of whole tensors."""
+    planner = DefaultSavePlanner(
+        flatten_state_dict=False, flatten_sharded_tensors=False
+    )
+    planner.set_up_planner(dict(copies), None, is_coordinator)
+    return planner
+
+
+def write_metadata(folder: Path, written: Sequence[Written]) -> None:
+    """Write torch's index of which tensor lies where."""
+    planner = a_planner({}, is_coordinator=True)
+    _, metadata = planner.create_global_plan([part.plan for part in written])
+    writer = FileSystemWriter(folder)
+    writer.set_up_storage_writer(True)
+    writer.finish(metadata, [part.results for part in written])
+
+
+def reason_of(error: Exception) -> str:
+    """Return a failure as text; of a full disk, what the system says."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{os.strerror(error.errno)} ({error.filename or 'while writing'})"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,138 @@
+"""The tensors of a rank by names that do not depend on the plan.
+
+    layers.block.3.mlp.0.weight               parameters and persistent buffers
+    masters.block.3.mlp.0.weight              fp32 copies that the optimizer works on
+    optimizer.block.3.mlp.0.weight.exp_avg    its state
+
+The layer's own name stands where other trainers have a stage or an index. A tied tensor
+goes by its first place. Of several replicas each saves a part of the layers; of several
+copies of a tied tensor the first place's stage saves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from torch import Tensor
+
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.workload import Workload
+
+LAYERS, MASTERS, OPTIMIZER = "layers", "masters", "optimizer"
+KINDS = (LAYERS, MASTERS, OPTIMIZER)
+
+
+def check_names(workload: Workload) -> None:
+    """Refuse layers whose tensors could not be told apart.
+
+    Raises:
+        WorkloadError: one name goes on where another ends.
+    """
+    names = sorted(f"{layer.name}." for layer in workload.layers)
+    for first, second in pairwise(names):
+        if second.startswith(first):
+            raise WorkloadError(
+                f"layers {first[:-1]!r} and {second[:-1]!r} cannot be told apart in a "
+                "checkpoint: rename one so that no name begins with another and a dot"
+            )
+
+
+class RankState:
+    """What one rank holds; tensors are the live ones, not copies."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        """Find the names of the stage's tensors.
+
+        Raises:
+            WorkloadError: a layer or optimizer keeps what is no tensor.
+        """
+        self._trainer = trainer
+        workload = trainer.workload
+        self._first_place = {
+            place: tie.places[0] for tie in workload.ties for place in tie.places
+        }
+        self._index = {layer.name: i for i, layer in enumerate(workload.layers)}
+        self._tensors: dict[str, Tensor] = {}
+        self._layer_of: dict[str, str] = {}
+        """Layer by base name, which is the name without its kind."""
+        self._base_of: dict[int, str] = {}
+        """Base name by identity of a parameter."""
+        for index, layer in trainer.stage.layers.items():
+            for name, value in layer.state_dict(keep_vars=True).items():
+                self._take(workload.layers[int(index)].name, name, value)
+
+    def _take(self, layer: str, name: str, value: object) -> None:
+        """Note one tensor of a layer."""
+        if not isinstance(value, Tensor):
+            raise WorkloadError(
+                f"layer {layer!r} keeps {name!r} of type {type(value).__name__}, but a "
+                "checkpoint holds tensors: make it a buffer"
+            )
+        first_layer, first_name = self._first_place.get((layer, name), (layer, name))
+        base = f"{first_layer}.{first_name}"
+        self._layer_of.setdefault(base, first_layer)
+        self._base_of.setdefault(id(value), base)
+        self._tensors.setdefault(f"{LAYERS}.{base}", value.detach())
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the layers in this stage."""
+        part = self._trainer.part
+        return list(self._index)[part.first_layer : part.end_layer]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that this rank holds now, by name."""
+        return self._tensors | dict(self._optimizer_tensors())
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Return what this rank saves; over all ranks every name occurs once."""
+        return {n: t for n, t in self.tensors().items() if self._saves(n)}
+
+    def _saves(self, name: str) -> bool:
+        """Tell whether this rank is the one that saves a tensor."""
+        world = self._trainer.world
+        index = self._index[self._layer(name)]
+        here = self._trainer.part.holds(index)
+        return here and index % world.num_replicas == world.replica
+
+    def _layer(self, name: str) -> str:
+        """Return the layer in a name that this rank holds."""
+        base = name.partition(".")[2]
+        while base not in self._layer_of:
+            base = base.rpartition(".")[0]
+        return self._layer_of[base]
+
+    def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield master weights and optimizer state."""
+        for optimizer in self._trainer.optimizers.values():
+            pairs = zip(optimizer.parameters, optimizer.masters, strict=True)
+            for parameter, master in pairs:
+                base = self._base_of[id(parameter)]
+                if master is not parameter:
+                    yield f"{MASTERS}.{base}", master.detach()
+                for key, value in optimizer.optimizer.state[master].items():
+                    if isinstance(value, Tensor):
+                        yield f"{OPTIMIZER}.{base}.{key}", value
+                    elif value is not None:
+                        raise WorkloadError(
+                            f"the optimizer {type(optimizer.optimizer).__name__} keeps "
+                            f"{key!r} of type {type(value).__name__}, but a checkpoint "
+                            "holds tensors: keep it as one"
+                        )
+
+    def make_optimizer_state(self) -> None:
+        """Let optimizers make their state, without moving a weight.
+
+        A step at learning rate 0 on gradients that are 0, as torch itself does it
+        (torch.distributed.checkpoint.state_dict); layer by layer, so that nothing more
+        is held than in any step.
+        """
+        for optimizer in self._trainer.optimizers.values():
+            optimizer.step(0.0)
+
+
+def prefixes(layers: Sequence[str]) -> tuple[str, ...]:
+    """Return what the names of these layers' tensors begin with."""
+    return tuple(f"{kind}.{layer}." for layer in layers for kind in KINDS)

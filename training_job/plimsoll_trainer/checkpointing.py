@@ -1,0 +1,195 @@
+"""When this job saves, and where it resumes: what `session` asks of `checkpoint`.
+
+open      take over the folder, choose, read, agree on the first step
+boundary  between two steps: save when it is time and no rank still writes
+finish    save what is not saved yet, and wait for it
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.checkpoint.folders import Folders
+from plimsoll_trainer.checkpoint.loader import Found, choose, load_state
+from plimsoll_trainer.checkpoint.manifest import (
+    check_identity,
+    identity_of,
+)
+from plimsoll_trainer.checkpoint.saver import Saver
+from plimsoll_trainer.checkpoint.state import RankState, check_names
+from plimsoll_trainer.control import Control
+from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.options import Options
+from plimsoll_trainer.peaks import PeakWatch
+from plimsoll_trainer.reports import Reporter
+from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.workload import Workload
+
+POLL_S = 0.02
+
+
+class Checkpointing:
+    """The checkpoints of one attempt; all ranks call each method together."""
+
+    def __init__(
+        self,
+        options: Options,
+        control: Control,
+        watch: PeakWatch,
+        reporter: Reporter,
+        warn: Callable[[str], None],
+    ) -> None:
+        """Use the folder that the options name, if they name one."""
+        self._options = options
+        self._control = control
+        self._watch = watch
+        self._reporter = reporter
+        self._warn = warn
+        self._found: Found | None = None
+        self._saver: Saver | None = None
+        self._saved_step = -1
+        """The latest that is saved or being saved."""
+        self._is_due = False
+
+    @property
+    def saves(self) -> bool:
+        """Tell whether there is a folder to save into."""
+        return self._options.checkpoint_dir is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether this rank still writes."""
+        return self._saver is not None and self._saver.is_busy
+
+    def choose(self, workload: Workload, global_batch_size: int) -> None:
+        """Choose what to resume from, before anything is built.
+
+        Raises:
+            CheckpointError: there is none to use, or it is of another training.
+        """
+        check_names(workload)
+        options = self._options
+        folders = self._folders()
+        fault = ""
+        try:
+            if folders and self._control.rank == 0:
+                folders.open()
+        except CheckpointError as error:
+            fault = str(error)
+        if fault := self._control.gather(fault)[0]:
+            raise CheckpointError(fault)
+        self._found = choose(folders, options.resume_from, self._control, self._warn)
+        if self._found is None:
+            return
+        if not options.accept_other_data:
+            here = identity_of(workload, global_batch_size)
+            check_identity(self._found.manifest.identity, here, self._found.folder)
+        if self._found.manifest.step > options.steps:
+            raise CheckpointError(
+                f"checkpoint {self._found.folder} is past --steps {options.steps}: "
+                "give more steps, or an earlier one with --resume-from"
+            )
+
+    def open(self, trainer: Trainer, global_batch_size: int, plan_digest: str) -> int:
+        """Read what was chosen into the trainer; return the first step to run.
+
+        Raises:
+            CheckpointError: it is of another model, or cannot be read.
+        """
+        state = RankState(trainer)
+        if folders := self._folders():
+            self._saver = Saver(
+                state,
+                folders,
+                rank=self._control.rank,
+                num_ranks=self._control.num_ranks,
+                device=trainer.world.device,
+                identity=identity_of(trainer.workload, global_batch_size),
+                plan_digest=plan_digest,
+                keep=self._options.keep,
+            )
+        if self._found is None:
+            return 0
+        self._watch.begin(Phase.CHECKPOINT_RESTORE)
+        names = [layer.name for layer in trainer.workload.layers]
+        load_state(self._found, state, names)
+        self._watch(Phase.CHECKPOINT_RESTORE)
+        step = self._found.manifest.step
+        if folders and folders.committed(step).exists():
+            self._saved_step = step
+        self._reporter.event("resumed", step=step, folder=str(self._found.folder))
+        return step
+
+    def boundary(self, step: int, *, any_busy: bool) -> None:
+        """Save when it is time; later, where some rank still writes.
+
+        Args:
+            step: steps finished.
+            any_busy: whether any rank still writes; alike on all.
+        """
+        self._tell()
+        every = self._options.checkpoint_every
+        if every and step % every == 0 and step > 0:
+            self._is_due = True
+        if self._is_due and not any_busy:
+            self._save(step)
+
+    def finish(self, step: int) -> None:
+        """Save what is not saved yet, and wait until it is committed.
+
+        Raises:
+            CheckpointError: it could not be saved.
+        """
+        if self._saver is None:
+            return
+        self._wait()
+        failure = self._tell()
+        if step != self._saved_step or any(self._control.any_of(failure is not None)):
+            self._saved_step = -1
+            self._save(step)
+            self._wait()
+            failure = self._saver.take_failure()
+            if any(self._control.any_of(failure is not None)):
+                raise failure or CheckpointError(
+                    f"checkpoint of step {step} was not saved: another rank says why"
+                )
+            self._tell()
+
+    def _save(self, step: int) -> None:
+        """Begin to save, unless that step is saved already."""
+        self._is_due = False
+        if self._saver is None or step == self._saved_step:
+            return
+        self._watch.begin(Phase.CHECKPOINT_SAVE)
+        self._saver.start(step)
+        self._watch(Phase.CHECKPOINT_SAVE)
+        self._saved_step = step
+
+    def _wait(self) -> None:
+        """Wait until no rank writes any more; often, so that no group times out."""
+        while any(self._control.any_of(self.is_busy)):
+            time.sleep(POLL_S)
+
+    def _tell(self) -> CheckpointError | None:
+        """Say how the last save went, where it has ended; return its failure."""
+        if self._saver is None:
+            return None
+        if failure := self._saver.take_failure():
+            self._warn(f"{failure}; training goes on")
+            return failure
+        if figures := self._saver.take_figures():
+            self._reporter.event(
+                "checkpoint",
+                step=figures.step,
+                stall_s=figures.stall_s,
+                write_s=figures.write_s,
+                num_bytes=figures.num_bytes,
+            )
+        return None
+
+    def _folders(self) -> Folders | None:
+        """Return the job's own folder."""
+        root = self._options.checkpoint_dir
+        return Folders(root, self._options.attempt) if root else None
