@@ -3,8 +3,20 @@
 It travels into users' images through an init container, so it needs the standard
 library, torch and numpy, and nothing else (docs/decisions/0006).
 
-    fingerprint     what code on which versions runs here, and whether a plan is for it
-    exit_codes      what the exit code of a rank or a profiling run tells the operator
-    emulated/       a device without a GPU: tensors counted and capped
-    errors          what can go wrong, and who catches it
+    errors, exit_codes              what can go wrong, and what an exit code tells
+
+    workload, entrypoint            what a user writes, and how it is found
+    adapters/                       workloads from models that exist
+
+    stage, boundaries               the layers of one rank, and what passes between them
+    training                        a step of one rank: schedule, gradients, optimizer
+    world, shared_tensors,
+    layer_optimizer, random_keys    its parts
+
+    options, admission, assignment  what to run, whether it may, and as what
+    device, emulated/, peaks        what it runs on, and how full that gets
+    reports, report_sink, console   what it tells
+    checkpoint/, checkpointing      what it saves, and when
+    control, stopping, failures     what the ranks agree on, and how they end
+    run, session                    all of it together: `python -m plimsoll_trainer`
 """

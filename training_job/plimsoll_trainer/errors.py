@@ -4,7 +4,14 @@
     └── TrainerError                    ends the rank
         ├── ForeignFingerprintError     the plan was made for other code or versions
         ├── MissingSourceError          the workload's source cannot be read
-        └── NoEmulatedDeviceError       there is no GPU and no stand-in for one
+        ├── WorkloadError               the entry point breaks the workload contract
+        ├── PlanMismatchError           the plan is for another world or workload
+        ├── CheckpointError             a checkpoint cannot be read, or is foreign
+        ├── NoGpuError                  the plan is for GPUs, and there is none
+        ├── NoEmulatedDeviceError       there is no GPU and no stand-in for one
+        ├── DeviceFullError             out of device memory
+        ├── LostRankError               another rank went away
+        └── NotSavedError               asked to stop, with nowhere to save
 
 The entry points catch `TrainerError`, print its text and exit with its `exit_code`.
 """
@@ -33,6 +40,38 @@ class MissingSourceError(TrainerError):
     """The entry point names a module whose source file cannot be found."""
 
     exit_code = ExitCode.BAD_WORKLOAD
+
+
+class WorkloadError(TrainerError):
+    """The entry point breaks the workload contract; no use in trying again."""
+
+    exit_code = ExitCode.BAD_WORKLOAD
+
+
+class PlanMismatchError(TrainerError):
+    """The plan is for another number of ranks, or for another workload."""
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint is corrupt, or was written for another model."""
+
+
+class NoGpuError(TrainerError):
+    """The plan is for GPUs and this process sees none; it never trains on the CPU."""
+
+
+class DeviceFullError(TrainerError):
+    """A rank ran out of device memory; says where, and what was asked for."""
+
+    exit_code = ExitCode.DEVICE_OUT_OF_MEMORY
+
+
+class LostRankError(TrainerError):
+    """Another rank went away; that one says why."""
+
+
+class NotSavedError(TrainerError):
+    """The rank was asked to stop and has no folder to save into."""
 
 
 class NoEmulatedDeviceError(TrainerError):

@@ -1,0 +1,238 @@
+"""Training jobs of tests: real ranks that run the whole training process.
+
+A job has a folder with its workload, its plans and its reports. Ranks are forked from
+the server of `ranks`, so a job takes a second; `command` starts them as users do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plimsoll_trainer.admission import Place, admit
+from plimsoll_trainer.emulated import device
+from plimsoll_trainer.options import Options
+from plimsoll_trainer.run import run
+from plimsoll_trainer.stopping import StopSignal
+from tests.support.plans import ENTRYPOINT, write_plan
+from tests.support.ranks import Died, run_ranks, try_ranks
+
+MODEL = """
+from plimsoll_planner.records.model_profile import Precision
+from tests.support.workloads import a_gpt
+
+def workload(*, precision="fp32", **fields):
+    fields = {"depth": 3, "width": 16} | fields
+    return a_gpt(precision=Precision(precision), **fields)
+
+def fails_in_backward(**fields):
+    return a_gpt(loss=bad_loss, **fields)
+
+def loss_of_a_vector():
+    return a_gpt(loss=lambda logits, targets: logits.mean((1, 2)))
+
+def bad_loss(logits, targets):
+    import torch
+    class Bad(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x): return x.sum()
+        @staticmethod
+        def backward(context, grad): raise ValueError("no gradient of this")
+    return Bad.apply(logits)
+"""
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal:
+    """A signal that a rank gets."""
+
+    number: signal.Signals
+    delay_s: float = 0.0
+    from_first_step: bool = False
+    """The delay begins when the report has a step, not when the rank starts."""
+
+    def send(self, report: Path) -> None:
+        """Send it to this process, now or later."""
+        if self.delay_s or self.from_first_step:
+            threading.Thread(target=self._wait, args=(report,), daemon=True).start()
+        else:
+            os.kill(os.getpid(), self.number)
+
+    def _wait(self, report: Path) -> None:
+        """Send it in time."""
+        while self.from_first_step and not (
+            report.exists() and '"event": "step"' in report.read_text()
+        ):
+            time.sleep(0.01)
+        time.sleep(self.delay_s)
+        os.kill(os.getpid(), self.number)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job; every run of it may be under another plan."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        """Write the workload and find it from here on."""
+        (self.folder / "tiny_model.py").write_text(MODEL)
+        sys.modules.pop("tiny_model", None)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where runs save that are told to."""
+        return self.folder / "checkpoints"
+
+    def report(self, name: str) -> Path:
+        """Return the report file of a run."""
+        return self.folder / f"{name}.jsonl"
+
+    def options(
+        self,
+        cuts: Sequence[int],
+        steps: int,
+        *,
+        report: str = "report",
+        saves: bool = False,
+        plan: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> Options:
+        """Describe a run.
+
+        Args:
+            cuts: of the plan.
+            steps: of the whole job.
+            report: name of the report file.
+            saves: whether the run uses the job's checkpoints.
+            plan: fields of the plan.
+            fields: of the options.
+        """
+        path = write_plan(self.folder, cuts, **(plan or {}))
+        defaults: dict[str, Any] = {"entrypoint": ENTRYPOINT}
+        if saves:
+            defaults["checkpoint_dir"] = self.checkpoints
+        return Options(
+            plan=path,
+            steps=steps,
+            report_file=str(self.report(report)),
+            **(defaults | fields),
+        )
+
+    def run(self, cuts: Sequence[int], steps: int, **fields: Any) -> list[int]:
+        """Run all ranks; return their exit codes."""
+        options = self.options(cuts, steps, **fields)
+        return run_ranks(train, num_ranks(options), self.folder, options)
+
+    def try_to_run(
+        self,
+        cuts: Sequence[int],
+        steps: int,
+        *,
+        signals: Mapping[int, Signal] | None = None,
+        caps_bytes: Sequence[int] | None = None,
+        local_rank: int | None = None,
+        **fields: Any,
+    ) -> list[int | Died]:
+        """Run all ranks, some of which may die.
+
+        Args:
+            cuts: of the plan.
+            steps: of the whole job.
+            signals: what some ranks get.
+            caps_bytes: of the devices.
+            local_rank: of every rank; by default its rank.
+            fields: see `options`.
+        """
+        options = self.options(cuts, steps, **fields)
+        caps = caps_bytes or [0] * num_ranks(options)
+        return try_ranks(train, caps, self.folder, options, signals or {}, local_rank)
+
+    def command(
+        self, words: Sequence[str], options: Options, *, cap_bytes: int = 0
+    ) -> subprocess.Popen[str]:
+        """Start the command as users do.
+
+        Args:
+            words: the launcher with its own options.
+            options: plan, entry point, steps and the folders are passed on.
+            cap_bytes: of the devices.
+        """
+        given: dict[str, object] = {
+            "--plan": options.plan,
+            "--entrypoint": options.entrypoint,
+            "--args": options.args,
+            "--steps": options.steps,
+            "--report-file": options.report_file,
+            "--checkpoint-every": options.checkpoint_every,
+        }
+        if options.checkpoint_dir:
+            given["--checkpoint-dir"] = options.checkpoint_dir
+        flat = [str(word) for pair in given.items() for word in pair]
+        return subprocess.Popen(
+            [sys.executable, "-m", *words, *flat],
+            env=os.environ
+            | device.environment(cap_bytes)
+            | {"PYTHONPATH": f"{self.folder}:{ROOT}", "OMP_NUM_THREADS": "1"},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def num_ranks(options: Options) -> int:
+    """Return how many ranks a plan is for."""
+    plan = json.loads(options.plan.read_text())
+    return sum(len(stage["ranks"]) for stage in plan["stages"])
+
+
+def train(
+    folder: Path,
+    options: Options,
+    signals: Mapping[int, Signal] | None = None,
+    local_rank: int | None = None,
+) -> int:
+    """Be one rank of a job; runs in the forked process."""
+    import torch.distributed as dist  # noqa: PLC0415 - the server has it
+
+    rank = dist.get_rank()
+    sys.path.insert(0, str(folder))
+    stop = StopSignal()
+    stop.listen()
+    if wanted := (signals or {}).get(rank):
+        wanted.send(Path(options.report_file or ""))
+    place = Place(
+        rank=rank,
+        num_ranks=dist.get_world_size(),
+        local_rank=rank if local_rank is None else local_rank,
+    )
+    return int(run(admit(options, place), stop))
+
+
+def events(report: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the lines of one kind in a report file."""
+    lines = [json.loads(line) for line in report.read_text().splitlines() if line]
+    return [line for line in lines if line["event"] == kind]
+
+
+def losses(*reports: Path) -> dict[int, float]:
+    """Return the loss of every step; a step that was run again replaces."""
+    return {
+        line["step"]: line["loss"] for path in reports for line in events(path, "step")
+    }
+
+
+def texts(ends: Collection[int | Died]) -> list[str]:
+    """Return what the ranks that died said, each in one line."""
+    return [end.text.splitlines()[0] for end in ends if isinstance(end, Died)]

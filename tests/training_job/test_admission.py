@@ -1,0 +1,70 @@
+"""A plan for another world or other code is refused before torch is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll_planner.records.document import digest_of, save
+from plimsoll_trainer.admission import Place, admit, check_code, check_world
+from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
+from plimsoll_trainer.options import Options
+from tests.support.builders import a_fingerprint, a_plan, a_profile
+
+
+def test_the_first_difference_is_named_where_the_profile_is_at_hand() -> None:
+    """Without the profile the digests are all there is."""
+    profile = a_profile()
+    plan = a_plan(fingerprint_digest=digest_of(profile.fingerprint))
+    here = a_fingerprint(torch_version="2.11.0")
+    check_code(plan, profile.fingerprint, [])
+    with pytest.raises(ForeignFingerprintError, match="--fingerprint-from PROFILE"):
+        check_code(plan, here, [])
+    with pytest.raises(ForeignFingerprintError, match=r"torch_version '2\.15\.0'"):
+        check_code(plan, here, [profile])
+
+
+def test_a_world_of_another_size_is_refused() -> None:
+    """Both counts are named."""
+    check_world(a_plan(), 4)
+    with pytest.raises(PlanMismatchError, match="for 4 ranks, but there are 8: start"):
+        check_world(a_plan(), 8)
+
+
+def test_the_place_is_what_torchrun_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torchrun this is the only rank; nonsense is refused by name."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert Place.from_environment() == Place(rank=0, num_ranks=1, local_rank=0)
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert Place.from_environment() == Place(rank=5, num_ranks=8, local_rank=1)
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    with pytest.raises(PlanMismatchError, match="WORLD_SIZE=many in the environment"):
+        Place.from_environment()
+
+
+def test_an_unreadable_plan_is_one_line(tmp_path: Path) -> None:
+    """The file, the field and what is allowed."""
+    path = tmp_path / "plan.json"
+    save(path, a_plan())
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"micro_batch": 0}))
+    options = Options(plan=path, entrypoint="m:f", steps=1)
+    place = Place(rank=0, num_ranks=4, local_rank=0)
+    with pytest.raises(ValueError, match=r"plan\.json: HybridPlan\.micro_batch: got 0"):
+        admit(options, place)
+    path.unlink()
+    with pytest.raises(ValueError, match=r"plan\.json: No such file"):
+        admit(options, place)
+
+
+def test_torch_is_not_imported_for_it() -> None:
+    """A wrong start costs a fraction of a second, not six."""
+    code = "import sys, plimsoll_trainer.admission; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

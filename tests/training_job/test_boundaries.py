@@ -1,0 +1,116 @@
+"""A workload that breaks its contract is refused by the layer's name."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.boundaries import TensorSpec, boundaries_of
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.workload import AdamW, Layer, Workload
+from tests.support.jobs import Job, texts
+from tests.support.workloads import SEQUENCE, VOCABULARY, a_gpt, tokens
+
+CALLS = itertools.count()
+
+
+class Pair(nn.Module):
+    """Returns two tensors."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Give it twice."""
+        return x, x
+
+
+def impossible() -> nn.Module:
+    """Fail to build."""
+    raise ValueError("no such head\nsecond line")
+
+
+def once_so_once_so(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make other samples at every call."""
+    return tokens(step + next(CALLS), first, count)
+
+
+def chain(*factories: Any) -> Workload:
+    """Build a workload on vectors of 4."""
+    layers = tuple(
+        Layer(name=f"layer.{place}", factory=factory, kind=f"{place}")
+        for place, factory in enumerate(factories)
+    )
+
+    def batch(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+        del step, first
+        return torch.zeros(count, 4), torch.zeros(count)
+
+    def loss(output: Tensor, targets: Tensor) -> Tensor:
+        return (output.mean(1) - targets).square().mean()
+
+    return Workload(layers=layers, loss=loss, batch=batch, optimizer=AdamW())
+
+
+def test_boundaries_are_found_without_computing() -> None:
+    """Of every layer and of the loss."""
+    found = boundaries_of(a_gpt(depth=2, width=16), 3)
+    hidden = TensorSpec((3, SEQUENCE, 16), torch.float32)
+    logits = TensorSpec((3, SEQUENCE, VOCABULARY), torch.float32)
+    inputs = TensorSpec((3, SEQUENCE), torch.int64)
+    assert found.between == (inputs, hidden, hidden, hidden, logits)
+    assert found.targets == inputs
+
+
+BAD = [
+    (
+        chain(lambda: nn.Linear(4, 5), lambda: nn.Linear(4, 4)),
+        r"layer 'layer\.1' does not take float32\[2, 5\], which 'layer\.0' gives: ",
+    ),
+    (chain(lambda: nn.Linear(3, 4)), r"'layer\.0' does not take .* 'the batch' gives"),
+    (chain(nn.Identity, Pair), r"layer 'layer\.1' returns tuple, but layers pass one"),
+    (chain(impossible), r"'layer\.0' cannot be built: ValueError: no such head$"),
+    (
+        a_gpt(loss=lambda output, targets: output.sum(0)),  # noqa: ARG005
+        r"the loss is float32\[32, 96\], but a scalar is needed: the mean",
+    ),
+    (
+        a_gpt(loss=lambda output, targets: 1.0),  # noqa: ARG005
+        "the loss is float, but a scalar is needed",
+    ),
+    (
+        a_gpt(loss=lambda output: output),
+        "the loss does not take float32.* from layer 'head' and targets int64",
+    ),
+    (a_gpt(batch=once_so_once_so), r"batch\(0, 0, 2\) gives other inputs when called"),
+    (
+        a_gpt(batch=lambda step, first, count: tokens(step, first, count + 1)),
+        r"inputs of shape \[3, 32\], but the first dimension must be 2 samples",
+    ),
+    (
+        a_gpt(batch=lambda step, first, count: [1, 2]),  # noqa: ARG005
+        r"gives list, but a tuple of two tensors is needed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("workload", "said"), BAD, ids=range(len(BAD)))
+def test_what_breaks_the_contract_is_named(workload: Workload, said: str) -> None:
+    """In one line that says what was expected."""
+    with pytest.raises(WorkloadError, match=said) as caught:
+        boundaries_of(workload, 2)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code is ExitCode.BAD_WORKLOAD
+
+
+def test_every_rank_refuses_it_before_it_trains(job: Job) -> None:
+    """All with the same line; nobody waits for another."""
+    ends = job.try_to_run((0, 2, 5), 3, entrypoint="tiny_model:loss_of_a_vector")
+    said = texts(ends)
+    assert len(said) == 2
+    assert all("WorkloadError: the loss is float32[2]" in line for line in said)

@@ -1,0 +1,90 @@
+"""The command as users start it: under torchrun, and alone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_trainer.exit_codes import ExitCode
+from tests.support.jobs import Job, events, losses
+
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TRAINER = "plimsoll_trainer"
+TIMEOUT_S = 120.0
+
+
+def said(process: subprocess.Popen[str]) -> tuple[list[str], str]:
+    """Wait for the end; return the lines of the trainer and all of its output."""
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return [line for line in err.splitlines() if line.startswith("plimsoll: ")], out
+
+
+def wait_for_step(report: Path, step: int) -> None:
+    """Wait until a step is reported."""
+    end_s = time.monotonic() + TIMEOUT_S
+    while not report.exists() or step not in losses(report):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def test_torchrun_saves_when_it_is_asked_to_stop(job: Job) -> None:
+    """It passes SIGTERM on to both ranks, which save; the job then goes on."""
+    options = job.options((0, 2, 5), 100_000, report="begun", saves=True)
+    process = job.command([*TORCHRUN, "-m", TRAINER], options)
+    wait_for_step(job.report("begun"), 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=TIMEOUT_S)
+    ends = events(job.report("begun"), "end")
+    assert [end["exit_code"] for end in ends] == [ExitCode.CHECKPOINTED] * 2
+    done = max(losses(job.report("begun")))
+    job.run((0, 5), done + 2, report="resumed", saves=True)
+    assert sorted(losses(job.report("resumed"))) == [done + 1, done + 2]
+
+
+def test_alone_it_trains_until_the_device_is_full(job: Job) -> None:
+    """A single rank needs no launcher; what does not fit ends it with 83 and a line."""
+    options = job.options((0, 5), 5, args='{"width": 16}')
+    process = job.command([TRAINER], options, cap_bytes=400_000)
+    (line,), out = said(process)
+    assert process.returncode == ExitCode.DEVICE_OUT_OF_MEMORY
+    assert line.startswith("plimsoll: rank 0: out of device memory in ")
+    assert " bytes more asked for with " in line
+    assert "in use of 400000: plan with this device's real memory, or " in line
+    assert out.startswith("step 1/5  loss ")
+    (failure,) = events(job.report("report"), "failure")
+    assert failure["exit_code"] == ExitCode.DEVICE_OUT_OF_MEMORY
+
+
+def test_a_world_of_another_size_is_refused(job: Job) -> None:
+    """A plan for two ranks does not run alone: one line, no traceback."""
+    process = job.command([TRAINER], job.options((0, 2, 5), 5))
+    lines, out = said(process)
+    assert process.returncode == ExitCode.FAILED
+    assert out == ""
+    assert lines == [
+        "plimsoll: rank 0: the plan is for 2 ranks, but there are 1: start 2 (torchrun "
+        "--nproc-per-node), or plan for 1"
+    ]
+
+
+@pytest.mark.parametrize("words", [[], ["--debug"]])
+def test_a_foreign_fingerprint_is_refused(words: list[str], job: Job) -> None:
+    """Other code ends with the reserved code; the traceback only on demand."""
+    options = job.options((0, 5), 5)
+    plan = json.loads(options.plan.read_text())
+    plan["fingerprint_digest"] = "sha256:" + "0" * 64
+    options.plan.write_text(json.dumps(plan))
+    process = job.command([TRAINER, *words], options)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == ExitCode.FOREIGN_FINGERPRINT
+    *above, line = err.splitlines()
+    assert line.startswith("plimsoll: rank 0: the plan was made for code and versions ")
+    assert "sha256:00000000, but here they are sha256:" in line
+    assert above[:1] == (["Traceback (most recent call last):"] if words else [])

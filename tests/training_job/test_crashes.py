@@ -1,0 +1,119 @@
+"""Whatever kills a rank, and whenever: nothing before the last checkpoint is lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_trainer.checkpoint.folders import step_of, steps_in
+from plimsoll_trainer.checkpoint.manifest import fault_in, read_manifest
+from plimsoll_trainer.exit_codes import ExitCode
+from tests.support.jobs import Job, Signal, events, losses, texts
+
+CUTS = (0, 1, 3, 5)
+NUM_STEPS = 24
+EVERY = 2
+
+
+def latest(job: Job) -> int:
+    """Return the last committed step, and see that every committed one is whole."""
+    for folder in steps_in(job.checkpoints):
+        manifest = read_manifest(folder)
+        assert fault_in(folder, manifest.files) is None
+    return max(map(step_of, steps_in(job.checkpoints)), default=0)
+
+
+def test_kills_lose_at_most_the_steps_since_the_last_checkpoint(job: Job) -> None:
+    """Ranks die by SIGKILL at random moments, most of them during a save.
+
+    Every step saves or is the one between two saves. After each death the committed
+    folders are whole and training goes on from the latest one; in the end every loss
+    equals that of a run that nobody disturbed, and nothing half-written is left.
+    """
+    draw = random.Random(1)  # noqa: S311 - moments of death
+    job.run(CUTS, NUM_STEPS, report="whole")
+    reports: list[Path] = []
+    for attempt in range(1, 12):
+        committed = latest(job)
+        kill = Signal(number=signal.SIGKILL, delay_s=draw.uniform(0.3, 1.3))
+        dies = {draw.randrange(3): kill}
+        ends = job.try_to_run(
+            CUTS,
+            NUM_STEPS,
+            report=f"attempt-{attempt}",
+            saves=True,
+            checkpoint_every=EVERY,
+            attempt=attempt,
+            signals=dies if attempt < 6 else None,
+        )
+        reports.append(job.report(f"attempt-{attempt}"))
+        resumed = events(reports[-1], "resumed") if reports[-1].exists() else []
+        assert {line["step"] for line in resumed} <= {committed} - {0}
+        if ends == [0, 0, 0]:
+            break
+    else:
+        pytest.fail("the job never came to an end")
+    assert len(reports) > 1
+    assert losses(*(r for r in reports if r.exists())) == losses(job.report("whole"))
+    left = [path.name for path in job.checkpoints.glob("step-*")]
+    assert len(left) == 2
+    assert all("." not in name for name in left)
+
+
+def test_the_other_ranks_end_when_one_is_killed(job: Job) -> None:
+    """They say in which phase they lost a rank, and that the first one says why."""
+    kill = Signal(number=signal.SIGKILL, from_first_step=True)
+    ends = job.try_to_run(CUTS, 10_000, signals={1: kill})
+    said = texts(ends)
+    assert len(said) == 3
+    assert said[1].startswith("ended without a word")
+    for text in (said[0], said[2]):
+        assert "LostRankError: another rank went away in " in text
+        assert "the first rank that failed says why" in text
+
+
+def test_the_other_ranks_end_when_one_is_silent(job: Job) -> None:
+    """A rank that is stopped, as on a node that froze, is waited for no longer."""
+    freeze = Signal(number=signal.SIGSTOP, from_first_step=True)
+    ends = job.try_to_run(CUTS, 10_000, timeout_s=2.0, signals={1: freeze})
+    said = [text for text in texts(ends) if "LostRankError" in text]
+    assert said
+
+
+@pytest.mark.parametrize(("rank", "delay_s"), [(1, 0.0), (2, 0.3)])
+def test_sigterm_to_one_rank_saves_on_all(rank: int, delay_s: float, job: Job) -> None:
+    """All ranks save at the same step and say so by their exit code.
+
+    Also before the first step (delay 0), and with a save under way.
+    """
+    term = Signal(number=signal.SIGTERM, delay_s=delay_s, from_first_step=delay_s > 0)
+    ends = job.try_to_run(
+        CUTS,
+        10_000,
+        report="begun",
+        saves=True,
+        checkpoint_every=EVERY,
+        signals={rank: term},
+    )
+    assert ends == [ExitCode.CHECKPOINTED] * 3
+    step = latest(job)
+    done = losses(job.report("begun")) if delay_s else {}
+    assert step == len(done)
+    job.run(CUTS, step + 2, report="whole")
+    job.run(CUTS, step + 2, report="resumed", saves=True)
+    again = done | losses(job.report("resumed"))
+    assert again == losses(job.report("whole"))
+
+
+def test_sigterm_without_a_folder_is_no_success(job: Job) -> None:
+    """Nothing is saved, so the exit code does not claim it, and the line says how."""
+    ends = job.try_to_run(CUTS, 10_000, signals={0: Signal(number=signal.SIGTERM)})
+    said = texts(ends)
+    assert len(said) == 3
+    assert "stopped before step 1 as asked, and nothing is saved" in said[0]
+    assert "give --checkpoint-dir" in said[0]

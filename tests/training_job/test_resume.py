@@ -1,0 +1,83 @@
+"""A checkpoint taken under one plan resumes under any other, and nothing changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.support.jobs import Job, losses
+
+Plan = tuple[tuple[int, ...], dict[str, Any]]
+
+ONE: Plan = ((0, 5), {})
+TWO: Plan = ((0, 2, 5), {})
+UNEVEN: Plan = ((0, 1, 4, 5), {})
+RECOMPUTED: Plan = ((0, 3, 5), {"recomputed": (1, 2, 4)})
+REPLICAS: Plan = ((0, 5), {"replicas": 2})
+BOTH: Plan = ((0, 2, 5), {"replicas": 2})
+LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
+
+UNCLIPPED = {"max_gradient_norm": None, "dropout": 0.1}
+UNTIED = UNCLIPPED | {"tied": False}
+BF16 = UNCLIPPED | {"precision": "bf16"}
+EXACT = [
+    (TWO, TWO, {"dropout": 0.1}),
+    (BOTH, BOTH, {}),
+    (ONE, TWO, UNTIED),
+    (TWO, ONE, UNTIED),
+    (UNEVEN, RECOMPUTED, UNCLIPPED),
+    (TWO, UNEVEN, BF16),
+    (TWO, ONE, BF16 | {"tied": False}),
+]
+CLOSE = [
+    (ONE, TWO),
+    (TWO, REPLICAS),
+    (BOTH, UNEVEN),
+    (REPLICAS, BOTH),
+    (UNEVEN, LARGER_MICRO_BATCH),
+]
+
+
+def resume(job: Job, before: Plan, after: Plan, **args: Any) -> tuple[Any, Any]:
+    """Train 6 steps, and the last 3 again under another plan; return the losses."""
+    common: dict[str, Any] = {"args": json.dumps(args), "saves": True}
+    job.run(before[0], 6, plan=before[1], report="whole", checkpoint_every=3, **common)
+    middle = job.checkpoints / "step-00000003"
+    job.run(after[0], 6, plan=after[1], report="resumed", resume_from=middle, **common)
+    again = losses(job.report("resumed"))
+    assert sorted(again) == [4, 5, 6]
+    whole = losses(job.report("whole"))
+    return again, {step: whole[step] for step in again}
+
+
+@pytest.mark.parametrize(("before", "after", "args"), EXACT)
+def test_nothing_changes_to_the_bit(
+    before: Plan, after: Plan, args: dict[str, Any], job: Job
+) -> None:
+    """Losses are equal to the bit where no sum is taken in another order.
+
+    Always under the same plan; under other cuts where the norm does not clip and no
+    tie moves from two stages into one. In bf16 too, for the fp32 masters are saved.
+    """
+    again, whole = resume(job, before, after, **args)
+    assert again == whole
+
+
+@pytest.mark.parametrize(("before", "after"), CLOSE)
+def test_another_order_of_sums_stays_within_1e_6(
+    before: Plan, after: Plan, job: Job
+) -> None:
+    """Replicas, micro-batches, the clipped norm and ties change the order."""
+    again, whole = resume(job, before, after)
+    assert again == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_resume_of_a_finished_job_trains_nothing(job: Job) -> None:
+    """All steps are done, so the job ends at once, and well."""
+    assert job.run((0, 2, 5), 2, saves=True) == [0, 0]
+    assert job.run((0, 5), 2, saves=True, report="again") == [0]
+    assert losses(job.report("again")) == {}

@@ -1,0 +1,179 @@
+"""Transparency: many ranks train the same model as one process.
+
+The reference is a plain training loop in one process: no pipelining, no stages, one
+optimizer over all parameters, torch's own gradient clipping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_trainer.random_keys import random_key, seed_device
+from plimsoll_trainer.stage import StageSlice, build_layer
+from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.world import join_world
+from tests.support.ranks import run_ranks
+from tests.support.workloads import a_gpt
+
+CPU = torch.device("cpu")
+NUM_STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of plan."""
+
+    cuts: tuple[int, ...]
+    replicas: int = 1
+    recomputed: frozenset[int] = frozenset()
+    micro_batch: int = 2
+    global_batch: int = 16
+    workload: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def num_stages(self) -> int:
+        """P."""
+        return len(self.cuts) - 1
+
+    @property
+    def num_ranks(self) -> int:
+        """G."""
+        return self.num_stages * self.replicas
+
+    def slices(self) -> list[StageSlice]:
+        """Return the layers of every stage."""
+        return [
+            StageSlice(
+                first_layer=first,
+                end_layer=end,
+                recomputed=frozenset(i for i in self.recomputed if first <= i < end),
+            )
+            for first, end in zip(self.cuts, self.cuts[1:], strict=False)
+        ]
+
+
+Trace = tuple[list[float], list[float], dict[str, Tensor]]
+"""Losses, gradient norms, and the gradients of the last step by parameter."""
+
+
+def train_ranks(kind: Kind) -> Trace:
+    """Run as one rank of the plan."""
+    workload = a_gpt(**dict(kind.workload))
+    count = kind.global_batch // kind.replicas // kind.micro_batch
+    world = join_world(kind.num_stages, kind.replicas, CPU)
+    trainer = Trainer(
+        workload,
+        slices=kind.slices(),
+        boundaries=boundaries_of(workload, kind.micro_batch),
+        num_micro_batches=count,
+        world=world,
+    )
+    results = [trainer.run_step(step) for step in range(NUM_STEPS)]
+    trainer.run_micro_batches(NUM_STEPS)
+    trainer.reduce_gradients()
+    gradients = {
+        name: parameter.grad.clone()
+        for name, parameter in trainer.stage.layers.named_parameters()
+        if parameter.grad is not None
+    }
+    norms = [float(result.gradient_norm or 0.0) for result in results]
+    return [float(result.loss) for result in results], norms, gradients
+
+
+def train_alone(kind: Kind) -> Trace:
+    """Train the same model in a plain loop."""
+    workload = a_gpt(**dict(kind.workload))
+    layers = nn.ModuleDict(
+        {str(i): build_layer(workload, i, CPU) for i in range(len(workload.layers))}
+    )
+    for tie in workload.ties:
+        (a, name), (b, other) = tie.places
+        assert name == other == "token.weight"
+        head = layers[str(workload.index_of(b))]
+        head.token.weight = layers[str(workload.index_of(a))].token.weight  # type: ignore[union-attr]
+    parameters = list(layers.parameters())
+    masters = [nn.Parameter(p.detach().float().clone()) for p in parameters]
+    optimizer = workload.optimizer(masters)
+    losses, norms = [], []
+    for step in range(NUM_STEPS + 1):
+        count = kind.global_batch // kind.micro_batch
+        layers.zero_grad()
+        total = 0.0
+        for place in range(count):
+            first = place * kind.micro_batch
+            x, y = workload.batch(step, first, kind.micro_batch)
+            for index in range(len(workload.layers)):
+                seed_device(CPU, random_key(workload.seed, step, first, index))
+                x = layers[str(index)](x)
+            loss = workload.loss(x, y)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        for parameter, master in zip(parameters, masters, strict=True):
+            assert parameter.grad is not None
+            parameter.grad /= count
+            master.grad = parameter.grad.float()
+        if step < NUM_STEPS:
+            limit = workload.max_gradient_norm
+            assert limit is not None
+            norms.append(nn.utils.clip_grad_norm_(masters, limit).item())
+            optimizer.step()
+            losses.append(total / count)
+            with torch.no_grad():
+                for parameter, master in zip(parameters, masters, strict=True):
+                    parameter.copy_(master)
+    return losses, norms, {n: p.grad for n, p in layers.named_parameters()}  # type: ignore[misc]
+
+
+KINDS = {
+    "one rank": Kind(cuts=(0, 5)),
+    "two stages": Kind(cuts=(0, 2, 5)),
+    "uneven stages": Kind(cuts=(0, 1, 4, 5)),
+    "a layer a stage": Kind(cuts=(0, 1, 2, 3, 4, 5)),
+    "two replicas": Kind(cuts=(0, 5), replicas=2),
+    "two stages of two": Kind(cuts=(0, 3, 5), replicas=2),
+    "four stages of two": Kind(cuts=(0, 1, 2, 4, 5), replicas=2, global_batch=16),
+    "recomputed": Kind(cuts=(0, 2, 5), recomputed=frozenset((1, 2, 3))),
+    "recomputed replicas": Kind(
+        cuts=(0, 2, 5), replicas=2, recomputed=frozenset((0, 1, 4))
+    ),
+    "dropout": Kind(
+        cuts=(0, 2, 4, 5),
+        recomputed=frozenset((1, 3)),
+        workload=(("dropout", 0.2),),
+    ),
+    "as many micro-batches as stages": Kind(
+        cuts=(0, 1, 2, 4, 5), micro_batch=4, global_batch=16
+    ),
+    "untied": Kind(cuts=(0, 2, 5), workload=(("tied", False),)),
+}
+
+
+def relative(left: Tensor, right: Tensor) -> float:
+    """Return the distance over the size."""
+    return float((left - right).norm() / right.norm().clamp_min(1e-12))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_plan_trains_the_same_model(kind: Kind) -> None:
+    """Losses, norms and every gradient equal one process to 1e-6, in fp32."""
+    losses, norms, gradients = train_alone(kind)
+    ranks = run_ranks(train_ranks, kind.num_ranks, kind)
+    seen = set()
+    for their_losses, their_norms, their_gradients in ranks:
+        assert their_losses == pytest.approx(losses, rel=1e-6)
+        assert their_norms == pytest.approx(norms, rel=1e-6)
+        for name, gradient in their_gradients.items():
+            twin = "0.token.weight" if name == "4.token.weight" else name
+            known = gradients[name if name in gradients else twin]
+            assert relative(gradient, known) <= 1e-6, name
+            seen.add(name)
+    assert set(gradients) <= seen

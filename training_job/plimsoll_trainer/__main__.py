@@ -1,0 +1,72 @@
+"""`python -m plimsoll_trainer`: one rank of a training job, under torchrun or alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.admission import Place, admit
+from plimsoll_trainer.console import say
+from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.options import Options, parse
+from plimsoll_trainer.stopping import StopSignal
+
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Today's name and the earlier one."""
+ALLOCATOR_SETTING = "expandable_segments:True"
+"""Without it, fragmentation has doubled what is reserved (torchtune#1185)."""
+INTERRUPTED = 130
+"""As shells report Ctrl-C."""
+
+
+def main() -> int:
+    """Train; return the exit code."""
+    options = parse()
+    stop = StopSignal()
+    stop.listen()
+    rank = int(os.environ.get("RANK", "0"))
+    try:
+        return train(options, stop)
+    except PlimsollError as error:
+        if options.debug:
+            traceback.print_exc()
+        say(rank, str(error))
+        return int(getattr(error, "exit_code", ExitCode.FAILED))
+    except KeyboardInterrupt:
+        say(rank, "interrupted")
+        return INTERRUPTED
+
+
+def train(options: Options, stop: StopSignal) -> ExitCode:
+    """Read the plan, load torch, train; a signal is caught while torch loads."""
+    admitted = admit(options, Place.from_environment())
+    if admitted.plan.offers[0].device_kind is DeviceKind.CUDA:
+        set_allocator()
+    from plimsoll_trainer.failures import explain  # noqa: PLC0415
+    from plimsoll_trainer.run import run  # noqa: PLC0415
+
+    try:
+        return run(admitted, stop)
+    except Exception as error:
+        raise explain(error, Phase.BUILD, None) from error
+
+
+def set_allocator() -> None:
+    """Set torch's allocator up, before torch loads, unless the user did."""
+    if not any(name in os.environ for name in ALLOCATOR_VARIABLES):
+        os.environ[ALLOCATOR_VARIABLES[0]] = ALLOCATOR_SETTING
+
+
+def leave(code: int) -> None:
+    """End at once: threads and groups that wait for a dead rank must not hold us."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(main())

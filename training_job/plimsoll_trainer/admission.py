@@ -1,0 +1,109 @@
+"""Whether this plan may run here at all, before torch is even imported.
+
+In: the options, and where this process stands. Out: what was read. A plan for another
+number of ranks, other code or other versions ends within a second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plimsoll_planner.records.document import digest_of, load
+from plimsoll_planner.records.model_profile import Fingerprint, ModelProfile
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
+from plimsoll_trainer.fingerprint import fingerprint_of, require_same
+from plimsoll_trainer.options import Options
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where this process stands among those that were started together."""
+
+    rank: int
+    num_ranks: int
+    local_rank: int
+
+    @classmethod
+    def from_environment(cls) -> Place:
+        """Read what torchrun sets; without it this is the only rank."""
+        names = {"rank": "RANK", "num_ranks": "WORLD_SIZE", "local_rank": "LOCAL_RANK"}
+        alone = {"rank": "0", "num_ranks": "1", "local_rank": "0"}
+        found = {n: os.environ.get(names[n], alone[n]) for n in names}
+        for name, text in found.items():
+            if not text.isdecimal():
+                raise PlanMismatchError(
+                    f"{names[name]}={text} in the environment is no whole number: "
+                    "start the ranks with torchrun, or unset it"
+                )
+        return cls(**{name: int(text) for name, text in found.items()})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """A plan that is for this world and this code."""
+
+    options: Options
+    place: Place
+    plan: HybridPlan
+    fingerprint: Fingerprint
+    profiles: tuple[ModelProfile, ...]
+
+
+def admit(options: Options, place: Place) -> Admitted:
+    """Read the plan and refuse it where it is for something else.
+
+    Raises:
+        InvalidInputError: the plan or a profile cannot be read.
+        PlanMismatchError: the plan is for another number of ranks.
+        ForeignFingerprintError, MissingSourceError: it is for other code, or none.
+    """
+    plan = load(options.plan, HybridPlan)
+    check_world(plan, place.num_ranks)
+    profiles = tuple(load(path, ModelProfile) for path in options.fingerprint_from)
+    fingerprint = fingerprint_of(options.entrypoint)
+    check_code(plan, fingerprint, profiles)
+    return Admitted(
+        options=options,
+        place=place,
+        plan=plan,
+        fingerprint=fingerprint,
+        profiles=profiles,
+    )
+
+
+def check_world(plan: HybridPlan, num_ranks: int) -> None:
+    """Refuse a world of another size.
+
+    Raises:
+        PlanMismatchError: the plan is for another number of ranks.
+    """
+    if plan.num_gpus != num_ranks:
+        raise PlanMismatchError(
+            f"the plan is for {plan.num_gpus} ranks, but there are {num_ranks}: start "
+            f"{plan.num_gpus} (torchrun --nproc-per-node), or plan for {num_ranks}"
+        )
+
+
+def check_code(
+    plan: HybridPlan, here: Fingerprint, profiles: Sequence[ModelProfile]
+) -> None:
+    """Refuse a plan that was made for other code or versions.
+
+    Raises:
+        ForeignFingerprintError: naming the first difference, where the profile that
+            the plan was made from is among `profiles`.
+    """
+    found = digest_of(here)
+    if found == plan.fingerprint_digest:
+        return
+    for profile in profiles:
+        if digest_of(profile.fingerprint) == plan.fingerprint_digest:
+            require_same(here, profile.fingerprint)
+    raise ForeignFingerprintError(
+        f"the plan was made for code and versions {plan.fingerprint_digest[:15]}, but "
+        f"here they are {found[:15]}: profile this code again and plan from that "
+        "(--fingerprint-from PROFILE says what differs)"
+    )

@@ -1,0 +1,181 @@
+"""Shape and type of every tensor between two layers, found without computing anything.
+
+In: a workload and a micro-batch. Out: one `TensorSpec` for each boundary, the inputs
+first. The layers run on fake tensors, each kind of layer and input once; a chain whose
+layers do not fit together is refused here, by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.stage import build_layer
+from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.workload import Workload
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What one boundary carries; the first dimension counts samples."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorSpec:
+        """Describe a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of such a tensor."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def empty(self, device: torch.device | str, *, grad: bool = False) -> Tensor:
+        """Make a tensor like it, without values."""
+        return torch.empty(
+            self.shape, dtype=self.dtype, device=device, requires_grad=grad
+        )
+
+    def __str__(self) -> str:
+        """Show it as in `float32[4, 128, 64]`."""
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boundaries:
+    """All tensors of one micro-batch."""
+
+    between: tuple[TensorSpec, ...]
+    """between[i] enters layer i; the last one enters the loss."""
+    targets: TensorSpec
+
+
+def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
+    """Run every kind of layer on fake tensors.
+
+    Raises:
+        WorkloadError: the layers do not chain, or the loss is not a scalar.
+    """
+    inputs, targets = first_batch(workload, micro_batch)
+    between = [TensorSpec.of(cast_inputs(inputs, workload))]
+    known: dict[tuple[str, TensorSpec], TensorSpec] = {}
+    with FakeTensorMode():
+        for index, layer in enumerate(workload.layers):
+            place = (layer.kind, between[-1])
+            if place not in known:
+                known[place] = output_of(workload, index, between[-1])
+            between.append(known[place])
+        check_loss(workload, between[-1], TensorSpec.of(targets))
+    return Boundaries(between=tuple(between), targets=TensorSpec.of(targets))
+
+
+def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
+    """Make the first samples of step 0, twice, and compare.
+
+    Raises:
+        WorkloadError: no pair of tensors, wrong length, or not the same twice.
+    """
+    once, again = (make_batch(workload, 0, 0, micro_batch) for _ in range(2))
+    for what, left, right in zip(("inputs", "targets"), once, again, strict=True):
+        if not torch.equal(left, right):
+            raise WorkloadError(
+                f"batch(0, 0, {micro_batch}) gives other {what} when called again: "
+                "derive each sample from step and index alone, as with a seeded "
+                "torch.Generator"
+            )
+    return once
+
+
+def make_batch(
+    workload: Workload, step: int, first: int, count: int
+) -> tuple[Tensor, Tensor]:
+    """Make samples of a step and check their form.
+
+    Raises:
+        WorkloadError: no pair of tensors of `count` samples.
+    """
+    made: object = workload.batch(step, first, count)
+    match made:
+        case (Tensor() as inputs, Tensor() as targets):
+            pass
+        case _:
+            raise WorkloadError(
+                f"batch({step}, {first}, {count}) gives {type(made).__name__}, but a "
+                "tuple of two tensors is needed: inputs and targets"
+            )
+    for what, part in (("inputs", inputs), ("targets", targets)):
+        if part.ndim == 0 or part.shape[0] != count:
+            raise WorkloadError(
+                f"batch({step}, {first}, {count}) gives {what} of shape "
+                f"{list(part.shape)}, but the first dimension must be {count} samples"
+            )
+    return inputs, targets
+
+
+def cast_inputs(inputs: Tensor, workload: Workload) -> Tensor:
+    """Bring floating inputs to the type that the layers compute in."""
+    return inputs.to(workload.dtype) if inputs.is_floating_point() else inputs
+
+
+def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpec:
+    """Run one layer on a fake tensor.
+
+    Raises:
+        WorkloadError: it cannot be built, or does not turn a tensor into a tensor.
+    """
+    name = workload.layers[index].name
+    try:
+        layer = build_layer(workload, index, CPU)
+    except Exception as error:
+        raise WorkloadError(
+            f"layer {name!r} cannot be built: {one_line(error)}"
+        ) from error
+    try:
+        output: object = layer(incoming.empty("cpu"))
+    except Exception as error:
+        before = workload.layers[index - 1].name if index else "the batch"
+        raise WorkloadError(
+            f"layer {name!r} does not take {incoming}, which {before!r} gives: "
+            f"{one_line(error)}"
+        ) from error
+    if not isinstance(output, Tensor):
+        raise WorkloadError(
+            f"layer {name!r} returns {type(output).__name__}, but layers pass one "
+            "tensor on: wrap it in a module that returns a tensor"
+        )
+    return TensorSpec.of(output)
+
+
+def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> None:
+    """Run the loss on fake tensors.
+
+    Raises:
+        WorkloadError: it does not take the output, or gives no floating scalar.
+    """
+    last = workload.layers[-1].name
+    try:
+        loss: object = workload.loss(output.empty("cpu"), targets.empty("cpu"))
+    except Exception as error:
+        raise WorkloadError(
+            f"the loss does not take {output} from layer {last!r} and targets "
+            f"{targets}: {one_line(error)}"
+        ) from error
+    if not isinstance(loss, Tensor) or loss.ndim or not loss.is_floating_point():
+        form = TensorSpec.of(loss) if isinstance(loss, Tensor) else type(loss).__name__
+        raise WorkloadError(
+            f"the loss is {form}, but a scalar is needed: the mean over the samples"
+        )
+
+
+def one_line(error: Exception) -> str:
+    """Return the first line of what was raised."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

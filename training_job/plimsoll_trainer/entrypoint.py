@@ -1,0 +1,168 @@
+"""Loads an entry point: from `package.module:function` and arguments to a `Workload`.
+
+Called by the trainer and the profiler before either allocates anything. Whatever the
+user's code does wrong becomes one line that names the entry point, what was expected
+and the next step.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import json
+import traceback
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NoReturn, cast
+
+from plimsoll_trainer.errors import TrainerError, WorkloadError
+from plimsoll_trainer.workload import Workload
+
+
+def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
+    """Import the module, call the function, return what it gives.
+
+    Args:
+        entrypoint: `package.module:function`.
+        arguments: passed by name.
+
+    Raises:
+        WorkloadError: any of that does not work.
+    """
+    module_name, function_name = split(entrypoint)
+    module = load_module(entrypoint, module_name)
+    function = find_function(entrypoint, module, function_name)
+    check_arguments(entrypoint, function, arguments)
+    try:
+        made = function(**arguments)
+    except TrainerError as error:  # it says already what is wrong with the workload
+        raise WorkloadError(f"entry point {entrypoint}: {error}") from error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
+        refuse(
+            entrypoint, f"raised {described(error)}; call it in a Python shell", error
+        )
+    if not isinstance(made, Workload):
+        refuse(
+            entrypoint,
+            f"returned {type(made).__name__}, but a plimsoll_trainer.workload.Workload "
+            "is needed: build one, or use plimsoll_trainer.adapters",
+        )
+    return made
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Read the arguments of an entry point.
+
+    Args:
+        text: a JSON object.
+
+    Raises:
+        WorkloadError: it is something else.
+    """
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise WorkloadError(
+            f"arguments {text!r} are no JSON: {error}; give an object such as "
+            '{"depth": 12}'
+        ) from None
+    if not isinstance(found, dict):
+        raise WorkloadError(
+            f"arguments {text!r} are {type(found).__name__}, but a JSON object is "
+            'needed, such as {"depth": 12}'
+        )
+    return cast("dict[str, Any]", found)
+
+
+def split(entrypoint: str) -> tuple[str, str]:
+    """Part the module from the function."""
+    module, colon, function = entrypoint.partition(":")
+    if not (module and colon and function):
+        refuse(entrypoint, "is not of the form package.module:function; write it so")
+    return module, function
+
+
+def load_module(entrypoint: str, module: str) -> ModuleType:
+    """Import the module, whatever its code raises."""
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
+        parts = module.split(".")
+        ours = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+        if isinstance(error, ModuleNotFoundError) and error.name in ours:
+            refuse(
+                entrypoint,
+                f"there is no module {error.name} on the Python path; check the name, "
+                "and that its folder is in PYTHONPATH",
+                error,
+            )
+        refuse(
+            entrypoint,
+            f"module {module} does not import: {described(error)}; import it in a "
+            "Python shell",
+            error,
+        )
+
+
+def find_function(
+    entrypoint: str, module: ModuleType, name: str
+) -> Callable[..., object]:
+    """Find the function, which may be an attribute of an attribute."""
+    found: object = module
+    for part in name.split("."):
+        names = [known for known in dir(found) if not known.startswith("_")]
+        if not hasattr(found, part):
+            close = difflib.get_close_matches(part, names, n=3)
+            hint = f"did you mean {' or '.join(close)}?" if close else has(names)
+            refuse(entrypoint, f"{module.__name__} has no {part}; {hint}")
+        found = getattr(found, part)
+    if not callable(found):
+        refuse(
+            entrypoint,
+            f"{name} is {type(found).__name__}, but a function that returns a Workload "
+            "is needed; name one",
+        )
+    return found
+
+
+def has(names: list[str]) -> str:
+    """List what there is, where nothing is close."""
+    return f"it has {', '.join(names[:8])}" if names else "it defines nothing"
+
+
+def check_arguments(
+    entrypoint: str, function: Callable[..., object], arguments: Mapping[str, Any]
+) -> None:
+    """Refuse arguments before the call, so that a TypeError inside is told apart."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some built-ins have none; the call will tell
+        return
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        refuse(
+            entrypoint,
+            f"does not take the arguments {dict(arguments)}: {error}; its parameters "
+            f"are {signature}",
+        )
+
+
+def described(error: BaseException) -> str:
+    """Return what was raised, its first line, and where."""
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{text} at {error.filename}:{error.lineno}"
+    theirs = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and frame.filename[0] != "<"
+    ]
+    return f"{text} at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else text
+
+
+def refuse(entrypoint: str, text: str, cause: BaseException | None = None) -> NoReturn:
+    """Raise the error that names the entry point."""
+    raise WorkloadError(f"entry point {entrypoint}: {text}") from cause

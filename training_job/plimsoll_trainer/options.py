@@ -1,0 +1,100 @@
+"""The command line of a training process."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What a rank is told; alike on every rank."""
+
+    plan: Path
+    entrypoint: str
+    args: str = "{}"
+    """JSON object of arguments for the entry point."""
+    steps: int
+    """Of the whole job, those before a resume included."""
+    checkpoint_dir: Path | None = None
+    checkpoint_every: int = 0
+    """Steps; 0 saves at the end and when asked to stop."""
+    keep: int = 2
+    resume_from: Path | None = None
+    accept_other_data: bool = False
+    attempt: int = 1
+    report_file: str | None = None
+    report_url: str | None = None
+    report_every_s: float = 60.0
+    fingerprint_from: tuple[Path, ...] = ()
+    timeout_s: float = 60.0
+    debug: bool = False
+
+
+MOST_SECONDS = 1e6
+
+
+def parse(words: Sequence[str] | None = None) -> Options:
+    """Read the command line; argparse ends the process with 2 where it is wrong."""
+    found = parser().parse_args(words)
+    values = vars(found)
+    values["fingerprint_from"] = tuple(values["fingerprint_from"])
+    return Options(**values)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m plimsoll_trainer",
+        description="Train by a plan, as one rank of many; started by torchrun.",
+        epilog="Exit codes: 0 done, 1 failed, 81 foreign fingerprint, 82 bad workload, "
+        "83 out of device memory, 84 saved as asked by SIGTERM.",
+    )
+    add = made.add_argument
+    add("--plan", type=Path, required=True, metavar="plan.json")
+    add("--entrypoint", required=True, metavar="module:function")
+    add("--args", default="{}", metavar="JSON", help="arguments of the entry point")
+    add("--steps", type=positive, required=True, help="of the whole job")
+    add("--fingerprint-from", type=Path, nargs="+", default=[], metavar="profile.json")
+    add("--timeout-s", type=seconds, default=60.0, help="for another rank (60)")
+    add("--debug", action="store_true", help="show tracebacks")
+    group = made.add_argument_group("checkpoints")
+    add = group.add_argument
+    add("--checkpoint-dir", type=Path, metavar="DIR", help="shared by all ranks")
+    add("--checkpoint-every", type=count, default=0, metavar="STEPS")
+    add("--keep", type=positive, default=2, metavar="K", help="checkpoints (2)")
+    add("--resume-from", type=Path, metavar="DIR", help="default: the newest there is")
+    add("--accept-other-data", action="store_true", help="resume with another seed, ..")
+    add("--attempt", type=positive, default=1, help="of the job; later ones take over")
+    group = made.add_argument_group("reports")
+    add = group.add_argument
+    add("--report-file", metavar="FILE", help="lines of JSON; {rank} is replaced")
+    add("--report-url", metavar="URL", help="gets every observation")
+    add("--report-every-s", type=seconds, default=60.0, help="without news (60)")
+    return made
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1 on."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1 is allowed")
+    return value
+
+
+def count(text: str) -> int:
+    """Read a whole number from 0 on."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text}: at least 0 is allowed")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Read a span of time."""
+    value = float(text)
+    if not 0 < value < MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text}: above 0 and below 1e6 is allowed")
+    return value

@@ -1,0 +1,32 @@
+"""Random numbers that depend on what is computed, never on where.
+
+A layer's weights depend on the seed and the layer; its dropout on the seed, the step,
+the micro-batch's first sample and the layer. So a model is the same under every plan
+with the same micro-batch, and a recomputed layer draws what it drew before without
+anyone saving the generator's state.
+"""
+
+from __future__ import annotations
+
+import torch
+
+ODD = 0x9E3779B97F4A7C15
+"""2^64 divided by the golden ratio: multiplying by it spreads small numbers."""
+MASK = 2**64 - 1
+
+
+def random_key(*parts: int) -> int:
+    """Mix whole numbers into one of 64 bits; their order matters."""
+    key = 0
+    for part in parts:
+        key = ((key ^ (part & MASK)) * ODD) & MASK
+        key ^= key >> 29
+    return key
+
+
+def seed_device(device: torch.device, key: int) -> None:
+    """Start the default generator of a device at `key`."""
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(key)
+    else:
+        torch.default_generator.manual_seed(key)

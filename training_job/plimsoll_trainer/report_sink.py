@@ -1,0 +1,163 @@
+"""Where reports go: a file, an HTTP address. Neither can stop or slow the training.
+
+Each sink has a thread and a short queue of its own. What does not fit the queue is
+lost, oldest first; what cannot be delivered is tried again a few times, then lost. The
+first loss is one line on stderr, later ones are silent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+
+from plimsoll_trainer.errors import TrainerError
+
+WAIT_BEFORE_RETRY_S = (1.0, 4.0)
+"""Two more attempts."""
+POST_TIMEOUT_S = 5.0
+"""Of each wait for the network."""
+MOST_LINES_WAITING = 10_000
+MOST_POSTS_WAITING = 4
+"""A newer report says all that an older one said."""
+
+Deliver = Callable[[bytes], None]
+"""Takes one message; raises `OSError` where it cannot."""
+Warn = Callable[[str], None]
+
+
+class BackgroundSink:
+    """Delivers messages from a thread of its own."""
+
+    def __init__(
+        self, what: str, deliver: Deliver, *, most_waiting: int, warn: Warn
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            what: names the target in the warning.
+            deliver: called in the thread, one message after the other.
+            most_waiting: messages in the queue; the oldest are lost first.
+            warn: called with the one line.
+        """
+        self._what = what
+        self._deliver = deliver
+        self._warn = warn
+        self._waiting: deque[bytes] = deque(maxlen=most_waiting)
+        self._changed = threading.Condition()
+        self._closing = False
+        self._has_warned = False
+        self._thread = threading.Thread(target=self._work, daemon=True, name=what)
+        self._thread.start()
+
+    def put(self, message: bytes) -> None:
+        """Hand over a message; returns at once."""
+        with self._changed:
+            self._waiting.append(message)
+            self._changed.notify()
+
+    def close(self, patience_s: float) -> None:
+        """Deliver what waits, for so long at most."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(patience_s)
+
+    def _work(self) -> None:
+        """Deliver until closed and empty."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                if not self._waiting:
+                    return
+                message = self._waiting.popleft()
+            self._try_to_deliver(message)
+
+    def _try_to_deliver(self, message: bytes) -> None:
+        """Deliver one message, or lose it."""
+        for wait_s in (*WAIT_BEFORE_RETRY_S, None):
+            try:
+                self._deliver(message)
+            except (OSError, HTTPException) as error:
+                if wait_s is None or self._closing:
+                    self._say_once(error)
+                    break
+                self._pause(wait_s)
+            else:
+                break
+
+    def _say_once(self, error: Exception) -> None:
+        """Warn of the first loss."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(
+                f"reports to {self._what} are lost: {type(error).__name__}: {error}; "
+                "training goes on without them"
+            )
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but not past the close."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing, timeout=seconds)
+
+
+def file_sink(path: Path, warn: Warn) -> BackgroundSink:
+    """Append lines to a file; several ranks may append to one."""
+    return BackgroundSink(
+        str(path), FileAppender(path), most_waiting=MOST_LINES_WAITING, warn=warn
+    )
+
+
+class FileAppender:
+    """Writes each line with one call, so that lines of several ranks stay whole."""
+
+    def __init__(self, path: Path) -> None:
+        """Remember the file; it is opened by the first line."""
+        self._path = path
+        self._descriptor: int | None = None
+        self._is_torn = False
+
+    def __call__(self, line: bytes) -> None:
+        """Append a line."""
+        if self._descriptor is None:
+            # Not to wait for the reader of a named pipe.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+            self._descriptor = os.open(self._path, flags, 0o644)
+        text = (b"\n" if self._is_torn else b"") + line + b"\n"
+        written = os.write(self._descriptor, text)
+        self._is_torn = written < len(text)
+        if self._is_torn:
+            raise OSError(f"{written} of {len(text)} bytes written")
+
+
+def http_sink(url: str, warn: Warn) -> BackgroundSink:
+    """Post each message to an address.
+
+    Raises:
+        TrainerError: the address is not one of HTTP.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise TrainerError(
+            f"--report-url {url}: not an address of HTTP; give http://HOST:PORT/PATH"
+        )
+
+    def post(message: bytes) -> None:
+        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
+            url, data=message, headers={"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=POST_TIMEOUT_S) as reply:  # noqa: S310
+            reply.read(1)
+
+    return BackgroundSink(url, post, most_waiting=MOST_POSTS_WAITING, warn=warn)
+
+
+def wait_for_all(sinks: list[BackgroundSink], patience_s: float) -> None:
+    """Close all sinks within one span of time."""
+    end_s = time.monotonic() + patience_s
+    for sink in sinks:
+        sink.close(max(0.0, end_s - time.monotonic()))

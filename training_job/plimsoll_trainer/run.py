@@ -1,0 +1,206 @@
+"""One training process, from its options to its exit code.
+
+Everything that can be refused is refused before the first allocation, in this order:
+plan, world and code (`admission`), the workload, the device, what the trainer cannot
+run, the checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.observation import Observation
+from plimsoll_trainer.admission import Admitted, Place
+from plimsoll_trainer.assignment import Assignment, assign
+from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_trainer.checkpointing import Checkpointing
+from plimsoll_trainer.console import say
+from plimsoll_trainer.control import Control
+from plimsoll_trainer.device import Device, open_device
+from plimsoll_trainer.entrypoint import load_workload, parse_arguments
+from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.failures import explain
+from plimsoll_trainer.peaks import PeakWatch
+from plimsoll_trainer.report_sink import file_sink, http_sink
+from plimsoll_trainer.reports import Reporter
+from plimsoll_trainer.session import Session
+from plimsoll_trainer.stopping import StopSignal
+from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.world import World, join_world
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What is to be done, checked."""
+
+    admitted: Admitted
+    workload: Workload
+    assignment: Assignment
+
+    @property
+    def rank(self) -> int:
+        """This one."""
+        return self.admitted.place.rank
+
+
+def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
+    """Train as one rank.
+
+    Where a process group exists already, as in tests, the rank is a member of that.
+
+    Raises:
+        PlimsollError: in one line, why this rank ended.
+    """
+    options, place = admitted.options, admitted.place
+    workload = load_workload(options.entrypoint, parse_arguments(options.args))
+    device = open_device(admitted.plan.offers[0].device_kind, place.local_rank)
+    assignment = assign(admitted.plan, workload, admitted.profiles)
+    job = Job(admitted=admitted, workload=workload, assignment=assignment)
+    with joined(device, place, options.timeout_s):
+        return train(job, device, stop)
+
+
+@contextmanager
+def joined(device: Device, place: Place, timeout_s: float) -> Iterator[None]:
+    """Be a member of the group of all ranks."""
+    if dist.is_initialized():
+        yield
+        return
+    alone = "RANK" not in os.environ
+    dist.init_process_group(
+        device.backend,
+        store=HashStore() if alone else None,
+        rank=place.rank,
+        world_size=place.num_ranks,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=device.torch_device if device.backend == "nccl" else None,
+    )
+    yield
+    # Not after an error: a group with a dead member may never come to an end.
+    dist.destroy_process_group()
+
+
+def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
+    """Build this rank's share, resume, train.
+
+    Raises:
+        PlimsollError: in one line, why this rank ended.
+    """
+    options, assignment = job.admitted.options, job.assignment
+    watch = PeakWatch(device)
+    timeout = timedelta(seconds=options.timeout_s)
+    control = Control(timeout)
+    world = join_world(
+        assignment.num_stages, assignment.num_replicas, device.torch_device, timeout
+    )
+    reporter = reporter_of(job, device, world, watch)
+    warn = partial(say, job.rank)
+    try:
+        checkpoints = Checkpointing(options, control, watch, reporter, warn)
+        checkpoints.choose(job.workload, assignment.global_batch_size)
+        trainer = Trainer(
+            job.workload,
+            slices=assignment.slices,
+            boundaries=boundaries_of(job.workload, assignment.micro_batch),
+            num_micro_batches=assignment.num_micro_batches,
+            world=world,
+            on_phase=watch,
+        )
+        first_step = checkpoints.open(
+            trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
+        )
+        control.wait_for_all()
+        session = Session(
+            trainer=trainer,
+            control=control,
+            checkpoints=checkpoints,
+            reporter=reporter,
+            watch=watch,
+            stop=stop,
+            num_steps=options.steps,
+        )
+        code = session.run(first_step)
+        reporter.event("end", exit_code=int(code))
+    except Exception as error:
+        reason = explain(error, watch.under_way, device)
+        reporter.event("failure", exit_code=exit_code_of(reason), message=str(reason))
+        reporter.observe("failure")
+        raise reason from error
+    else:
+        return code
+    finally:
+        reporter.close()
+
+
+def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Reporter:
+    """Set up the reports of this rank."""
+    options, plan, rank = job.admitted.options, job.admitted.plan, job.rank
+    fingerprint = job.admitted.fingerprint
+    warn = partial(say, rank)
+    about = Observation(
+        plan_digest=digest_of(plan),
+        revision=plan.revision,
+        attempt=options.attempt,
+        rank=rank,
+        fingerprint=fingerprint,
+        device_kind=device.kind,
+        overhead_key=OverheadKey(
+            device_product=device.product,
+            image=fingerprint.image,
+            torch_version=fingerprint.torch_version,
+            nccl_version=nccl_version() if device.backend == "nccl" else "",
+        ),
+        num_communicators=num_communicators(job.workload, job.assignment, world),
+        num_steps=0,
+        peaks=(),
+    )
+    path = (options.report_file or "").replace("{rank}", str(rank))
+    return Reporter(
+        about,
+        watch,
+        lines=file_sink(Path(path), warn) if path else None,
+        posts=http_sink(options.report_url, warn) if options.report_url else None,
+        every_s=options.report_every_s,
+    )
+
+
+def nccl_version() -> str:
+    """Return the version of NCCL as people write it."""
+    found: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    return ".".join(map(str, found))
+
+
+def num_communicators(workload: Workload, assignment: Assignment, world: World) -> int:
+    """Count the groups of several ranks that this rank is a member of."""
+    groups = (dist.group.WORLD, world.pipeline_group, world.data_group)
+    names = {g.group_name for g in groups if g is not None and g.size() > 1}
+    stages_of = [
+        {
+            stage
+            for stage, part in enumerate(assignment.slices)
+            for layer, _ in tie.places
+            if part.holds(workload.index_of(layer))
+        }
+        for tie in workload.ties
+    ]
+    num_ties = sum(len(held) > 1 and world.stage in held for held in stages_of)
+    return len(names) + num_ties
+
+
+def exit_code_of(error: PlimsollError) -> ExitCode:
+    """Return what the exit of this process tells whoever started it."""
+    return getattr(error, "exit_code", ExitCode.FAILED)

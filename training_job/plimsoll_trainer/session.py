@@ -1,0 +1,95 @@
+"""Trains from the first step to the last, between two steps open to what happens.
+
+before each step    asked to stop?  ->  save, leave
+                    time to save?   ->  copy, go on
+after each step     progress, report where there is news
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plimsoll_trainer.checkpointing import Checkpointing
+from plimsoll_trainer.console import Progress, StepFigures
+from plimsoll_trainer.control import Control
+from plimsoll_trainer.errors import NotSavedError
+from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.peaks import PeakWatch
+from plimsoll_trainer.reports import Reporter
+from plimsoll_trainer.stopping import StopSignal
+from plimsoll_trainer.training import Trainer
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One attempt of a job on one rank; all ranks do the same together."""
+
+    trainer: Trainer
+    control: Control
+    checkpoints: Checkpointing
+    reporter: Reporter
+    watch: PeakWatch
+    stop: StopSignal
+    num_steps: int
+    clock: Callable[[], float] = time.monotonic
+
+    def run(self, first_step: int) -> ExitCode:
+        """Train; return how it ended.
+
+        Raises:
+            NotSavedError: asked to stop, with nowhere to save.
+            CheckpointError: the last checkpoint could not be saved.
+        """
+        progress = Progress(sys.stdout) if self.control.rank == 0 else None
+        self.reporter.observe("start")
+        for step in range(first_step, self.num_steps):
+            stopped, busy = self.control.any_of(
+                self.stop.is_set, self.checkpoints.is_busy
+            )
+            if stopped:
+                return self._leave(step)
+            self.checkpoints.boundary(step, any_busy=busy)
+            self._run_step(step, progress)
+        self.checkpoints.finish(self.num_steps)
+        self.reporter.observe("end")
+        return ExitCode.DONE
+
+    def _run_step(self, step: int, progress: Progress | None) -> None:
+        """Run one step and tell of it."""
+        begin_s = self.clock()
+        result = self.trainer.run_step(step)
+        loss = float(result.loss)  # waits for the device, so that the time is real
+        norm = result.gradient_norm
+        step_s = self.clock() - begin_s
+        figures = StepFigures(
+            step=step + 1,
+            num_steps=self.num_steps,
+            loss=loss,
+            gradient_norm=None if norm is None else float(norm),
+            step_s=step_s,
+            peak_bytes=max(self.watch.device_bytes.values()),
+        )
+        if progress is not None:
+            progress.show(figures)
+            self.reporter.event(
+                "step",
+                step=figures.step,
+                loss=figures.loss,
+                gradient_norm=figures.gradient_norm,
+                step_s=step_s,
+            )
+        self.reporter.after_step(step + 1, step_s)
+
+    def _leave(self, step: int) -> ExitCode:
+        """Save and leave, as asked."""
+        if not self.checkpoints.saves:
+            raise NotSavedError(
+                f"stopped before step {step + 1} as asked, and nothing is saved: give "
+                "--checkpoint-dir to resume from there next time"
+            )
+        self.checkpoints.finish(step)
+        self.reporter.observe("end")
+        return ExitCode.CHECKPOINTED

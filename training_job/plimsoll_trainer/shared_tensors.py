@@ -1,0 +1,90 @@
+"""Parameters that layers on different ranks share: a tied embedding, mostly.
+
+Every rank has a copy. At the start the values of the first layer's rank go to all;
+after each backward pass the gradients of the copies are added up, so that all copies
+take the same step. In the gradient norm the tensor counts once, on the first layer's
+rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from plimsoll_trainer.stage import StageModule, StageSlice
+from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.world import World, group_of_stages
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedTensor:
+    """A tensor of this rank with copies on other ranks."""
+
+    tensor: Tensor
+    group: dist.ProcessGroup
+    owner_rank: int
+    """Global rank whose values and whose share of the norm count."""
+
+
+def shared_tensors(
+    workload: Workload,
+    slices: Sequence[StageSlice],
+    stage: StageModule,
+    world: World,
+) -> list[SharedTensor]:
+    """Build the groups of all ties over ranks; every rank calls this.
+
+    Args:
+        workload: names the ties.
+        slices: of all stages, in order.
+        stage: this rank's.
+        world: this rank's place.
+    """
+    found: list[SharedTensor] = []
+    groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
+    for tie in workload.ties:
+        places = [(workload.index_of(layer), name) for layer, name in tie.places]
+        holders = [
+            next(s for s, part in enumerate(slices) if part.holds(index))
+            for index, _ in places
+        ]
+        if len(set(holders)) == 1:
+            continue
+        key = tuple(sorted(set(holders)))
+        if key not in groups:
+            groups[key] = group_of_stages(world, key)
+        group = groups[key]
+        if group is None:
+            continue
+        index, name = places[holders.index(world.stage)]
+        tensor = named_tensor(stage, index, name)
+        if isinstance(tensor, nn.Parameter):  # constants are alike wherever built
+            owner = world.rank_of(holders[0], world.replica)
+            found.append(SharedTensor(tensor=tensor, group=group, owner_rank=owner))
+    return found
+
+
+def named_tensor(stage: StageModule, index: int, name: str) -> Tensor:
+    """Return a parameter or buffer of one layer."""
+    owner, _, attribute = name.rpartition(".")
+    tensor: Tensor = getattr(stage.layers[str(index)].get_submodule(owner), attribute)
+    return tensor
+
+
+@torch.no_grad()
+def spread_values(shared: Sequence[SharedTensor]) -> None:
+    """Give every copy the values of the first layer's rank."""
+    for one in shared:
+        dist.broadcast(one.tensor, src=one.owner_rank, group=one.group)
+
+
+@torch.no_grad()
+def add_gradients(shared: Sequence[SharedTensor]) -> None:
+    """Add up the gradients of all copies, in place."""
+    for one in shared:
+        if one.tensor.grad is not None:
+            dist.all_reduce(one.tensor.grad, group=one.group)

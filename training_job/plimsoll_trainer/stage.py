@@ -1,0 +1,155 @@
+"""The part of a model that one rank holds: its own layers, and nothing else.
+
+Legend: a stage holds the layers first .. end - 1 of the chain. Layers are kept under
+their index in the whole chain, so that a tensor has one name under every plan.
+
+    x -> [layer] -> [layer, recomputed] -> ... -> y          sent on
+                                           ... -> loss       on the last stage
+
+The loss is computed inside the stage: torch's schedule keeps the output of the last
+stage alive through the whole backward pass, and a scalar is cheaper than logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from plimsoll_trainer.gradients import attach_gradients
+from plimsoll_trainer.random_keys import random_key, seed_device
+from plimsoll_trainer.workload import Layer, Loss, Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSlice:
+    """Which layers a rank holds, and which of them it computes twice."""
+
+    first_layer: int
+    end_layer: int
+    recomputed: frozenset[int] = frozenset()
+
+    def holds(self, layer: int) -> bool:
+        """Tell whether a layer is in the slice."""
+        return self.first_layer <= layer < self.end_layer
+
+
+class StageModule(nn.Module):
+    """Runs a slice of the chain; returns the loss where the slice ends the chain."""
+
+    def __init__(
+        self,
+        layers: nn.ModuleDict,
+        *,
+        gradients: Mapping[str, Sequence[Tensor]],
+        recomputed: frozenset[int],
+        loss: Loss | None,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        """Take layers that are built already, under their indices as names."""
+        super().__init__()
+        self.layers = layers
+        self.gradients = gradients
+        """Of each layer, in whole buffers; shared ones are in the first layer's."""
+        self._recomputed = recomputed
+        self._loss = loss
+        self._seed = seed
+        self._device = device
+        self.step = 0
+        self.first_sample = 0
+        """First sample of the current micro-batch in the step's global batch."""
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Run one micro-batch through the slice.
+
+        Args:
+            x: inputs of the model, or what the stage before sent.
+            targets: on the last stage, what the loss compares with.
+        """
+        for name, layer in self.layers.items():
+            index = int(name)
+            key = random_key(self._seed, self.step, self.first_sample, index)
+            run = partial(run_layer, layer, self._device, key)
+            if index in self._recomputed:
+                x = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = run(x)
+        if self._loss is None or targets is None:
+            return x
+        return self._loss(x, targets)
+
+
+def run_layer(layer: nn.Module, device: torch.device, key: int, x: Tensor) -> Tensor:
+    """Run one layer with the random numbers of `key`, however often it is run."""
+    seed_device(device, key)
+    y: Tensor = layer(x)
+    return y
+
+
+def build_stage(
+    workload: Workload, part: StageSlice, device: torch.device
+) -> StageModule:
+    """Build the layers of a slice, each from its own seed, with gradients at zero.
+
+    Gradients are there from the start: their bytes are needed at the peak of the
+    backward pass anyway, and it then does not matter how many micro-batches there are.
+    """
+    layers = nn.ModuleDict()
+    for index in range(part.first_layer, part.end_layer):
+        layers[str(index)] = build_layer(workload, index, device)
+    join_ties(workload, layers)
+    gradients = {
+        name: attach_gradients(layer.parameters()) for name, layer in layers.items()
+    }
+    ends_chain = part.end_layer == len(workload.layers)
+    return StageModule(
+        layers,
+        gradients=gradients,
+        recomputed=part.recomputed,
+        loss=workload.loss if ends_chain else None,
+        seed=workload.seed,
+        device=device,
+    )
+
+
+def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Module:
+    """Build one layer with the weights that it has under every plan."""
+    layer: Layer = workload.layers[index]
+    seed_device(device, random_key(workload.seed, index))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(workload.dtype)
+    try:
+        with device:
+            module = layer.factory()
+    finally:
+        torch.set_default_dtype(before)
+    return module.train()
+
+
+def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
+    """Let layers of one rank that share a tensor hold one and the same."""
+    for places in ties_within(workload, layers):
+        shared: Tensor | None = None
+        for index, name in places:
+            owner, _, attribute = name.rpartition(".")
+            module = layers[str(index)].get_submodule(owner)
+            if shared is None:
+                shared = getattr(module, attribute)
+            elif isinstance(shared, nn.Parameter):
+                module.register_parameter(attribute, shared)
+            else:
+                setattr(module, attribute, shared)
+
+
+def ties_within(
+    workload: Workload, layers: nn.ModuleDict
+) -> Iterator[Sequence[tuple[int, str]]]:
+    """Yield, for each tie, the places that these layers hold: (layer, tensor name)."""
+    for tie in workload.ties:
+        places = [(workload.index_of(layer), name) for layer, name in tie.places]
+        yield [place for place in places if str(place[0]) in layers]

@@ -1,0 +1,103 @@
+"""Every private name of torch that Plimsoll uses, and what it is used for.
+
+A private name may change with any release, so each stands here once. They are for:
+
+    FakeTensorMode       tensors with shape and type, without data: traces and replay
+    TorchDispatchMode    sees every operator: counts live bytes and work
+    tree_iter            walks what an operator returns
+    FakeStore            a process group in which nothing is sent: replay
+    storage_of           tells storages apart
+    flash_attention ...  operators that a GPU runs, by name, on fake tensors
+    single_process       lets torch's pipeline runtime run as one rank of many, alone
+
+`plimsoll_profiler.self_check` replays a toy against real processes and names the torch
+version where the two differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, UntypedStorage
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.pipelining import schedules, stage
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+__all__ = [
+    "FakeStore",
+    "FakeTensorMode",
+    "TorchDispatchMode",
+    "efficient_attention",
+    "flash_attention",
+    "fused_rms_norm",
+    "single_process",
+    "storage_of",
+    "tree_iter",
+    "unsafe_view",
+]
+
+
+flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
+efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
+fused_rms_norm = torch.ops.aten._fused_rms_norm
+unsafe_view = torch.ops.aten._unsafe_view.default
+
+
+class HeldTensor:
+    """Stands for a send or receive: holds the tensor as the real one would."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Hold a tensor until the object is dropped."""
+        self._tensor = tensor
+
+    def wait(self) -> None:
+        """Return at once: nothing is under way."""
+
+
+def pretend_p2p(
+    operations: Sequence[dist.P2POp], desc: str | None = None
+) -> list[HeldTensor]:
+    """Send and receive nothing, but hold what the real operations hold."""
+    del desc
+    return [HeldTensor(operation.tensor) for operation in operations]
+
+
+def slot_is_releasable(self: Any, output: Any) -> tuple[bool, str]:
+    """Treat a fake output as what it stands for, a plain tensor."""
+    if type(output) is FakeTensor and not self.is_last:
+        return True, ""
+    return REAL_SLOT_IS_RELEASABLE(self, output)
+
+
+REAL_SLOT_IS_RELEASABLE = stage._PipelineStageBase._output_slot_is_releasable
+
+
+@contextmanager
+def single_process(rank: int, num_ranks: int) -> Iterator[None]:
+    """Be one rank of a process group that has no other members."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=num_ranks)
+    try:
+        with (
+            mock.patch.object(schedules, "_batch_p2p", pretend_p2p),
+            mock.patch.object(
+                stage._PipelineStageBase,
+                "_output_slot_is_releasable",
+                slot_is_releasable,
+            ),
+        ):
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+def storage_of(tensor: Tensor) -> tuple[int, UntypedStorage]:
+    """Return a tensor's storage and a key that is its own while it lives."""
+    storage = tensor.untyped_storage()
+    return storage._cdata, storage

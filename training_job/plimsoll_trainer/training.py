@@ -1,0 +1,258 @@
+"""One rank of a training job: its stage, its schedule, and what happens in a step.
+
+    forward and backward of M micro-batches     torch.distributed.pipelining
+    add gradients over replicas and copies      in place, layer by layer
+    divide by D * M, clip by the norm of all ranks
+    step the optimizer, layer by layer
+
+Data parallelism is a plain all-reduce of the gradients where they lie. It equals what
+torch's `replicate` computes and holds nothing on top, while `replicate` keeps a second
+copy of all parameters (docs/decisions/0011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.pipelining.stage import PipelineStageInfo
+
+from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.boundaries import Boundaries, cast_inputs, make_batch
+from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
+from plimsoll_trainer.shared_tensors import (
+    add_gradients,
+    shared_tensors,
+    spread_values,
+)
+from plimsoll_trainer.stage import StageModule, StageSlice, build_stage
+from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.world import World
+
+NORM_OFFSET = 1e-6
+"""Against division by zero, as in torch.nn.utils.clip_grad_norm_."""
+
+OnPhase = Callable[[Phase], None]
+"""Called when a phase has ended, so that its peak can be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What a step gave, alike on every rank: scalars that are still on the device."""
+
+    loss: Tensor
+    """Mean over the global batch."""
+    gradient_norm: Tensor | None
+    """Over all layers, before clipping; None where it is not clipped."""
+
+
+def ignore_phase(phase: Phase) -> None:
+    """Do nothing at the end of a phase."""
+
+
+class Trainer:
+    """Builds one rank's share and runs steps; all ranks call each method together."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        slices: Sequence[StageSlice],
+        boundaries: Boundaries,
+        num_micro_batches: int,
+        world: World,
+        on_phase: OnPhase = ignore_phase,
+    ) -> None:
+        """Build the stage, its optimizers and the schedule.
+
+        Args:
+            workload: the training job.
+            slices: the layers of every stage, in order.
+            boundaries: of one micro-batch.
+            num_micro_batches: M, for each replica and step.
+            world: this rank's place.
+            on_phase: called when a phase has ended.
+        """
+        self.workload = workload
+        self.world = world
+        self.part = slices[world.stage]
+        self.micro_batch = boundaries.targets.shape[0]
+        self.num_micro_batches = num_micro_batches
+        self.on_phase = on_phase
+        self.stage = build_stage(workload, self.part, world.device)
+        self.shared = shared_tensors(workload, slices, self.stage, world)
+        spread_values(self.shared)
+        self.optimizers = layer_optimizers(self.stage, workload)
+        self.schedule = build_schedule(
+            self.stage, self.part, boundaries, num_micro_batches, world
+        )
+        self.on_phase(Phase.BUILD)
+
+    def run_step(self, step: int) -> StepResult:
+        """Train on the global batch of one step."""
+        losses = self.run_micro_batches(step)
+        self.on_phase(Phase.BACKWARD)
+        self.reduce_gradients()
+        norm = self.clip_gradients()
+        self.on_phase(Phase.GRADIENT_NORM)
+        factor = self.workload.learning_rate_factor(step)
+        for optimizer in self.optimizers.values():
+            optimizer.step(factor)
+        self.on_phase(Phase.OPTIMIZER_STEP)
+        return StepResult(loss=self.mean_loss(losses), gradient_norm=norm)
+
+    def run_micro_batches(self, step: int) -> list[Tensor]:
+        """Run all micro-batches; return their losses, on the last stage."""
+        self.stage.step = step
+        inputs, targets = self.load_micro_batches(step)
+        losses: list[Tensor] = []
+        self.schedule.step(
+            arg_mbs=inputs,
+            kwarg_mbs=targets,
+            target_mbs=[None] * self.num_micro_batches,
+            losses=losses,
+            return_outputs=False,
+        )
+        return [loss.detach() for loss in losses]
+
+    def first_sample(self, micro_batch: int) -> int:
+        """Return where a micro-batch of this replica starts in the global batch."""
+        index = self.world.replica * self.num_micro_batches + micro_batch
+        return index * self.micro_batch
+
+    def load_micro_batches(
+        self, step: int
+    ) -> tuple[list[tuple[Tensor, ...]], list[dict[str, Tensor]]]:
+        """Make this replica's samples; only the ends of the pipeline keep any."""
+        inputs: list[tuple[Tensor, ...]] = [()] * self.num_micro_batches
+        targets: list[dict[str, Tensor]] = [{}] * self.num_micro_batches
+        if not (self.world.is_first or self.world.is_last):
+            return inputs, targets
+        for place in range(self.num_micro_batches):
+            first = self.first_sample(place)
+            x, y = make_batch(self.workload, step, first, self.micro_batch)
+            if self.world.is_first:
+                inputs[place] = (self.held(cast_inputs(x, self.workload)),)
+            if self.world.is_last:
+                targets[place] = {"targets": self.held(y)}
+        return inputs, targets
+
+    def held(self, tensor: Tensor) -> Tensor:
+        """Bring a tensor to the device, without the rest that it may be a view of."""
+        tensor = tensor.to(self.world.device)
+        is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
+        return tensor.clone() if is_part else tensor
+
+    def gradients(self) -> Iterator[Tensor]:
+        """Yield the gradients of all layers of the stage, each number once."""
+        for buffers in self.stage.gradients.values():
+            yield from buffers
+
+    @torch.no_grad()
+    def reduce_gradients(self) -> None:
+        """Turn sums over micro-batches into means over the global batch."""
+        if self.world.num_replicas > 1:
+            group = self.world.data_group
+            for gradient in self.gradients():
+                dist.all_reduce(gradient, group=group)
+        add_gradients(self.shared)
+        count = self.num_micro_batches * self.world.num_replicas
+        scale(self.gradients(), 1 / count)
+
+    @torch.no_grad()
+    def clip_gradients(self) -> Tensor | None:
+        """Scale all gradients so that their norm over all ranks is within the limit."""
+        limit = self.workload.max_gradient_norm
+        if limit is None:
+            return None
+        total = squared_norm(self.own_gradients(), self.world.device)
+        dist.all_reduce(total, group=self.world.pipeline_group)
+        norm = total.sqrt()
+        factor = (limit / (norm + NORM_OFFSET)).clamp(max=1.0)
+        scale(self.gradients(), factor)
+        return norm
+
+    def own_gradients(self) -> Iterator[Tensor]:
+        """Yield what counts in the norm: a shared parameter counts on one rank."""
+        rank = dist.get_rank()
+        foreign = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
+        for name, layer in self.stage.layers.items():
+            parameters = list(layer.parameters())
+            if foreign.isdisjoint(map(id, parameters)):
+                yield from self.stage.gradients[name]
+                continue
+            for parameter in parameters:
+                if parameter.grad is not None and id(parameter) not in foreign:
+                    yield parameter.grad
+
+    @torch.no_grad()
+    def mean_loss(self, losses: Sequence[Tensor]) -> Tensor:
+        """Average the loss over replicas and tell every rank."""
+        total = torch.zeros((), device=self.world.device)
+        if losses:
+            total = torch.stack([loss.float() for loss in losses]).mean()
+        dist.all_reduce(total)
+        return total / self.world.num_replicas
+
+
+def layer_optimizers(
+    stage: StageModule, workload: Workload
+) -> dict[str, LayerOptimizer]:
+    """Make one optimizer for each layer that trains; a shared tensor has one owner."""
+    taken: set[int] = set()
+    made: dict[str, LayerOptimizer] = {}
+    for name, layer in stage.layers.items():
+        own = [p for p in layer.parameters() if p.requires_grad and id(p) not in taken]
+        taken.update(map(id, own))
+        if own:
+            made[name] = LayerOptimizer(own, workload.optimizer)
+    return made
+
+
+def build_schedule(
+    module: StageModule,
+    part: StageSlice,
+    boundaries: Boundaries,
+    num_micro_batches: int,
+    world: World,
+) -> Schedule1F1B:
+    """Put the stage into torch's schedule, with all shapes known beforehand."""
+    incoming = boundaries.between[part.first_layer]
+    floating = incoming.dtype.is_floating_point and not world.is_first
+    outgoing = boundaries.between[part.end_layer].empty("meta", grad=True)
+    if world.is_last:
+        outgoing = torch.empty((), device="meta", requires_grad=True)
+    stage = PipelineStage(
+        module,
+        world.stage,
+        world.num_stages,
+        world.device,
+        input_args=incoming.empty("meta", grad=floating),
+        output_args=outgoing,
+        group=world.pipeline_group,
+    )
+
+    @contextmanager
+    def micro_batch_of(info: PipelineStageInfo) -> Iterator[None]:
+        index = world.replica * num_micro_batches + info.microbatch_index
+        module.first_sample = index * boundaries.targets.shape[0]
+        yield
+
+    stage.register_forward_context(micro_batch_of)
+    return Schedule1F1B(
+        stage,
+        num_micro_batches,
+        loss_fn=loss_of_last_stage,
+        scale_grads=False,
+    )
+
+
+def loss_of_last_stage(output: Tensor, target: object) -> Tensor:
+    """Pass on what the last stage computed itself."""
+    del target
+    return output
