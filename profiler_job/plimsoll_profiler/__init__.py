@@ -2,6 +2,16 @@
 
 Runs in the user's image like the trainer: the standard library, torch and numpy.
 
-    line_fit    probes at a few micro-batches become constant, slope and residual
-    errors      what can go wrong, and who catches it
+    request, messages       what is asked, and what the two processes say
+    profiling, assemble     asks, survives the prober's death, fits the lines
+    prober_process, prober  the process that probes, from outside and from inside
+    cases, layer_probe      which layers are alike; one layer in its place
+    meters, live_bytes      what counts bytes: fake tensors or a device
+    operator_policy         the operators of a GPU, on fake tensors
+    work_counter, line_fit  FLOPs and bytes moved; lines over the micro-batch
+
+    replay_process,         a rank's real stage and schedule on tensors without data
+    replayer, rank_replay
+    self_check              the replay against real processes
+    errors                  what can go wrong, and who catches it
 """

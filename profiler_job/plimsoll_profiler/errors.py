@@ -2,6 +2,11 @@
 
     PlimsollError                   (plimsoll_planner.errors)
     └── ProfilerError               ends the profiling run
+        ├── NoDeviceError           a device is to be measured, and there is none
+        ├── ReplayFailedError       the replaying process ended without an answer
+        ├── ReplayDisagreesError    torch does not behave as the replay believes
+        ├── BadWorkloadError        the entry point breaks the workload contract
+        ├── ProbingFailedError      the probing process ended, and not for memory
         └── TooFewProbesError       not enough runs ended well to fit a line
 
 The entry point catches `ProfilerError`, prints its text and exits with FAILED.
@@ -9,7 +14,7 @@ The entry point catches `ProfilerError`, prints its text and exits with FAILED.
 
 from __future__ import annotations
 
-from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.errors import InvalidInputError, PlimsollError
 
 
 class ProfilerError(PlimsollError):
@@ -18,3 +23,23 @@ class ProfilerError(PlimsollError):
 
 class TooFewProbesError(ProfilerError):
     """A line over the micro-batch needs two different micro-batches."""
+
+
+class NoDeviceError(ProfilerError):
+    """A device is to be measured, and this machine has none."""
+
+
+class ProbingFailedError(ProfilerError):
+    """The probing process ended for another reason than memory."""
+
+
+class ReplayDisagreesError(ProfilerError):
+    """This torch keeps other tensors alive than the replay believes."""
+
+
+class BadWorkloadError(ProfilerError, InvalidInputError):
+    """The entry point cannot be used; the text is the prober's own."""
+
+
+class ReplayFailedError(ProfilerError):
+    """The replaying process ended without an answer."""

@@ -1,0 +1,303 @@
+"""Puts probes together into a `ModelProfile`: a line for each quantity and kind.
+
+What a probe could not see widens the interval (`RELATIVE_ERROR`), and so does a kind of
+which a probe was lost: its line has fewer points to rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count, takewhile
+
+from plimsoll_planner.records.layer_costs import (
+    ActivationColumns,
+    ByteColumns,
+    LayerCosts,
+    SecondsColumns,
+    Source,
+    WorkColumns,
+)
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    EdgeColumns,
+    LayerColumns,
+    ModelProfile,
+    Probe,
+    ProbeOutcome,
+    Variant,
+)
+from plimsoll_profiler.errors import TooFewProbesError
+from plimsoll_profiler.line_fit import Line, fit_bytes, fit_line
+from plimsoll_profiler.messages import Frame, LayerState, PassCosts, ProbeResult
+from plimsoll_profiler.request import ProfileRequest
+
+RELATIVE_ERROR = {
+    (Source.TRACED, DeviceKind.EMULATED): 0.004,
+    (Source.MEASURED, DeviceKind.EMULATED): 0.004,
+    (Source.TRACED, DeviceKind.CUDA): 0.03,
+    (Source.MEASURED, DeviceKind.CUDA): 0.01,
+}
+"""Of bytes. Emulated: the largest gap of the benchmark of truth, rounded up. CUDA: not
+measured yet; kernels' own workspaces, which a trace does not see, are the reason."""
+LOST_PROBE_ERROR = 0.05
+"""Added where a probe was lost, so that a line rests on two points alone."""
+SECONDS_ERROR = 0.1
+"""Spread of seconds between runs on a shared machine."""
+
+Number = float | int
+PassField = Callable[[PassCosts], Number | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """All that is known of one kind of layer."""
+
+    micro_batches: tuple[int, ...]
+    state: LayerState
+    kept: tuple[PassCosts, ...]
+    recomputed: tuple[PassCosts, ...]
+    """Empty where the layer cannot be recomputed."""
+    is_short: bool
+    """A probe was lost."""
+
+    @property
+    def recomputable(self) -> bool:
+        """Tell whether the layer was run with recompute."""
+        return bool(self.recomputed)
+
+    def passes(self, *, recomputed: bool) -> tuple[PassCosts, ...]:
+        """Return the probes of one way to run; a layer has at least the plain one."""
+        return self.recomputed if recomputed and self.recomputed else self.kept
+
+
+def assemble(
+    request: ProfileRequest, frame: Frame, results: Sequence[ProbeResult]
+) -> ModelProfile:
+    """Build the profile.
+
+    Raises:
+        TooFewProbesError: a kind has no probe that completed.
+    """
+    kinds = [kind_of(frame, case, results) for case in range(len(frame.cases))]
+    error = RELATIVE_ERROR[request.source, request.device_kind]
+    table = Table(kinds=kinds, source=request.source, relative_error=error)
+    num_layers = len(frame.layers)
+    return ModelProfile(
+        request_key=request.key(),
+        fingerprint=frame.fingerprint,
+        device_kind=request.device_kind,
+        device_product=frame.device_product if table.is_timed else "",
+        recipe=frame.recipe,
+        tokens_per_sample=frame.tokens_per_sample,
+        input_bytes_per_sample=frame.input_bytes_per_sample,
+        target_bytes_per_sample=frame.target_bytes_per_sample,
+        kinds=tuple(case.name for case in frame.cases),
+        variants=(Variant(),),
+        layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
+        edges=EdgeColumns(
+            source=tuple(range(num_layers - 1)),
+            target=tuple(range(1, num_layers)),
+            part=(1.0,) * (num_layers - 1),
+        ),
+        costs=table.costs(),
+        tied=frame.tied,
+        probes=tuple(
+            Probe(
+                kind=result.case,
+                variant=0,
+                micro_batch=result.micro_batch,
+                outcome=result.outcome,
+            )
+            for result in results
+        ),
+    )
+
+
+def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
+    """Gather the probes of one case."""
+    own = sorted((r for r in results if r.case == case), key=lambda r: r.micro_batch)
+    done = [r for r in own if r.state is not None and r.kept is not None]
+    if not done or done[0].state is None:
+        said = own[0].said if own else "no probe was asked for"
+        raise TooFewProbesError(
+            f"layer {frame.layers[frame.cases[case].layer]!r} does not fit the device "
+            f"at the smallest micro-batch: {said}; use a device with more memory, or "
+            "split the layer"
+        )
+    return Kind(
+        micro_batches=tuple(r.micro_batch for r in done),
+        state=done[0].state,
+        kept=tuple(r.kept for r in done if r.kept is not None),
+        recomputed=tuple(r.recomputed for r in done if r.recomputed is not None),
+        is_short=any(r.outcome is not ProbeOutcome.COMPLETED for r in own),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Turns kinds into the columns of `LayerCosts`."""
+
+    kinds: Sequence[Kind]
+    source: Source
+    relative_error: float
+
+    @property
+    def is_timed(self) -> bool:
+        """Tell whether seconds were measured."""
+        return all(kind.kept[0].forward_s is not None for kind in self.kinds)
+
+    def costs(self) -> LayerCosts:
+        """Build the table."""
+        states = [kind.state for kind in self.kinds]
+        steps = [state.optimizer_step_s for state in states]
+        timed = self.is_timed
+        return LayerCosts(
+            kind=tuple(range(len(self.kinds))),
+            variant=(0,) * len(self.kinds),
+            parameter_bytes=tuple(s.parameter_bytes for s in states),
+            gradient_bytes=tuple(s.gradient_bytes for s in states),
+            buffer_bytes=tuple(s.buffer_bytes for s in states),
+            optimizer_bytes=tuple(s.optimizer_bytes for s in states),
+            optimizer_transient_bytes=tuple(
+                s.optimizer_transient_bytes for s in states
+            ),
+            optimizer_traffic_bytes=tuple(s.optimizer_traffic_bytes for s in states),
+            optimizer_step_s=tuple(s or 0.0 for s in steps) if timed else None,
+            boundary=self.bytes_of(lambda p: p.boundary_bytes),
+            kept=self.activations(recomputed=False),
+            recomputable=tuple(kind.recomputable for kind in self.kinds),
+            recomputed=self.activations(recomputed=True),
+            forward_work=self.work(
+                lambda p: p.forward_flop, lambda p: p.forward_traffic_bytes
+            ),
+            backward_work=self.work(
+                lambda p: p.backward_flop, lambda p: p.backward_traffic_bytes
+            ),
+            forward=self.seconds(lambda p: p.forward_s) if timed else None,
+            backward=self.seconds(lambda p: p.backward_s) if timed else None,
+            recompute=self.recompute_seconds() if timed else None,
+        )
+
+    def activations(self, *, recomputed: bool) -> ActivationColumns:
+        """Build the columns of one way to run."""
+        firsts = [kind.passes(recomputed=recomputed)[-1] for kind in self.kinds]
+        return ActivationColumns(
+            saved=self.bytes_of(lambda p: p.saved_bytes, recomputed=recomputed),
+            keeps_input=tuple(first.keeps_input for first in firsts),
+            keeps_output=tuple(first.keeps_output for first in firsts),
+            forward_transient=self.bytes_of(
+                lambda p: p.forward_transient_bytes, recomputed=recomputed
+            ),
+            backward_transient=self.bytes_of(
+                lambda p: p.backward_transient_bytes, recomputed=recomputed
+            ),
+        )
+
+    def bytes_of(
+        self, value: Callable[[PassCosts], int], *, recomputed: bool = False
+    ) -> ByteColumns:
+        """Fit one quantity of every kind."""
+        lines = [
+            fit_samples(
+                kind.micro_batches,
+                [value(p) for p in kind.passes(recomputed=recomputed)],
+            )
+            for kind in self.kinds
+        ]
+        return ByteColumns(
+            constant_bytes=tuple(line.constant for line in lines),
+            slope_bytes_per_sample=tuple(line.slope for line in lines),
+            residual_bytes=tuple(line.residual for line in lines),
+            relative_error=tuple(map(self.error_of, self.kinds)),
+            source=(self.source,) * len(self.kinds),
+            probed_bytes=tuple(line.probed for line in lines),
+        )
+
+    def error_of(self, kind: Kind) -> float:
+        """Return what a kind's bytes may be off by."""
+        return self.relative_error + (LOST_PROBE_ERROR if kind.is_short else 0.0)
+
+    def work(self, flop: PassField, traffic: PassField) -> WorkColumns:
+        """Fit the work of one pass of every kind."""
+        flops = [line_of(kind, kind.kept, flop) for kind in self.kinds]
+        moved = [line_of(kind, kind.kept, traffic) for kind in self.kinds]
+        return WorkColumns(
+            flop_constant=tuple(line.constant for line in flops),
+            flop_per_sample=tuple(line.slope for line in flops),
+            traffic_constant_bytes=tuple(line.constant for line in moved),
+            traffic_bytes_per_sample=tuple(line.slope for line in moved),
+        )
+
+    def seconds(self, value: PassField) -> SecondsColumns:
+        """Fit the seconds of one pass of every kind."""
+        return self.seconds_of([line_of(kind, kind.kept, value) for kind in self.kinds])
+
+    def recompute_seconds(self) -> SecondsColumns:
+        """Fit what recomputing adds to the backward pass."""
+        lines: list[Line] = []
+        for kind in self.kinds:
+            pairs = zip(kind.passes(recomputed=True), kind.kept, strict=True)
+            added = [
+                max((again.backward_s or 0.0) - (plain.backward_s or 0.0), 0.0)
+                for again, plain in pairs
+            ]
+            lines.append(line_through(kind.micro_batches, added))
+        return self.seconds_of(lines)
+
+    def seconds_of(self, lines: Sequence[Line]) -> SecondsColumns:
+        """Build columns from lines."""
+        return SecondsColumns(
+            constant_s=tuple(line.constant for line in lines),
+            slope_s_per_sample=tuple(line.slope for line in lines),
+            residual_s=tuple(line.residual for line in lines),
+            relative_error=(SECONDS_ERROR,) * len(lines),
+            source=(Source.MEASURED,) * len(lines),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleLine:
+    """Bytes over the micro-batch: probed one by one at first, then a line."""
+
+    probed: tuple[int, ...]
+    constant: int
+    slope: int
+    residual: int
+
+
+def fit_samples(micro_batches: Sequence[int], values: Sequence[int]) -> SampleLine:
+    """Draw a line through the two largest probes.
+
+    A peak is the largest of several lines, so it bends upward and is straight from the
+    last bend on; the next smaller probe shows whether that lies behind. Through one
+    probe alone, all of it is taken to grow with the samples.
+    """
+    points = sorted(zip(micro_batches, values, strict=True))
+    known = dict(points)
+    run = takewhile(lambda b: b in known, count(1))
+    probed = tuple(known[b] for b in run)
+    if len(points) == 1:
+        [(b, value)] = points
+        return SampleLine(probed=probed, constant=0, slope=-(-value // b), residual=0)
+    sizes, last = zip(*points[-2:], strict=True)
+    constant, slope, residual = fit_bytes(sizes, last)
+    if len(points) > LINE_POINTS:
+        b, value = points[-LINE_POINTS - 1]
+        residual = max(residual, abs(constant + slope * b - value))
+    return SampleLine(probed=probed, constant=constant, slope=slope, residual=residual)
+
+
+LINE_POINTS = 2
+
+
+def line_of(kind: Kind, passes: Sequence[PassCosts], value: PassField) -> Line:
+    """Fit a line to one field."""
+    return line_through(kind.micro_batches, [value(p) or 0.0 for p in passes])
+
+
+def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
+    """Fit a line; through one probe alone, let it grow with the samples."""
+    if len(values) > 1:
+        return fit_line(micro_batches, values)
+    return Line(constant=0.0, slope=values[0] / micro_batches[0], residual=0.0)

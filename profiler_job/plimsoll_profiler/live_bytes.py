@@ -1,0 +1,67 @@
+"""Counts the bytes of live tensors, whether they have data or not.
+
+A dispatch mode sees every tensor that an operator returns and adds its storage; a
+finalizer takes it off when the storage dies. On fake tensors this tells what a device
+would hold, in one process, without a device. What kernels allocate inside themselves
+(workspaces) stays unseen.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plimsoll_trainer.torch_internals import TorchDispatchMode, storage_of, tree_iter
+
+CUDA_BLOCK_BYTES = 512
+"""CUDA's caching allocator rounds every block up to this."""
+
+
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """`current` and `peak` bytes of all storages seen while the mode was on."""
+
+    def __init__(self, block_bytes: int = 1) -> None:
+        """Count in blocks of `block_bytes`, the allocator's unit."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.block_bytes = block_bytes
+        self.current = 0
+        self.peak = 0
+        self._bytes_of: dict[int, int] = {}
+
+    def add(self, tensor: Tensor) -> None:
+        """Count a tensor that existed before, unless it is known."""
+        if tensor.device.type == "meta":
+            return
+        key, storage = storage_of(tensor)
+        if key in self._bytes_of:
+            return
+        size = -(-storage.nbytes() // self.block_bytes) * self.block_bytes
+        self._bytes_of[key] = size
+        weakref.finalize(storage, self._drop, key)
+        self.current += size
+        self.peak = max(self.peak, self.current)
+
+    def _drop(self, key: int) -> None:
+        self.current -= self._bytes_of.pop(key, 0)
+
+    def reset_peak(self) -> None:
+        """Start counting the peak from what is alive now."""
+        self.peak = self.current
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator and count what it returns."""
+        del types
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_iter(out):
+            if isinstance(leaf, torch.Tensor):
+                self.add(leaf)
+        return out

@@ -1,0 +1,119 @@
+"""What the profiler and its probing process say to each other, a line each.
+
+    prober  -> profiler      Frame, once
+    profiler -> prober       ProbeRequest
+    prober  -> profiler      ProbeResult, before the next request
+
+The prober may die at any moment. Lines are JSON of records, so that neither side trusts
+the other's numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Index,
+    Message,
+    Name,
+    Seconds,
+    Work,
+)
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.model_profile import (
+    Fingerprint,
+    ProbeOutcome,
+    Recipe,
+    TiedLayers,
+)
+from plimsoll_planner.records.record import Record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case(Record):
+    """A layer in its place, which stands for all layers of its kind."""
+
+    name: Name
+    layer: Index
+    """The first layer of the kind."""
+    recomputable: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame(Document):
+    """What the child knows of the workload before it probes anything."""
+
+    fingerprint: Fingerprint
+    recipe: Recipe
+    device_product: Name
+    tokens_per_sample: Count
+    input_bytes_per_sample: Bytes
+    target_bytes_per_sample: Bytes
+    layers: tuple[Name, ...]
+    kind_of_layer: tuple[Index, ...]
+    """Which entry of `cases` each layer is."""
+    cases: tuple[Case, ...]
+    tied: tuple[TiedLayers, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRequest(Document):
+    """One probe: a case at a micro-batch, with and without recompute."""
+
+    case: Index
+    micro_batch: Count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerState(Record):
+    """Bytes and seconds that do not depend on the micro-batch."""
+
+    parameter_bytes: Bytes
+    gradient_bytes: Bytes
+    buffer_bytes: Bytes
+    optimizer_bytes: Bytes
+    optimizer_transient_bytes: Bytes
+    optimizer_traffic_bytes: Work
+    optimizer_step_s: Seconds | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassCosts(Record):
+    """Bytes, work and seconds of one micro-batch; see `ActivationColumns`."""
+
+    boundary_bytes: Bytes
+    saved_bytes: Bytes
+    keeps_input: bool
+    keeps_output: bool
+    forward_transient_bytes: Bytes
+    backward_transient_bytes: Bytes
+    forward_flop: Work
+    forward_traffic_bytes: Work
+    backward_flop: Work
+    backward_traffic_bytes: Work
+    forward_s: Seconds | None = None
+    backward_s: Seconds | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult(Document):
+    """What a probe found, or that it did not fit."""
+
+    case: Index
+    micro_batch: Count
+    outcome: ProbeOutcome
+    said: Message = ""
+    """The error's line, where the probe did not complete."""
+    state: LayerState | None = None
+    kept: PassCosts | None = None
+    recomputed: PassCosts | None = None
+    """None where the layer cannot be recomputed."""
+
+    def check_rules(self) -> None:
+        """A probe that completed has its numbers."""
+        completed = self.outcome is ProbeOutcome.COMPLETED
+        for field in ("state", "kept"):
+            if (getattr(self, field) is None) == completed:
+                raise self.refuse(field, "given exactly where the probe completed")

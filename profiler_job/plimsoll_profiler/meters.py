@@ -1,0 +1,127 @@
+"""Where a probe runs, and what counts its bytes: fake tensors or a real device.
+
+traced     fake CPU tensors, with the operators of the device planned for
+measured   a GPU, or the emulated device that this process was started as
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_profiler.errors import NoDeviceError
+from plimsoll_profiler.layer_probe import Meter
+from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
+from plimsoll_profiler.operator_policy import cuda_operators
+from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.torch_internals import FakeTensorMode
+
+
+class CudaMeter:
+    """The allocator's counters of the current GPU."""
+
+    @property
+    def current(self) -> int:
+        """Bytes of all tensors alive now."""
+        return torch.cuda.memory_allocated()
+
+    @property
+    def peak(self) -> int:
+        """Most of them since `reset_peak`."""
+        return torch.cuda.max_memory_allocated()
+
+    def reset_peak(self) -> None:
+        """Start counting the peak from what is alive now."""
+        torch.cuda.reset_peak_memory_stats()
+
+
+class EmulatedMeter:
+    """The counters of the emulated device."""
+
+    def __init__(self) -> None:
+        """Take the device that this process is."""
+        self._device = EmulatedDevice()
+
+    @property
+    def current(self) -> int:
+        """Bytes of all tensors alive now."""
+        return self._device.current_bytes
+
+    @property
+    def peak(self) -> int:
+        """Most of them since `reset_peak`."""
+        return self._device.peak_bytes
+
+    def reset_peak(self) -> None:
+        """Start counting the peak from what is alive now."""
+        self._device.reset_peak()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """A place to probe on."""
+
+    device: torch.device
+    product: str
+    meter: Meter
+    is_real: bool
+    """Seconds can be measured."""
+    block_bytes: int
+    """The allocator's unit."""
+
+    def rounded(self, num_bytes: int) -> int:
+        """Return what the allocator takes for a tensor."""
+        return -(-num_bytes // self.block_bytes) * self.block_bytes
+
+    def wait(self) -> None:
+        """Let the device finish what it was given."""
+        if self.is_real and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+@contextmanager
+def bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
+    """Set up a place to probe on.
+
+    Raises:
+        NoDeviceError: a GPU is to be measured, and there is none.
+    """
+    block_bytes = CUDA_BLOCK_BYTES if kind is DeviceKind.CUDA else 1
+    if source is Source.TRACED:
+        with ExitStack() as stack:
+            stack.enter_context(FakeTensorMode())
+            if kind is DeviceKind.CUDA:
+                stack.enter_context(cuda_operators())
+            yield Bench(
+                device=torch.device("cpu"),
+                product="traced",
+                meter=stack.enter_context(LiveBytes(block_bytes)),
+                is_real=False,
+                block_bytes=block_bytes,
+            )
+    elif kind is DeviceKind.EMULATED:
+        yield Bench(
+            device=torch.device("cpu"),
+            product="process",
+            meter=EmulatedMeter(),
+            is_real=True,
+            block_bytes=block_bytes,
+        )
+    elif torch.cuda.is_available():
+        yield Bench(
+            device=torch.device("cuda", torch.cuda.current_device()),
+            product=torch.cuda.get_device_name(),
+            meter=CudaMeter(),
+            is_real=True,
+            block_bytes=block_bytes,
+        )
+    else:
+        raise NoDeviceError(
+            "a measured profile for CUDA needs a GPU, and torch sees none: profile "
+            "with --source traced, or on a machine with a GPU"
+        )

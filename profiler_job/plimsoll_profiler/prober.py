@@ -1,0 +1,287 @@
+"""The child process that probes: reads requests, answers each, may die on any.
+
+Runs one layer at a time, so a model of any depth and size is probed on one device
+that holds its largest layer. Started as a module of its own by `prober_process`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TextIO
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_planner.records.document import Document, from_text, to_text
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    ProbeOutcome,
+    Recipe,
+    TiedLayers,
+)
+from plimsoll_profiler.cases import cases_of
+from plimsoll_profiler.layer_probe import LayerCase, Passes, probe_activations
+from plimsoll_profiler.messages import (
+    Frame,
+    LayerState,
+    PassCosts,
+    ProbeRequest,
+    ProbeResult,
+)
+from plimsoll_profiler.meters import Bench, bench
+from plimsoll_profiler.request import DEBUG_VARIABLE
+from plimsoll_profiler.work_counter import count_work
+from plimsoll_trainer.boundaries import Boundaries, boundaries_of, one_line
+from plimsoll_trainer.entrypoint import load_workload
+from plimsoll_trainer.errors import TrainerError
+from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.fingerprint import fingerprint_of
+from plimsoll_trainer.gradients import attach_gradients
+from plimsoll_trainer.layer_optimizer import LayerOptimizer, squared_norm
+from plimsoll_trainer.out_of_memory import is_out_of_memory
+from plimsoll_trainer.stage import build_layer
+from plimsoll_trainer.torch_internals import storage_of
+from plimsoll_trainer.workload import Workload, optimizer_mode
+
+FEWEST_RUNS, MOST_RUNS, ENOUGH_S = 3, 30, 0.2
+"""A pass is timed until it ran for so long in total, within these bounds."""
+
+
+def main() -> int:
+    """Answer requests until the input ends."""
+    entrypoint, arguments, kind, source, sizes = sys.argv[1:]
+    out = sys.stdout
+    sys.stdout = sys.stderr  # what the workload prints must not mix with answers
+    torch.set_num_threads(1)
+    try:
+        workload = load_workload(entrypoint, json.loads(arguments))
+        prober = Prober(workload, sorted({1, *json.loads(sizes)}))
+        with bench(DeviceKind(kind), Source(source)) as place:
+            answer(out, prober.frame(entrypoint, place))
+            for line in sys.stdin:
+                request = from_text(line, ProbeRequest)
+                answer(out, prober.probe(request, place))
+    except TrainerError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        print(one_line(error), file=sys.stderr)
+        return ExitCode.FAILED
+    return ExitCode.DONE
+
+
+def answer(out: TextIO, document: Document) -> None:
+    """Send one line at once."""
+    out.write(to_text(document) + "\n")
+    out.flush()
+
+
+class Prober:
+    """Probes the layers of one workload."""
+
+    def __init__(self, workload: Workload, micro_batches: Sequence[int]) -> None:
+        """Find kinds and shapes, while tensors still have data."""
+        self.workload = workload
+        self.shapes = {b: boundaries_of(workload, b) for b in micro_batches}
+        self.cases, self.kind_of_layer = cases_of(workload, self.shapes[1].between)
+
+    def frame(self, entrypoint: str, place: Bench) -> Frame:
+        """Say what is known before anything is probed."""
+        shapes, workload = self.shapes[1], self.workload
+        sample = torch.nn.Parameter(torch.zeros(2, 2))
+        optimizer = workload.optimizer([sample])
+        return Frame(
+            fingerprint=fingerprint_of(entrypoint),
+            recipe=Recipe(
+                precision=workload.precision,
+                optimizer=type(optimizer).__name__,
+                optimizer_mode=optimizer_mode(optimizer),
+            ),
+            device_product=place.product,
+            tokens_per_sample=workload.tokens_per_sample,
+            input_bytes_per_sample=shapes.between[0].nbytes,
+            target_bytes_per_sample=shapes.targets.nbytes,
+            layers=tuple(layer.name for layer in workload.layers),
+            kind_of_layer=self.kind_of_layer,
+            cases=self.cases,
+            tied=tuple(tied_layers(workload, place)),
+        )
+
+    def probe(self, request: ProbeRequest, place: Bench) -> ProbeResult:
+        """Probe one case; out of memory is an outcome."""
+        try:
+            result = self._probe(request, place)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            result = ProbeResult(
+                case=request.case,
+                micro_batch=request.micro_batch,
+                outcome=ProbeOutcome.OUT_OF_MEMORY,
+                said=str(error).strip().splitlines()[0][:1000],
+            )
+        gc.collect()
+        return result
+
+    def _probe(self, request: ProbeRequest, place: Bench) -> ProbeResult:
+        case = self.cases[request.case]
+        layer, state = probe_state(self.workload, case.layer, place)
+        where = self.place_of(case.layer, self.shapes[request.micro_batch])
+        kept = probe_passes(layer, where, place)
+        recomputed = None
+        if case.recomputable:
+            recomputed = probe_passes(layer, replace(where, recomputed=True), place)
+        return ProbeResult(
+            case=request.case,
+            micro_batch=request.micro_batch,
+            outcome=ProbeOutcome.COMPLETED,
+            state=state,
+            kept=kept,
+            recomputed=recomputed,
+        )
+
+    def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
+        """Describe a layer's place in the chain."""
+        is_last = index == len(self.workload.layers) - 1
+        return LayerCase(
+            incoming=shapes.between[index],
+            is_first=index == 0,
+            targets=shapes.targets if is_last else None,
+            loss=self.workload.loss if is_last else None,
+        )
+
+
+def probe_state(
+    workload: Workload, index: int, place: Bench
+) -> tuple[nn.Module, LayerState]:
+    """Build a layer and step its optimizer twice; the first time makes its state."""
+    layer = build_layer(workload, index, place.device)
+    parameters = [p for p in layer.parameters() if p.requires_grad]
+    gradients = attach_gradients(parameters)
+    before = place.meter.current
+    optimizer = LayerOptimizer(parameters, workload.optimizer) if parameters else None
+    step = partial(step_once, gradients, optimizer, place.device)
+    step()
+    made = place.meter.current - before
+    place.meter.reset_peak()
+    now = place.meter.current
+    step()
+    transient = place.meter.peak - now
+    return layer, LayerState(
+        parameter_bytes=nbytes(layer.parameters(), place),
+        gradient_bytes=nbytes(gradients, place),
+        buffer_bytes=nbytes(layer.buffers(), place),
+        optimizer_bytes=made,
+        optimizer_transient_bytes=transient,
+        optimizer_traffic_bytes=count_work(step).traffic_bytes,
+        optimizer_step_s=median_s(step, place) if place.is_real else None,
+    )
+
+
+def step_once(
+    gradients: Sequence[Tensor],
+    optimizer: LayerOptimizer | None,
+    device: torch.device,
+) -> None:
+    """Do what a layer's parameters see at the end of a step."""
+    squared_norm(gradients, device)
+    if optimizer is not None:
+        optimizer.step(1.0)
+
+
+def probe_passes(layer: nn.Module, where: LayerCase, place: Bench) -> PassCosts:
+    """Probe bytes, then count work, then measure seconds."""
+    if place.is_real:
+        probe_activations(layer, where, place.device, place.meter)  # warms up
+        gc.collect()
+    bytes_of = probe_activations(layer, where, place.device, place.meter)
+    passes = Passes(layer, where, place.device)
+    forward_work = count_work(passes.forward)
+    backward_work = count_work(passes.backward)
+    forward_s, backward_s = time_passes(passes, place) if place.is_real else (None,) * 2
+    return PassCosts(
+        boundary_bytes=place.rounded(bytes_of.boundary),
+        saved_bytes=bytes_of.saved,
+        keeps_input=bytes_of.keeps_input,
+        keeps_output=bytes_of.keeps_output,
+        forward_transient_bytes=bytes_of.forward_transient,
+        backward_transient_bytes=bytes_of.backward_transient,
+        forward_flop=forward_work.flop,
+        forward_traffic_bytes=forward_work.traffic_bytes,
+        backward_flop=backward_work.flop,
+        backward_traffic_bytes=backward_work.traffic_bytes,
+        forward_s=forward_s,
+        backward_s=backward_s,
+    )
+
+
+def time_passes(passes: Passes, place: Bench) -> tuple[float, float]:
+    """Return median seconds of forward and backward."""
+    forward: list[float] = []
+    backward: list[float] = []
+    while len(forward) < FEWEST_RUNS or (
+        len(forward) < MOST_RUNS and sum(forward) + sum(backward) < ENOUGH_S
+    ):
+        forward.append(seconds(passes.forward, place))
+        backward.append(seconds(passes.backward, place))
+    return statistics.median(forward), statistics.median(backward)
+
+
+def median_s(run: Callable[[], object], place: Bench) -> float:
+    """Return the median seconds of a few runs."""
+    return statistics.median(seconds(run, place) for _ in range(FEWEST_RUNS))
+
+
+def seconds(run: Callable[[], object], place: Bench) -> float:
+    """Run something and return its seconds, the device's work included."""
+    place.wait()
+    start = time.perf_counter()
+    run()
+    place.wait()
+    return time.perf_counter() - start
+
+
+def nbytes(tensors: Iterable[Tensor], place: Bench) -> int:
+    """Return the bytes of different tensors, in blocks of the device."""
+    storages = dict(storage_of(tensor) for tensor in tensors)
+    return sum(place.rounded(storage.nbytes()) for storage in storages.values())
+
+
+def tied_layers(workload: Workload, place: Bench) -> Iterable[TiedLayers]:
+    """Yield what the layers of each tie share."""
+    for tie in workload.ties:
+        (first, name), *_ = tie.places
+        layers = tuple(sorted(workload.index_of(other) for other, _ in tie.places))
+        layer = build_layer(workload, workload.index_of(first), place.device)
+        owner, _, attribute = name.rpartition(".")
+        tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
+        size = place.rounded(tensor.untyped_storage().nbytes())
+        if not isinstance(tensor, nn.Parameter):
+            yield TiedLayers(layers=layers, buffer_bytes=size)
+            continue
+        attach_gradients([tensor])
+        before = place.meter.current
+        optimizer = LayerOptimizer([tensor], workload.optimizer)
+        optimizer.step(1.0)
+        yield TiedLayers(
+            layers=layers,
+            parameter_bytes=size,
+            gradient_bytes=size,
+            optimizer_bytes=place.meter.current - before,
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

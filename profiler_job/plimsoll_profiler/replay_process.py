@@ -1,0 +1,53 @@
+"""The replayer as seen from outside: a plan goes in, a `Replay` comes out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from plimsoll_planner.records.document import from_text, save
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.replay import Replay
+from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
+from plimsoll_profiler.prober_process import python_path
+from plimsoll_profiler.request import DEBUG_VARIABLE
+from plimsoll_trainer.exit_codes import ExitCode
+
+
+def replay_plan(plan: HybridPlan, entrypoint: str, arguments: str = "{}") -> Replay:
+    """Replay every stage of a plan in a process of its own.
+
+    Args:
+        plan: what to replay.
+        entrypoint: `package.module:function`.
+        arguments: of the entry point, as a JSON object.
+
+    Raises:
+        BadWorkloadError: the entry point cannot be used.
+        ReplayFailedError: the replayer ended for another reason.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        save(path, plan)
+        done = subprocess.run(  # noqa: S603 - our own module
+            (
+                *(sys.executable, "-m", "plimsoll_profiler.replayer"),
+                *("--plan", path, "--entrypoint", entrypoint, "--args", arguments),
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()},
+        )
+    if done.returncode == ExitCode.DONE:
+        return from_text(done.stdout.splitlines()[-1], Replay)
+    if os.environ.get(DEBUG_VARIABLE):
+        sys.stderr.write(done.stderr)
+    silent = f"it said nothing, exit status {done.returncode}"
+    said = (done.stderr.strip().splitlines() or [silent])[-1]
+    if done.returncode == ExitCode.BAD_WORKLOAD:
+        raise BadWorkloadError(said)
+    raise ReplayFailedError(f"the replay ended: {said}")

@@ -1,0 +1,86 @@
+"""The process that replays a plan: `python -m plimsoll_profiler.replayer`.
+
+Prints a `Replay` as one line of JSON, or one line of what is wrong on stderr. Runs in
+the user's image, on a CPU, also for plans of GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+
+from plimsoll_planner.records.document import digest_of, load, to_text
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
+from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
+from plimsoll_profiler.request import DEBUG_VARIABLE
+from plimsoll_trainer.assignment import check_engine, check_layers, slices_of
+from plimsoll_trainer.boundaries import boundaries_of, one_line
+from plimsoll_trainer.entrypoint import load_workload
+from plimsoll_trainer.errors import TrainerError
+from plimsoll_trainer.exit_codes import ExitCode
+
+
+def main() -> int:
+    """Replay every stage."""
+    parser = argparse.ArgumentParser(prog="plimsoll_profiler.replayer")
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--entrypoint", required=True)
+    parser.add_argument("--args", default="{}", help="a JSON object")
+    options = parser.parse_args()
+    out, sys.stdout = sys.stdout, sys.stderr
+    try:
+        plan = load(options.plan, HybridPlan)
+        found = replay(plan, options.entrypoint, options.args)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        is_ours = isinstance(error, TrainerError)
+        print(error if is_ours else one_line(error), file=sys.stderr)
+        return error.exit_code if isinstance(error, TrainerError) else ExitCode.FAILED
+    print(to_text(found), file=out)
+    return ExitCode.DONE
+
+
+def replay(plan: HybridPlan, entrypoint: str, arguments: str) -> Replay:
+    """Replay one rank of every stage of a plan.
+
+    Raises:
+        TrainerError: the plan or the workload cannot be run.
+    """
+    workload = load_workload(entrypoint, json.loads(arguments))
+    check_engine(plan)
+    check_layers(plan, workload)
+    job = ReplayJob(
+        workload=workload,
+        slices=slices_of(plan),
+        num_replicas=plan.stages[0].data_degree,
+        num_micro_batches=plan.num_micro_batches,
+        boundaries=boundaries_of(workload, plan.micro_batch),
+        device_kind=plan.offers[0].device_kind,
+    )
+    stages = tuple(
+        ReplayedStage(
+            stage=stage,
+            peaks=tuple(
+                ReplayedPeak(phase=phase, allocated_bytes=peak)
+                for phase, peak in replay_stage(job, stage).items()
+            ),
+        )
+        for stage in range(len(plan.stages))
+    )
+    return Replay(
+        plan_digest=digest_of(plan),
+        torch_version=str(torch.__version__),
+        stages=stages,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""From probes to lines."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from plimsoll_planner.records.layer_costs import ByteColumns, Source
+from plimsoll_profiler.assemble import fit_samples
+
+
+def columns(micro_batches: tuple[int, ...], values: tuple[int, ...]) -> ByteColumns:
+    """Build columns of one row from probes."""
+    line = fit_samples(micro_batches, values)
+    return ByteColumns(
+        constant_bytes=(line.constant,),
+        slope_bytes_per_sample=(line.slope,),
+        residual_bytes=(line.residual,),
+        relative_error=(0.0,),
+        source=(Source.TRACED,),
+        probed_bytes=(line.probed,),
+    )
+
+
+def test_probed_micro_batches_are_exact_and_others_on_the_last_line() -> None:
+    """max(100 b, 40 b + 120) with 7 more at one sample: exact at 1 to 4, 100 b behind.
+
+    At 3 samples the line through 4 and 8 gives 300, which was probed: no residual.
+    """
+    values = {b: max(100 * b, 40 * b + 120) + 7 * (b == 1) for b in (1, 2, 3, 4, 8)}
+    found = columns(tuple(values), tuple(values.values()))
+    for b, value in values.items():
+        assert found.at(0, b).expected_bytes == value
+    assert found.at(0, 64).expected_bytes == 6400
+    assert found.at(0, 64).upper_bytes == 6400
+
+
+def test_a_late_bend_shows_as_a_residual() -> None:
+    """max(100 b, 10 b + 540): the line 100 b through 6 and 8 misses 570 at 3 by 270."""
+    found = columns((1, 2, 3, 6, 8), (550, 560, 570, 600, 800))
+    assert found.at(0, 16).expected_bytes == 1600
+    assert found.at(0, 16).upper_bytes == 1600 + 270
+    assert found.at(0, 16).lower_bytes == 1600 - 270
+    assert found.at(0, 3).upper_bytes == 570
+
+
+def test_one_probe_alone_grows_with_the_samples() -> None:
+    """From 90 bytes at one sample: at most 90 for each."""
+    found = columns((1,), (90,))
+    assert (found.at(0, 1).expected_bytes, found.at(0, 5).expected_bytes) == (90, 450)
