@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import click
 
+from plimsoll_cli.compare import compare
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.explain import explain
 from plimsoll_cli.offers import offers
+from plimsoll_cli.plan import plan
+from plimsoll_cli.profile import profile
 from plimsoll_planner import __version__
 
 EXIT_CODES = "Exit codes: " + ", ".join(
@@ -24,4 +28,5 @@ def plimsoll(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-plimsoll.add_command(offers)
+for verb in (plan, explain, compare, offers, profile):
+    plimsoll.add_command(verb)

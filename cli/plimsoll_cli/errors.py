@@ -2,7 +2,8 @@
 
     PlimsollError               (plimsoll_planner.errors)
     └── CliError                the command line itself is at fault
-        └── NothingMatchesError the filters leave nothing to show
+        ├── NothingMatchesError the filters leave nothing to show
+        └── CannotWriteError    a file that was asked for
 
 `run` catches `PlimsollError`; a traceback is shown only with `--debug`.
 """
@@ -22,6 +23,10 @@ class NothingMatchesError(CliError):
     """The filters leave nothing to show."""
 
 
+class CannotWriteError(CliError):
+    """A file that was asked for cannot be written."""
+
+
 class ExitCode(IntEnum):
     """Exit codes of the `plimsoll` command."""
 
@@ -32,6 +37,8 @@ class ExitCode(IntEnum):
     """The command line is not one that this command has."""
     BAD_INPUT = 3
     """A file or value that was named breaks a rule."""
+    NO_PLAN = 4
+    """The question has an answer, and it is that no plan fits; the output says why."""
     INTERRUPTED = 130
     """Ctrl-C; 128 and the number of SIGINT, as shells have it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -93,3 +94,22 @@ class ByteQuantity(click.ParamType[int]):
             units = ", ".join(UNITS)
             self.fail(f"got {shorten(value)}, allowed is 40GiB ({units})", param, ctx)
         return int(float(found["number"]) * UNITS[found["unit"]])
+
+
+class JsonObject(click.ParamType[str]):
+    """A JSON object, kept as text."""
+
+    name = "json"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the text, or fail with an example of what is meant."""
+        try:
+            found = json.loads(str(value))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            example = '{"depth": 8}'
+            self.fail(f"got {value}, allowed is a JSON object: {example}", param, ctx)
+        return str(value)

@@ -20,8 +20,12 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         words: the command line without the program's name.
         debug: show the traceback of an error before its line.
     """
+    if debug:
+        os.environ["PLIMSOLL_DEBUG"] = "1"  # for the processes that are started
     try:
-        plimsoll.main(args=words, prog_name="plimsoll", standalone_mode=False)
+        code: object = plimsoll.main(
+            args=words, prog_name="plimsoll", standalone_mode=False
+        )
         sys.stdout.flush()  # a full disk shows here, not after the last line
     except PlimsollError as error:
         return report(error, str(error), exit_code_of(error), debug=debug)
@@ -33,7 +37,8 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         drop_output()
         text = f"cannot write the output: {error}"
         return report(error, text, ExitCode.FAILED, debug=debug)
-    return ExitCode.DONE
+    # A verb that ends with `context.exit(code)` hands its code over here.
+    return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
 
 
 def drop_output() -> None:

@@ -1,0 +1,191 @@
+"""`plimsoll plan`: the fewest (or cheapest) devices for a profile, and the proof."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from plimsoll_cli.answer_tables import alternatives_table, plan_line, plan_table
+from plimsoll_cli.errors import CannotWriteError, ExitCode
+from plimsoll_cli.output import (
+    JsonObject,
+    Output,
+    console,
+    format_bytes,
+    output_option,
+    print_table,
+)
+from plimsoll_cli.questions import (
+    Question,
+    override_of,
+    override_options,
+    problem_of,
+    question_options,
+)
+from plimsoll_planner.explain import (
+    certificate_lines,
+    ending_text,
+    gpus_text,
+    infeasible_lines,
+    space_text,
+)
+from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.solution import Infeasible, Solution
+
+if TYPE_CHECKING:
+    from plimsoll_planner.search.replayed import ReplayedAnswer
+
+FIXED = ("gpus", "pipeline", "data", "micro_batch", "cuts", "recompute")
+
+
+@click.command()
+@click.argument("profile", type=click.Path(path_type=Path))
+@question_options
+@override_options
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write the plan here, as JSON."
+)
+@click.option(
+    "--solution",
+    type=click.Path(path_type=Path),
+    help="Write the whole answer with its certificate here, as JSON.",
+)
+@click.option(
+    "--replay",
+    metavar="ENTRYPOINT",
+    help="Replay the plan's ranks with this workload (package.module:function), and "
+    "search again where they hold something else.",
+)
+@click.option(
+    "--args",
+    "arguments",
+    type=JsonObject(),
+    default="{}",
+    help="Keyword arguments of the workload that is replayed, as a JSON object.",
+)
+@output_option
+def plan(
+    profile: Path,
+    out: Path | None,
+    solution: Path | None,
+    replay: str | None,
+    arguments: str,
+    output: str,
+    **options: Any,
+) -> None:
+    """Find the fewest GPUs that the job of PROFILE fits on, and prove it."""
+    problem = read_problem(profile, options)
+    found: ReplayedAnswer | None = None
+    if replay is None:
+        answer = answer_to(problem)
+    else:
+        found = replayed_answer(problem, replay, arguments)
+        answer = found.answer
+    if out is not None and isinstance(answer, Solution):
+        save_as(out, answer.plan)
+    if solution is not None:
+        save_as(solution, answer)
+    if output == Output.JSON:
+        click.echo(json.dumps(answer.to_json(), indent=2))
+    else:
+        show(problem, answer)
+        say(*replay_lines(found) if found else ())
+    if isinstance(answer, Infeasible):
+        click.get_current_context().exit(ExitCode.NO_PLAN)
+
+
+def read_problem(path: Path, options: dict[str, Any]) -> Problem:
+    """Read the profile and everything that the options name."""
+    profile = load(path, ModelProfile)
+    fixed = {name: options.pop(name, None) for name in FIXED}
+    override = override_of(profile, **fixed)
+    return problem_of(profile, Question(**options), override)
+
+
+def answer_to(problem: Problem) -> Solution | Infeasible:
+    """Search; imported here, for the other verbs need no numpy."""
+    from plimsoll_planner.search.answer import solve  # noqa: PLC0415 - see above
+
+    return solve(problem)
+
+
+def replayed_answer(
+    problem: Problem, entrypoint: str, arguments: str
+) -> ReplayedAnswer:
+    """Search and replay in turns, with a line for what is under way."""
+    from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
+    from plimsoll_profiler.replay_process import replay_plan  # noqa: PLC0415
+
+    with Console(stderr=True).status("searching") as status:
+
+        def replay(best: HybridPlan) -> Replay:
+            status.update(f"replaying {len(best.stages)} ranks")
+            return replay_plan(best, entrypoint, arguments)
+
+        return solve_with_replay(problem, replay)
+
+
+def replay_lines(found: ReplayedAnswer) -> list[str]:
+    """Say what the replay found."""
+    if not found.rounds:
+        return []
+    last = found.rounds[-1]
+    if found.is_certified:
+        again = len(found.rounds) - 1
+        rounds = f", after {again} searches with wider intervals" if again else ""
+        return [
+            f"replayed on torch {last.replay.torch_version}: every rank agrees{rounds}"
+        ]
+    return [
+        f"replay disagrees: rank of stage {one.stage} holds "
+        f"{format_bytes(one.replayed_bytes)}, predicted "
+        f"{format_bytes(one.predicted.lower_bytes)} to "
+        f"{format_bytes(one.predicted.upper_bytes)}; this plan is not certified"
+        for one in last.disagreements
+    ]
+
+
+def save_as(path: Path, document: Any) -> None:
+    """Write a document whole, or say why it cannot be written."""
+    try:
+        save(path, document)
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {path}: {error.strerror}") from None
+
+
+def show(problem: Problem, answer: Solution | Infeasible) -> None:
+    """Print the answer for people."""
+    lines = [f"warning: {warning}" for warning in answer.warnings]
+    if isinstance(answer, Infeasible):
+        lines = [*infeasible_lines(answer), *lines]
+        say(*lines, f"searched: {space_text(answer.certificate.space)}")
+        return
+    best = answer.plan
+    say(f"{gpus_text(best.num_gpus)} ({ending_text(answer)})", plan_line(best), "")
+    memory = problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
+    print_table(
+        plan_table(best, memory), less_important=("LOWER", "EXPECTED", "PHASE", "RANKS")
+    )
+    say("", *certificate_lines(answer.certificate))
+    say(f"searched: {space_text(answer.certificate.space)}", *lines)
+    if answer.alternatives:
+        say("", "what else could be had:")
+        print_table(
+            alternatives_table(answer.alternatives),
+            less_important=("MICRO-BATCH", "REPLICAS", "STAGES"),
+        )
+
+
+def say(*lines: str) -> None:
+    """Print lines that wrap at the terminal's width."""
+    page = console()
+    for line in lines:
+        page.print(line)

@@ -1,0 +1,422 @@
+"""`plimsoll plan`, `explain` and `compare` as people and scripts use them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll_cli.__main__ import main
+from plimsoll_cli.errors import ExitCode
+from plimsoll_planner.records.document import load, save, to_text
+from plimsoll_planner.records.model_profile import DeviceKind, EdgeColumns, ModelProfile
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.solution import Infeasible, Solution
+from tests.support.builders import an_offer, an_overhead
+from tests.support.chains import Activation, Layer, chain_profile
+
+MIB = 2**20
+EMBEDDING = Layer(
+    parameters=6 * MIB,
+    gradients=6 * MIB,
+    boundary=MIB,
+    kept=Activation(forward=MIB, backward=MIB),
+    again=Activation(keeps_input=True, forward=MIB, backward=MIB),
+    forward_s=0.25,
+    backward_s=0.25,
+)
+BLOCK = Layer(
+    parameters=4 * MIB,
+    gradients=4 * MIB,
+    optimizer=8 * MIB,
+    boundary=MIB,
+    kept=Activation(saved=6 * MIB, keeps_input=True, forward=7 * MIB, backward=8 * MIB),
+    again=Activation(keeps_input=True, forward=4 * MIB, backward=9 * MIB),
+)
+HEAD = Layer(
+    parameters=6 * MIB,
+    gradients=6 * MIB,
+    boundary=1,
+    kept=Activation(
+        saved=9 * MIB, keeps_input=True, forward=12 * MIB, backward=15 * MIB
+    ),
+    again=Activation(keeps_input=True, forward=12 * MIB, backward=17 * MIB),
+)
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that cuts nothing."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def a_profile_file(folder: Path, **fields: Any) -> str:
+    """Write the profile of a small chain on emulated devices."""
+    kind: dict[str, Any] = {"device_kind": DeviceKind.EMULATED}
+    profile = chain_profile(
+        [EMBEDDING, *[BLOCK] * 8, HEAD],
+        byte_error=0.01,
+        time_error=0.05,
+        **(kind | fields),
+    )
+    save(folder / "profile.json", profile)
+    return str(folder / "profile.json")
+
+
+def an_offers_file(folder: Path, memory_mib: int = 96, **fields: Any) -> str:
+    """Write one offer of emulated devices."""
+    offer = an_offer(
+        **(
+            {
+                "device_kind": DeviceKind.EMULATED,
+                "device_memory_bytes": memory_mib * MIB,
+                "price_per_node_hour": Decimal("2.50"),
+            }
+            | fields
+        )
+    )
+    save(folder / "offer.json", offer)
+    return str(folder / "offer.json")
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    """Return the command line of a plan for the small chain."""
+    return [
+        "plan",
+        a_profile_file(folder),
+        "--offers",
+        an_offers_file(folder),
+        "--batch",
+        "8",
+        *more,
+    ]
+
+
+def test_a_plan_is_a_table_a_proof_and_alternatives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stages with their peaks, one line of time and price, why one fewer fails."""
+    assert main(words(tmp_path)) == ExitCode.DONE
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = captured.out.splitlines()
+    assert lines[0] == "3 GPUs (proven, the search was exhaustive)"
+    assert lines[1].startswith("h200-8: 3 stages x 1 replica; micro-batch 1 x 8; step ")
+    assert lines[1].endswith("; 2.50 USD/h")
+    assert lines[3].split()[:3] == ["STAGE", "LAYERS", "RANKS"]
+    stages = [line.split() for line in lines[4:7]]
+    assert [cells[0] for cells in stages] == ["0", "1", "2"]
+    assert all("%" in cells[-1] for cells in stages)
+    (proof,) = [line for line in lines if line.startswith("fewest: ")]
+    assert proof.startswith("fewest: 3 GPUs; 2 fails: rank ")
+    assert proof.endswith(" MiB, has 96.00 MiB")
+    assert any(line.startswith("searched: 1 to 16 GPUs; 1 offer") for line in lines)
+    assert "what else could be had:" in lines
+
+
+def test_eighty_columns_cut_no_number(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a usual terminal columns are left out, and none is cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(words(tmp_path)) == ExitCode.DONE
+    output = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in output
+    assert "OF CAPACITY" in output
+    assert "UPPER" in output
+    assert all(len(line) <= 80 for line in output.splitlines())
+
+
+def test_json_and_files_are_the_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What goes to a pipe, to --out and to --solution is one answer."""
+    plan, answer = tmp_path / "plan.json", tmp_path / "solution.json"
+    files = ["--out", str(plan), "--solution", str(answer), "-o", "json"]
+    assert main(words(tmp_path, *files)) == ExitCode.DONE
+    printed = Solution.from_json(json.loads(capsys.readouterr().out), "Solution")
+    assert load(answer, Solution) == printed
+    assert load(plan, HybridPlan) == printed.plan
+
+
+def test_no_plan_has_an_exit_code_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What binds, by how much, and what would do; the answer is written as well."""
+    answer, plan = tmp_path / "solution.json", tmp_path / "plan.json"
+    options = ["--max-gpus", "2", "--solution", str(answer), "--out", str(plan)]
+    assert main(words(tmp_path, *options)) == ExitCode.NO_PLAN
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "no plan: memory binds"
+    assert lines[1].startswith("nearest miss: rank ")
+    assert lines[2].startswith("would do: 3 GPUs (limits.max_gpus is 2); or devices of")
+    assert isinstance(load(answer, Infeasible), Infeasible)
+    assert not plan.exists()
+
+
+def test_objectives_and_floors_reach_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cheapest, the fastest, and the fewest that are fast enough."""
+    found: dict[str, Solution] = {}
+    for name, options in {
+        "fewest": [],
+        "fastest": ["--objective", "maximizethroughput"],
+        "cheapest": ["--objective", "MinimizeCost", "--steps", "100"],
+        "fast": ["--min-throughput", "0.15"],
+    }.items():
+        assert main(words(tmp_path, "-o", "json", *options)) == ExitCode.DONE
+        value = json.loads(capsys.readouterr().out)
+        found[name] = Solution.from_json(value, name)
+    rates = {name: answer.plan.samples_per_s or 0 for name, answer in found.items()}
+    assert max(rates.values()) == rates["fastest"]
+    assert rates["fast"] >= 0.15
+    assert found["fewest"].plan.num_gpus < found["fast"].plan.num_gpus
+
+
+def test_overrides_are_obeyed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cuts, layers and micro-batch as they were typed."""
+    options = ["--cuts", "0,2,5,7", "--recompute", "1-3,8", "--micro-batch", "2"]
+    assert main(words(tmp_path, "-o", "json", *options)) == ExitCode.DONE
+    plan = Solution.from_json(json.loads(capsys.readouterr().out), "Solution").plan
+    assert [stage.chunks[0].first_layer for stage in plan.stages] == [0, 2, 5, 7]
+    again = [layer for stage in plan.stages for layer in stage.recomputed_layers]
+    assert again == [1, 2, 3, 8]
+    assert plan.micro_batch == 2
+
+
+def test_an_override_that_does_not_fit_is_run_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One GPU was asked for: there is a plan, and it says that it is over."""
+    options = ["--gpus", "1", "--recompute", "all"]
+    assert main(words(tmp_path, *options)) == ExitCode.DONE
+    output = capsys.readouterr().out
+    assert output.startswith("1 GPU (fixed by hand, not certified)")
+    assert "% over" in output
+    assert "warning: what is fixed does not fit: rank 0" in output
+
+
+def test_explain_tells_every_count_and_every_tuple(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Why not fewer; and of one count, which rule decided what."""
+    answer = str(tmp_path / "solution.json")
+    main(words(tmp_path, "--solution", answer))
+    capsys.readouterr()
+    assert main(["explain", answer]) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "3 GPUs: proven, the search was exhaustive"
+    counts = [line.split()[:2] for line in lines[-3:]]
+    assert counts == [["1", "fails"], ["2", "fails"], ["3", "fits"]]
+    assert main(["explain", answer, "--gpus", "2"]) == ExitCode.DONE
+    header, *tuples = capsys.readouterr().out.splitlines()[2:]
+    assert header.split()[:2] == ["STAGES", "REPLICAS"]
+    certificate = load(Path(answer), Solution).certificate
+    assert len(tuples) == len(certificate.counts[1].decisions.rule)
+    assert any("memory-corner" in line or "states-exceed" in line for line in tuples)
+    assert main(["explain", answer, "--gpus", "2", "-o", "json"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["num_gpus"] == 2
+
+
+def test_explain_reads_an_answer_without_a_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Infeasible is an answer too."""
+    answer = str(tmp_path / "solution.json")
+    main(words(tmp_path, "--max-gpus", "2", "--solution", answer))
+    capsys.readouterr()
+    assert main(["explain", answer]) == ExitCode.DONE
+    assert capsys.readouterr().out.startswith("no plan: memory binds")
+
+
+def test_compare_puts_the_usual_cuts_beside_the_exact_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four rows, the rounding rule, and ours needs the fewest GPUs."""
+    command = ["compare", *words(tmp_path)[1:], "--gpus", "3"]
+    assert main(command) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == [
+        "uniform",
+        "parameters",
+        "time",
+        "ours",
+    ]
+    assert any("round(i * layers / stages)" in line for line in lines)
+    assert main([*command, "-o", "json"]) == ExitCode.DONE
+    rows = {row["rule"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["ours"]["fits"] is True
+    assert rows["ours"]["gpus_needed"] == 3
+    for row in rows.values():
+        assert row["gpus_needed"] is None or row["gpus_needed"] >= 3
+        if row["fits"]:
+            assert row["peak_bytes"] <= 96 * MIB
+
+
+def test_calibrated_overhead_and_csv_offers_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table of machines and a calibration: no warning of an assumption is left."""
+    table = tmp_path / "offers.csv"
+    table.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,DeviceMemoryMiB,Price\n"
+        "big,H200,8,4096,10\n"
+    )
+    save(tmp_path / "overhead.json", an_overhead())
+    profile = a_profile_file(tmp_path, device_kind=DeviceKind.CUDA)
+    command = ["plan", profile, "--offers", str(table), "--batch", "8"]
+    assert main(command) == ExitCode.DONE
+    assert "no calibrated overhead for H200" in capsys.readouterr().out
+    overhead = ["--overhead", str(tmp_path / "overhead.json")]
+    assert main([*command, *overhead]) == ExitCode.DONE
+    assert "warning" not in capsys.readouterr().out
+
+
+def broken_profile(folder: Path, **changes: Any) -> str:
+    """Write a profile with some fields of its JSON changed."""
+    profile = load(Path(a_profile_file(folder)), ModelProfile)
+    value = json.loads(to_text(profile))
+    for path, new in changes.items():
+        place = value
+        *way, last = path.split("__")
+        for step in way:
+            place = place[step]
+        place[last] = new
+    (folder / "broken.json").write_text(json.dumps(value))
+    return str(folder / "broken.json")
+
+
+def test_profiles_that_cannot_be_planned_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Negative slopes, skip tensors, no times: the field, the edge, the next step."""
+    offers = an_offers_file(tmp_path)
+    slopes = [-1, 0, 0]
+    skipping = chain_profile(
+        [BLOCK] * 3,
+        device_kind=DeviceKind.EMULATED,
+        edges=EdgeColumns(source=(0, 0, 1), target=(1, 2, 2), part=(1.0, 1.0, 1.0)),
+    )
+    save(tmp_path / "skip.json", skipping)
+    silent = chain_profile(
+        [dataclasses.replace(BLOCK, forward_s=0.0, backward_s=0.0)],
+        device_kind=DeviceKind.EMULATED,
+    )
+    save(tmp_path / "silent.json", silent)
+    cases = {
+        broken_profile(
+            tmp_path, costs__boundary__slope_bytes_per_sample=slopes
+        ): "slope_bytes_per_sample[0]: got -1, allowed is a whole number at least 0",
+        str(tmp_path / "skip.json"): "edge layer.0 -> layer.2 skips: skip tensors",
+        str(tmp_path / "silent.json"): "offer h200-8: the profile has no times",
+    }
+    for path, message in cases.items():
+        assert main(["plan", path, "--offers", offers]) == ExitCode.BAD_INPUT
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert message in captured.err
+        assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--cuts", "1,2"], ExitCode.BAD_INPUT, "Override.cuts: got (1, 2), allowed"),
+        (["--cuts", "a"], ExitCode.BAD_INPUT, "--cuts: got 'a', allowed is first"),
+        (["--recompute", "x"], ExitCode.BAD_INPUT, "--recompute: got 'x', allowed is"),
+        (["--recompute", "0-99"], ExitCode.BAD_INPUT, "layers below 10, the number"),
+        (
+            ["--gpus", "4", "--pipeline", "3"],
+            ExitCode.BAD_INPUT,
+            "Override.num_gpus: got 4, allowed is a multiple of num_stages",
+        ),
+        (
+            ["--cuts", "0,4", "--pipeline", "3"],
+            ExitCode.BAD_INPUT,
+            "Override.num_stages: got 3, allowed is 2, the stages that cuts has",
+        ),
+        (["--micro-batch", "3"], ExitCode.BAD_INPUT, "a multiple of the 3 samples"),
+        (
+            ["--objective", "MinimizeCost"],
+            ExitCode.BAD_INPUT,
+            "Problem.num_steps: got None, allowed is given",
+        ),
+        (["--deadline", "60"], ExitCode.BAD_INPUT, "given, where a deadline is"),
+        (["--engine", "plimsol"], ExitCode.BAD_INPUT, "did you mean plimsoll?"),
+        (["--offers", "no.csv"], ExitCode.BAD_INPUT, "no.csv: No such file"),
+        (["--offers", "no.json"], ExitCode.BAD_INPUT, "no.json: No such file"),
+        (["--overhead", "no.json"], ExitCode.BAD_INPUT, "no.json: No such file"),
+        (["--headroom", "1"], ExitCode.USAGE, "1.0 is not in the range 0<=x<1"),
+        (["--objective", "fun"], ExitCode.USAGE, "'fun' is not one of"),
+        (["--batch", "0"], ExitCode.USAGE, "0 is not in the range x>=1"),
+        (["--out", "/nowhere/plan.json"], ExitCode.FAILED, "cannot write /nowhere"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(
+    options: list[str],
+    code: ExitCode,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What, which value, what is allowed; nothing half-written, no traceback."""
+    assert main(words(tmp_path, *options)) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("plimsoll: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_offers_without_a_price_are_named_where_cost_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The offer's name, and what is missing."""
+    profile = a_profile_file(tmp_path)
+    offers = an_offers_file(
+        tmp_path, name="free-8", price_per_node_hour=None, currency=None
+    )
+    cost = ["--objective", "MinimizeCost", "--steps", "10"]
+    command = ["plan", profile, "--offers", offers, *cost]
+    assert main(command) == ExitCode.BAD_INPUT
+    assert "free-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not readable as JSON"),
+        ("[]", "kind is None, needs Solution or Infeasible"),
+        ('{"kind": "HybridPlan"}', "kind is 'HybridPlan', needs Solution"),
+        ('{"kind": "Solution"}', "Solution.schema_version: got None"),
+    ],
+)
+def test_what_is_no_answer_cannot_be_explained(
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that says what the file is instead."""
+    (tmp_path / "x.json").write_text(content)
+    assert main(["explain", str(tmp_path / "x.json")]) == ExitCode.BAD_INPUT
+    captured = capsys.readouterr().err
+    assert message in captured
+    assert captured.count("\n") == 1
+
+
+def test_a_count_that_was_not_judged_cannot_be_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The certificate ends at the answer, and the line says where that is."""
+    answer = str(tmp_path / "solution.json")
+    main(words(tmp_path, "--solution", answer))
+    capsys.readouterr()
+    assert main(["explain", answer, "--gpus", "9"]) == ExitCode.FAILED
+    assert "it has 1 to 3" in capsys.readouterr().err
