@@ -1,0 +1,202 @@
+"""Does what is planned to fit fit, and does one device fewer really fail?
+
+    random plans     each rank under a cap equal to its own upper bound: none runs out
+    G                the planned count runs under the capacity it was planned for
+    G - 1            where the certificate says "fails": the least-memory plan of every
+                     mesh is run under that capacity, and dies of memory
+
+All ranks are real gloo processes whose tensors are counted and refused over the cap.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.progress import track
+
+from benchmarks.frame import Goal, Measurement, run
+from benchmarks.support.truth_models import MODELS, Arrangement, workload
+from benchmarks.support.truth_run import (
+    GLOBAL_BATCH,
+    MOST_RANKS,
+    answer_of,
+    arrangement_of,
+    capacity_offer,
+    planned,
+    profile_of,
+    run_rank,
+)
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Goal as Aim
+from plimsoll_planner.records.problem import Limits, Objective, Override
+from plimsoll_planner.records.solution import Infeasible, Solution
+from tests.support import ranks
+
+NUM_RANDOM_PLANS = 50
+SEED = 20261121
+AT_ANY_SPEED = Objective(rate_floor=0.0)
+SLIMMEST = Objective(goal=Aim.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0)
+AMPLE_BYTES = 2**34
+SAYS_FULL = "can't allocate memory"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """How the ranks of one plan ended."""
+
+    is_done: bool
+    is_full: bool
+    """Some rank died of memory."""
+
+
+def measure() -> Iterator[Measurement]:
+    """Yield the figures."""
+    profiles = {name: profile_of(name) for name in track(MODELS, "profiles")}
+    ended = [
+        run_plan(name, plan, caps)
+        for name, plan, caps in track(list(random_plans(profiles)), "random plans")
+    ]
+    yield Measurement(
+        name=f"of {len(ended)} random plans under their upper bounds, out of memory",
+        runs=(float(sum(not run.is_done for run in ended)),),
+        unit="plans",
+        goal=Goal(at_most=0),
+    )
+    tried = [Step(name, made) for name, made in profiles.items()]
+    steps = [step for step in track(tried, "one fewer") if step.run()]
+    yield Measurement(
+        name="models with a count that fits and one fewer that fails",
+        runs=(float(len(steps)),),
+        unit="models",
+        goal=Goal(at_least=5),
+    )
+    yield Measurement(
+        name="of them, planned count ran under the capacity",
+        runs=(sum(step.enough.is_done for step in steps) / len(steps),),
+        unit="part",
+        goal=Goal(at_least=1),
+    )
+    fewer = [run for step in steps for run in step.fewer]
+    yield Measurement(
+        name=f"of {len(fewer)} least-memory plans with one fewer, died of memory",
+        runs=(sum(run.is_full for run in fewer) / len(fewer),),
+        unit="part",
+        goal=Goal(at_least=1),
+    )
+
+
+def random_plans(
+    profiles: dict[str, ModelProfile],
+) -> Iterator[tuple[str, HybridPlan, list[int]]]:
+    """Yield a model, a plan, and the upper bound of every rank."""
+    dice = random.Random(SEED)  # noqa: S311 - no secret
+    names = sorted(profiles)
+    for place in range(NUM_RANDOM_PLANS):
+        name = names[place % len(names)]
+        num_layers = len(profiles[name].layers.name)
+        how = random_arrangement(dice, num_layers)
+        plan = plan_of(profiles[name], how)
+        caps = [
+            max(peak.device.upper_bytes for peak in stage.peaks)
+            for stage in plan.stages
+            for _ in stage.ranks
+        ]
+        yield name, plan, caps
+
+
+def random_arrangement(dice: random.Random, num_layers: int) -> Arrangement:
+    """Draw degrees, micro-batch, cuts and recompute."""
+    replicas = dice.choice((1, 1, 2))
+    num_stages = dice.randint(1, min(MOST_RANKS // replicas, 4))
+    most = GLOBAL_BATCH // replicas // num_stages
+    micro_batch = dice.choice([b for b in (1, 2, 4, 8) if b <= most])
+    inner = sorted(dice.sample(range(1, num_layers), num_stages - 1))
+    recomputed = tuple(i for i in range(num_layers) if dice.random() < 1 / 3)
+    return Arrangement(
+        cuts=(0, *inner),
+        replicas=replicas,
+        micro_batch=micro_batch,
+        recomputed=recomputed,
+    )
+
+
+def plan_of(made: ModelProfile, how: Arrangement) -> HybridPlan:
+    """Predict one arrangement on devices that hold anything."""
+    found = answer_of(
+        made,
+        capacity_offer(AMPLE_BYTES),
+        Limits(max_gpus=how.num_ranks),
+        AT_ANY_SPEED,
+        how.override(),
+    )
+    return planned(found)
+
+
+def run_plan(name: str, plan: HybridPlan, caps: list[int]) -> Run:
+    """Run a plan's ranks, each under its cap."""
+    ended = ranks.try_ranks(run_rank, caps, name, arrangement_of(plan))
+    died = [end.text for end in ended if isinstance(end, ranks.Died)]
+    return Run(is_done=not died, is_full=any(SAYS_FULL in text for text in died))
+
+
+class Step:
+    """A model at the capacity where one device more makes the difference."""
+
+    def __init__(self, name: str, made: ModelProfile) -> None:
+        """Take a model."""
+        self.name, self.made = name, made
+        self.enough = Run(is_done=False, is_full=False)
+        self.fewer: list[Run] = []
+
+    def run(self) -> bool:
+        """Find such a capacity and run both counts; False where there is none."""
+        for num_gpus in range(2, 5):
+            plan = self.slimmest(num_gpus)
+            capacity = plan.peak_bytes or AMPLE_BYTES
+            found = self.ask(capacity, num_gpus)
+            if not isinstance(found, Solution) or found.plan.num_gpus != num_gpus:
+                continue
+            before = found.certificate.counts[num_gpus - 2]
+            if before.verdict is not Verdict.FAILS:
+                continue
+            caps = [capacity] * num_gpus
+            self.enough = run_plan(self.name, found.plan, caps)
+            self.fewer = [
+                run_plan(self.name, one, caps[1:]) for one in self.meshes(num_gpus - 1)
+            ]
+            return True
+        return False
+
+    def ask(self, capacity: int, max_gpus: int) -> Solution | Infeasible:
+        """Ask for the fewest devices of a capacity."""
+        limits = Limits(max_gpus=max_gpus)
+        return answer_of(self.made, capacity_offer(capacity), limits, AT_ANY_SPEED)
+
+    def slimmest(self, num_gpus: int, num_stages: int | None = None) -> HybridPlan:
+        """Return the plan of the least peak for a count, or for one of its meshes."""
+        found = answer_of(
+            self.made,
+            capacity_offer(AMPLE_BYTES),
+            Limits(max_gpus=num_gpus),
+            SLIMMEST,
+            Override(num_gpus=num_gpus, num_stages=num_stages),
+        )
+        return planned(found)
+
+    def meshes(self, num_gpus: int) -> Iterator[HybridPlan]:
+        """Yield the least-memory plan of every mesh that divides the batch."""
+        for num_stages in range(1, num_gpus + 1):
+            replicas = num_gpus // num_stages
+            if num_gpus % num_stages or GLOBAL_BATCH % replicas:
+                continue
+            if num_stages <= len(workload(name=self.name).layers):
+                yield self.slimmest(num_gpus, num_stages)
+
+
+if __name__ == "__main__":
+    sys.exit(run("sufficiency", measure))

@@ -1,0 +1,125 @@
+"""The workloads and plans whose prediction is held against the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from examples import mlp, wide_layer
+from plimsoll_planner.records.model_profile import Precision
+from plimsoll_planner.records.problem import Override
+from plimsoll_trainer.adapters.causal_lm import causal_lm
+from plimsoll_trainer.workload import Workload
+
+SEQUENCE = 64
+LLAMA_LIKE = {
+    "vocab_size": 256,
+    "num_hidden_layers": 6,
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": SEQUENCE,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        "model_type": "gpt2",
+        "vocab_size": 256,
+        "n_layer": 6,
+        "n_embd": 128,
+        "n_head": 4,
+        "n_positions": SEQUENCE,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    },
+    "llama": {"model_type": "llama", **LLAMA_LIKE},
+    "mistral": {"model_type": "mistral", **LLAMA_LIKE},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, **LLAMA_LIKE},
+    "opt": {
+        "model_type": "opt",
+        "vocab_size": 256,
+        "num_hidden_layers": 6,
+        "hidden_size": 128,
+        "ffn_dim": 512,
+        "num_attention_heads": 4,
+        "word_embed_proj_dim": 128,
+        "max_position_embeddings": SEQUENCE,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    },
+    "llama bf16": {"model_type": "llama", **LLAMA_LIKE},
+}
+
+
+def language_model(name: str) -> Workload:
+    """Build a language model of small width."""
+    precision = Precision.BF16 if name.endswith("bf16") else Precision.FP32
+    return causal_lm(
+        CONFIGURATIONS[name], sequence_length=SEQUENCE, precision=precision
+    )
+
+
+MODELS: dict[str, Callable[[], Workload]] = {
+    **{name: partial(language_model, name) for name in CONFIGURATIONS},
+    "mlp chain": partial(mlp.workload, depth=8, width=768),
+    "wide layer": partial(wide_layer.workload, depth=8, width=128, wide=8192),
+}
+
+
+def workload(*, name: str) -> Workload:
+    """Build a model by name; the entry point that is profiled."""
+    return MODELS[name]()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arrangement:
+    """One way to spread a model."""
+
+    cuts: tuple[int, ...]
+    """First layer of each stage."""
+    replicas: int = 1
+    micro_batch: int = 2
+    recomputed: tuple[int, ...] = ()
+
+    @property
+    def num_ranks(self) -> int:
+        """G."""
+        return len(self.cuts) * self.replicas
+
+    def override(self) -> Override:
+        """Return it as parts of a plan that are fixed by hand."""
+        return Override(
+            num_gpus=self.num_ranks,
+            cuts=self.cuts,
+            data_degree=self.replicas,
+            micro_batch=self.micro_batch,
+            recomputed_layers=self.recomputed,
+        )
+
+    def __str__(self) -> str:
+        """Show it in a table."""
+        return (
+            f"P{len(self.cuts)} D{self.replicas} b{self.micro_batch} "
+            f"cuts {','.join(map(str, self.cuts))} recompute {len(self.recomputed)}"
+        )
+
+
+def arrangements(num_layers: int) -> Iterator[Arrangement]:
+    """Yield kinds of plans: even, uneven, replicated, recomputed, small and large."""
+    inner = tuple(range(1, num_layers - 1))
+    half, last = num_layers // 2, num_layers - 1
+    yield Arrangement(cuts=(0,))
+    yield Arrangement(cuts=(0,), micro_batch=8, recomputed=inner)
+    yield Arrangement(cuts=(0, half))
+    yield Arrangement(cuts=(0, half + 1), micro_batch=1, recomputed=inner)
+    yield Arrangement(cuts=(0, 1, last))
+    yield Arrangement(cuts=(0, half), replicas=2, recomputed=inner[: half - 1])
+    yield Arrangement(cuts=(0,), replicas=4, micro_batch=4)
+    yield Arrangement(cuts=(0, 2, half, last), micro_batch=4)
+    small = Arrangement(cuts=(0, 2, 4, last), micro_batch=1, recomputed=inner)
+    yield replace(small, replicas=2)

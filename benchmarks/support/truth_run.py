@@ -1,0 +1,277 @@
+"""Prediction against truth: formula, replay, and real ranks that count what they hold.
+
+Every model is profiled on one emulated device; every plan is then predicted, replayed,
+and run by real gloo processes under the allocator's counter. Peaks are those of a
+steady step and of the whole life of a rank; the step's seconds are the slowest rank's.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.frame import CannotRunError
+from benchmarks.support.truth_models import Arrangement, workload
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.overheads import with_built_in
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.offer import Link, Offer
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.search.answer import solve
+from plimsoll_profiler.profiling import profile
+from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
+from plimsoll_profiler.request import ProfileRequest
+from plimsoll_trainer.assignment import slices_of
+from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.stage import StageSlice
+from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.world import join_world
+from tests.support import ranks
+
+GLOBAL_BATCH = 16
+NUM_STEPS = 6
+MOST_RANKS = 8
+CPU = torch.device("cpu")
+NOTHING_FIXED = Override()
+ranks.PRELOAD.append("plimsoll_trainer.adapters.causal_lm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTruth:
+    """What one rank held and took."""
+
+    whole_life_bytes: int
+    steady_bytes: int
+    step_s: tuple[float, ...]
+
+
+def run_rank(name: str, how: Arrangement) -> RankTruth:
+    """Train as one rank; runs in a process of its own."""
+    device = EmulatedDevice()
+    model = workload(name=name)
+    ends = (*how.cuts[1:], len(model.layers))
+    slices = [
+        StageSlice(
+            first_layer=first,
+            end_layer=end,
+            recomputed=frozenset(i for i in how.recomputed if first <= i < end),
+        )
+        for first, end in zip(how.cuts, ends, strict=True)
+    ]
+    shapes = boundaries_of(model, how.micro_batch)
+    gc.collect()
+    before = device.current_bytes
+    device.reset_peak()
+    trainer = Trainer(
+        model,
+        slices=slices,
+        boundaries=shapes,
+        num_micro_batches=GLOBAL_BATCH // how.replicas // how.micro_batch,
+        world=join_world(len(how.cuts), how.replicas, CPU),
+    )
+    trainer.run_step(0)
+    gc.collect()
+    whole_life = device.peak_bytes
+    device.reset_peak()
+    seconds = []
+    for step in range(1, NUM_STEPS):
+        dist.barrier()
+        started_s = time.perf_counter()
+        trainer.run_step(step)
+        seconds.append(time.perf_counter() - started_s)
+    steady = device.peak_bytes
+    return RankTruth(
+        whole_life_bytes=max(whole_life, steady) - before,
+        steady_bytes=steady - before,
+        step_s=tuple(seconds),
+    )
+
+
+def profile_of(name: str) -> ModelProfile:
+    """Measure a model on one emulated device."""
+    request = ProfileRequest(
+        entrypoint="benchmarks.support.truth_models:workload",
+        arguments=json.dumps({"name": name}),
+        device_kind=DeviceKind.EMULATED,
+        source=Source.MEASURED,
+    )
+    return profile(request, ignore)
+
+
+def ignore(done: int, total: int, what: str) -> None:
+    """Show no progress."""
+
+
+def capacity_offer(capacity_bytes: int, link: Link | None = None) -> Offer:
+    """Offer this machine's emulated devices with some memory each."""
+    return Offer(
+        name="this machine",
+        device_kind=DeviceKind.EMULATED,
+        device_product="process",
+        device_memory_bytes=capacity_bytes,
+        devices_per_node=MOST_RANKS,
+        concurrent_devices_per_node=len(os.sched_getaffinity(0)),
+        nodes_available=1,
+        link_in_node=link,
+    )
+
+
+def answer_of(
+    made: ModelProfile,
+    offer: Offer,
+    limits: Limits,
+    objective: Objective,
+    override: Override = NOTHING_FIXED,
+) -> Solution | Infeasible:
+    """Ask the planner."""
+    return solve(
+        Problem(
+            profile=made,
+            overheads=with_built_in((), (offer,)),
+            offers=(offer,),
+            engine=PLIMSOLL,
+            global_batch_size=GLOBAL_BATCH,
+            limits=limits,
+            objective=objective,
+            override=override,
+        )
+    )
+
+
+def plan_of(made: ModelProfile, how: Arrangement, link: Link) -> HybridPlan:
+    """Predict one arrangement."""
+    found = answer_of(
+        made,
+        capacity_offer(2**34, link),
+        Limits(max_gpus=how.num_ranks),
+        Objective(rate_floor=0.0),
+        how.override(),
+    )
+    return planned(found)
+
+
+def planned(found: Solution | Infeasible) -> HybridPlan:
+    """Return the plan of an answer that must have one."""
+    if isinstance(found, Infeasible):
+        raise CannotRunError(f"no plan where one is needed: {found.nearest_change}")
+    return found.plan
+
+
+def arrangement_of(plan: HybridPlan) -> Arrangement:
+    """Read a plan back as what a rank is told."""
+    return Arrangement(
+        cuts=tuple(stage.chunks[0].first_layer for stage in plan.stages),
+        replicas=plan.stages[0].data_degree,
+        micro_batch=plan.micro_batch,
+        recomputed=tuple(
+            layer for stage in plan.stages for layer in stage.recomputed_layers
+        ),
+    )
+
+
+def replay_of(name: str, plan: HybridPlan, how: Arrangement) -> list[int]:
+    """Replay one rank of every stage; return the steady peaks."""
+    model = workload(name=name)
+    job = ReplayJob(
+        workload=model,
+        slices=slices_of(plan),
+        num_replicas=how.replicas,
+        num_micro_batches=plan.num_micro_batches,
+        boundaries=boundaries_of(model, how.micro_batch),
+        device_kind=DeviceKind.EMULATED,
+    )
+    return [max(replay_stage(job, stage).values()) for stage in range(len(plan.stages))]
+
+
+def measure_link() -> Link:
+    """Time messages between two real ranks."""
+    small, large = ranks.run_ranks(ping, 2)[0]
+    return Link(bandwidth_bytes_per_s=LARGE / max(large - small, 1e-9), latency_s=small)
+
+
+LARGE = 2**22
+
+
+def ping() -> tuple[float, float]:
+    """Return the seconds of a small and of a large message, one way."""
+    return message_s(1), message_s(LARGE)
+
+
+def message_s(num_bytes: int) -> float:
+    """Send there and back a few times."""
+    tensor = torch.zeros(num_bytes, dtype=torch.uint8)
+    peer = 1 - dist.get_rank()
+    taken = []
+    for _ in range(20):
+        dist.barrier()
+        started_s = time.perf_counter()
+        if peer:
+            dist.send(tensor, peer)
+            dist.recv(tensor, peer)
+        else:
+            dist.recv(tensor, peer)
+            dist.send(tensor, peer)
+        taken.append((time.perf_counter() - started_s) / 2)
+    return statistics.median(taken)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """One plan of one model: predicted, replayed, true."""
+
+    model: str
+    how: Arrangement
+    formula: tuple[float, ...]
+    """Of each rank: predicted over true, minus 1."""
+    replayed: tuple[float, ...]
+    upper: tuple[float, ...]
+    """Of each rank: upper bound over true."""
+    whole_life: tuple[float, ...]
+    """Of each rank: whole life over steady step, minus 1."""
+    predicted_s: float
+    true_s: float
+
+
+def compare(name: str, made: ModelProfile, how: Arrangement, link: Link) -> Comparison:
+    """Predict, replay and run one plan."""
+    plan = plan_of(made, how, link)
+    replayed = replay_of(name, plan, how)
+    truth = ranks.run_ranks(run_rank, how.num_ranks, name, how)
+    stages = [rank // how.replicas for rank in range(how.num_ranks)]
+    expected = [
+        max(peak.allocated.expected_bytes for peak in stage.peaks)
+        for stage in plan.stages
+    ]
+    upper = [
+        max(peak.device.upper_bytes for peak in stage.peaks) for stage in plan.stages
+    ]
+    steady = [rank.steady_bytes for rank in truth]
+    step_s = plan.step_time.expected_s if plan.step_time else 0.0
+    return Comparison(
+        model=name,
+        how=how,
+        formula=tuple(expected[s] / t - 1 for s, t in zip(stages, steady, strict=True)),
+        replayed=tuple(
+            replayed[s] / t - 1 for s, t in zip(stages, steady, strict=True)
+        ),
+        upper=tuple(
+            upper[s] / rank.whole_life_bytes
+            for s, rank in zip(stages, truth, strict=True)
+        ),
+        whole_life=tuple(r.whole_life_bytes / r.steady_bytes - 1 for r in truth),
+        predicted_s=step_s,
+        true_s=statistics.median(
+            max(step) for step in zip(*(rank.step_s for rank in truth), strict=True)
+        ),
+    )
