@@ -27,12 +27,22 @@ OURS = {
         "plimsoll_profiler",
     },
     "plimsoll_operator": {"plimsoll_planner", "plimsoll_operator"},
-    "plimsoll_cli": {"plimsoll_planner", "plimsoll_operator", "plimsoll_cli"},
+    "plimsoll_cli": {
+        "plimsoll_planner",
+        "plimsoll_profiler",
+        "plimsoll_operator",
+        "plimsoll_cli",
+    },
 }
 OUTSIDE: dict[str, set[str]] = {
-    "plimsoll_planner": set(),
-    "plimsoll_trainer": set(),
-    "plimsoll_profiler": {"numpy"},
+    "plimsoll_planner": {"numpy"},
+    "plimsoll_trainer": {
+        "torch",
+        "numpy",
+        "transformers",  # in the one adapter that takes its models apart
+        "importlib.import_module(module)",  # the user's entry point
+    },
+    "plimsoll_profiler": {"numpy", "torch"},
     "plimsoll_operator": set(),
     "plimsoll_cli": {"click", "rich"},
 }
