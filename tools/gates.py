@@ -1,7 +1,7 @@
 """Runs the gates side by side and prints one summary. Called by make and by CI.
 
     lint    format, ruff, mypy, pyright, imports
-    check   lint, and the unit tests: the inner loop
+    check   lint, and the quick unit tests: the inner loop
     test    lint, all tests, and the lab, which is prepared first
 
 Two lines of work share the two cores: lint and unit tests on one, the lab and the tests
@@ -86,6 +86,7 @@ def pytest(name: str, *arguments: str) -> Part:
 UNIT_TESTS = pytest(
     "unit tests", "-m", f"not ({IN_LAB} or wheel)", "--cov", "--cov-report=term"
 )
+QUICK_TESTS = pytest("unit tests", "-m", f"not ({IN_LAB} or wheel or slow)")
 WHEEL_TESTS = pytest("wheel", "-m", "wheel")
 LAB_TESTS = pytest("lab tests", "-m", IN_LAB)
 LAB = Part(
@@ -96,7 +97,7 @@ LAB = Part(
 )
 LINES = {
     "lint": (LINT,),
-    "check": (LINT, (UNIT_TESTS,)),
+    "check": (LINT, (QUICK_TESTS,)),
     "test": ((*LINT, UNIT_TESTS, WHEEL_TESTS), (LAB, LAB_TESTS)),
 }
 """For each gate the lines of work; lines run side by side, parts of a line in turn."""

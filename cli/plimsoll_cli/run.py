@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import click
 
 from plimsoll_cli.command import plimsoll
 from plimsoll_cli.errors import ExitCode, exit_code_of
 from plimsoll_planner.errors import PlimsollError, one_line
+
+DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
+"""Read by the prober and the replayer, whose tracebacks are in another process."""
 
 
 def run(words: Sequence[str], *, debug: bool) -> ExitCode:
@@ -20,12 +24,11 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         words: the command line without the program's name.
         debug: show the traceback of an error before its line.
     """
-    if debug:
-        os.environ["PLIMSOLL_DEBUG"] = "1"  # for the processes that are started
     try:
-        code: object = plimsoll.main(
-            args=words, prog_name="plimsoll", standalone_mode=False
-        )
+        with debugging() if debug else nullcontext():
+            code: object = plimsoll.main(
+                args=words, prog_name="plimsoll", standalone_mode=False
+            )
         sys.stdout.flush()  # a full disk shows here, not after the last line
     except PlimsollError as error:
         return report(error, str(error), exit_code_of(error), debug=debug)
@@ -39,6 +42,17 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         return report(error, text, ExitCode.FAILED, debug=debug)
     # A verb that ends with `context.exit(code)` hands its code over here.
     return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
+
+
+@contextmanager
+def debugging() -> Generator[None]:
+    """Let the processes that are started show their tracebacks."""
+    before = os.environ.get(DEBUG_VARIABLE, "")
+    os.environ[DEBUG_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        os.environ[DEBUG_VARIABLE] = before
 
 
 def drop_output() -> None:

@@ -15,6 +15,7 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from tests.support.builders import an_offer
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 GPT = "tests.support.workloads:a_gpt"
 MIB = 2**20

@@ -21,6 +21,7 @@ from plimsoll_profiler.errors import BadWorkloadError, TooFewProbesError
 from plimsoll_profiler.profiling import profile
 from plimsoll_profiler.request import ProfileRequest
 
+pytestmark = pytest.mark.slow
 GPT = "tests.support.workloads:a_gpt"
 KILLER = "tests.support.workloads:a_killer"
 ROOT = Path(__file__).parents[2]

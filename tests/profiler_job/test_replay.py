@@ -23,6 +23,7 @@ from plimsoll_trainer.world import join_world
 from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt
 
+pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 TOLERANCE_BYTES = 1024
 """Losses and norms that only a real step hands out."""

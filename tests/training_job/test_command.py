@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 from plimsoll_trainer.exit_codes import ExitCode
 from tests.support.jobs import Job, events, losses
 
+pytestmark = pytest.mark.slow
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 TRAINER = "plimsoll_trainer"
 TIMEOUT_S = 120.0

@@ -15,6 +15,7 @@ from plimsoll_trainer.checkpoint.manifest import fault_in, read_manifest
 from plimsoll_trainer.exit_codes import ExitCode
 from tests.support.jobs import Job, Signal, events, losses, texts
 
+pytestmark = pytest.mark.slow
 CUTS = (0, 1, 3, 5)
 NUM_STEPS = 24
 EVERY = 2

@@ -31,6 +31,9 @@ from plimsoll_planner.search.tuple_bounds import FITTING, CutsOf, TupleBounds
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import walk
 
+MOST_RECOMPUTED = np.iinfo(np.int32).max
+"""Above every number of layers; of the type that labels count them in."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
@@ -163,10 +166,10 @@ class TupleSearch(TupleBounds):
         if allowed is not None:
             peaks = np.where(allowed[:, :, None], peaks, LARGEST_BYTES)
         least = peaks.min(axis=2)
-        counts = np.where(
-            peaks == least[:, :, None], labels.num_recomputed, LARGEST_BYTES
+        counts = labels.num_recomputed.min(
+            axis=2, where=peaks == least[:, :, None], initial=MOST_RECOMPUTED
         )
-        return StageChoice(peaks=least, num_recomputed=counts.min(axis=2))
+        return StageChoice(peaks=least, num_recomputed=counts)
 
     def labels(self, candidate: Candidate) -> Labels:
         """Return the labels that plans are made from."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -181,6 +182,7 @@ class Oracle:
                 yield order, max(o.bound_s for o in plan)
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(tuples(), st.integers(0, 12), st.floats(0, 1))
 def test_every_programme_is_the_best_of_all_plans(
@@ -227,6 +229,7 @@ def test_simple_bounds_are_bounds(drawn: tuple[TupleSearch, Candidate]) -> None:
     assert candidate.num_micro_batches * period <= fastest.bound_s
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(tuples(), st.data())
 def test_a_fixed_plan_is_obeyed(

@@ -159,6 +159,7 @@ def test_every_tuple_is_judged_as_an_enumeration_judges_it(problem: Problem) -> 
         check(problem, mesh, decision)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(problems())
 def test_the_answer_is_the_first_count_that_the_enumeration_admits(
