@@ -195,33 +195,31 @@ def replay_of(name: str, plan: HybridPlan, how: Arrangement) -> list[int]:
 
 
 def measure_link() -> Link:
-    """Time messages between two real ranks."""
-    small, large = ranks.run_ranks(ping, 2)[0]
-    return Link(bandwidth_bytes_per_s=LARGE / max(large - small, 1e-9), latency_s=small)
+    """Time the exchange of gradients between two real ranks, small and large."""
+    small, large = ranks.run_ranks(exchanges, 2)[0]
+    return Link(
+        bandwidth_bytes_per_s=(LARGE - SMALL) / 2 / max(large - small, 1e-9),
+        latency_s=small,
+    )
 
 
-LARGE = 2**22
+SMALL, LARGE = 2**16, 2**22
+"""Bytes; a ring of two moves half of them in each of its two steps."""
 
 
-def ping() -> tuple[float, float]:
-    """Return the seconds of a small and of a large message, one way."""
-    return message_s(1), message_s(LARGE)
+def exchanges() -> tuple[float, float]:
+    """Return the seconds of one step of a small and of a large all-reduce."""
+    return exchange_s(SMALL), exchange_s(LARGE)
 
 
-def message_s(num_bytes: int) -> float:
-    """Send there and back a few times."""
-    tensor = torch.zeros(num_bytes, dtype=torch.uint8)
-    peer = 1 - dist.get_rank()
+def exchange_s(num_bytes: int) -> float:
+    """Exchange a few times."""
+    tensor = torch.zeros(num_bytes // 4)
     taken = []
     for _ in range(20):
         dist.barrier()
         started_s = time.perf_counter()
-        if peer:
-            dist.send(tensor, peer)
-            dist.recv(tensor, peer)
-        else:
-            dist.recv(tensor, peer)
-            dist.send(tensor, peer)
+        dist.all_reduce(tensor)
         taken.append((time.perf_counter() - started_s) / 2)
     return statistics.median(taken)
 

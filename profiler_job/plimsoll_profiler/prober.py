@@ -47,7 +47,7 @@ from plimsoll_trainer.errors import TrainerError
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.fingerprint import fingerprint_of
 from plimsoll_trainer.gradients import attach_gradients
-from plimsoll_trainer.layer_optimizer import LayerOptimizer, squared_norm
+from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
@@ -55,6 +55,8 @@ from plimsoll_trainer.workload import Workload, optimizer_mode
 
 FEWEST_RUNS, MOST_RUNS, ENOUGH_S = 3, 30, 0.2
 """A pass is timed until it ran for so long in total, within these bounds."""
+CACHE_BYTES = 2**27
+"""More than the last cache of a CPU or a GPU of 2026 holds."""
 
 
 def main() -> int:
@@ -139,10 +141,11 @@ class Prober:
         case = self.cases[request.case]
         layer, state = probe_state(self.workload, case.layer, place)
         where = self.place_of(case.layer, self.shapes[request.micro_batch])
-        kept = probe_passes(layer, where, place)
+        alike = [layer, *self.others_of(request.case, state, place)]
+        kept = probe_passes(alike, where, place)
         recomputed = None
         if case.recomputable:
-            recomputed = probe_passes(layer, replace(where, recomputed=True), place)
+            recomputed = probe_passes(alike, replace(where, recomputed=True), place)
         return ProbeResult(
             case=request.case,
             micro_batch=request.micro_batch,
@@ -151,6 +154,30 @@ class Prober:
             kept=kept,
             recomputed=recomputed,
         )
+
+    def others_of(self, kind: int, state: LayerState, place: Bench) -> list[nn.Module]:
+        """Build other layers of a kind, to be timed in turn with the first.
+
+        A step comes back to a layer after all others: one that is timed alone has its
+        parameters in a cache and looks faster than it is. So there are as many as the
+        model has, or as fill the caches, or none where they do not fit.
+        """
+        own = state.parameter_bytes + state.gradient_bytes
+        if not place.is_real or not own:
+            return []
+        count = min(self.kind_of_layer.count(kind), -(-CACHE_BYTES // own))
+        layers: list[nn.Module] = []
+        try:
+            for _ in range(count - 1):
+                layers.append(
+                    build_layer(self.workload, self.cases[kind].layer, place.device)
+                )
+                attach_gradients(layers[-1].parameters())
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return []
+        return layers
 
     def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
         """Describe a layer's place in the chain."""
@@ -196,13 +223,18 @@ def step_once(
     device: torch.device,
 ) -> None:
     """Do what a layer's parameters see at the end of a step."""
+    scale(gradients, 1.0)  # to a mean
     squared_norm(gradients, device)
+    scale(gradients, 1.0)  # to a limited norm
     if optimizer is not None:
         optimizer.step(1.0)
 
 
-def probe_passes(layer: nn.Module, where: LayerCase, place: Bench) -> PassCosts:
-    """Probe bytes, then count work, then measure seconds."""
+def probe_passes(
+    alike: Sequence[nn.Module], where: LayerCase, place: Bench
+) -> PassCosts:
+    """Probe bytes, then count work, then measure seconds, of layers of one kind."""
+    layer = alike[0]
     if place.is_real:
         probe_activations(layer, where, place.device, place.meter)  # warms up
         gc.collect()
@@ -210,7 +242,9 @@ def probe_passes(layer: nn.Module, where: LayerCase, place: Bench) -> PassCosts:
     passes = Passes(layer, where, place.device)
     forward_work = count_work(passes.forward)
     backward_work = count_work(passes.backward)
-    forward_s, backward_s = time_passes(passes, place) if place.is_real else (None,) * 2
+    forward_s, backward_s = (
+        time_passes(alike, where, place) if place.is_real else (None,) * 2
+    )
     return PassCosts(
         boundary_bytes=place.rounded(bytes_of.boundary),
         saved_bytes=bytes_of.saved,
@@ -227,15 +261,33 @@ def probe_passes(layer: nn.Module, where: LayerCase, place: Bench) -> PassCosts:
     )
 
 
-def time_passes(passes: Passes, place: Bench) -> tuple[float, float]:
-    """Return median seconds of forward and backward."""
+def time_passes(
+    alike: Sequence[nn.Module], where: LayerCase, place: Bench
+) -> tuple[float, float]:
+    """Return median seconds of forward and backward, of layers run in turn.
+
+    Where not all of them fit at the same time, the first is timed alone.
+    """
+    try:
+        return time_in_turn(alike, where, place)
+    except RuntimeError as error:
+        if len(alike) == 1 or not is_out_of_memory(error):
+            raise
+    return time_in_turn(alike[:1], where, place)
+
+
+def time_in_turn(
+    alike: Sequence[nn.Module], where: LayerCase, place: Bench
+) -> tuple[float, float]:
+    """Return median seconds of all forward, then all backward passes."""
+    passes = [Passes(layer, where, place.device) for layer in alike]
     forward: list[float] = []
     backward: list[float] = []
     while len(forward) < FEWEST_RUNS or (
         len(forward) < MOST_RUNS and sum(forward) + sum(backward) < ENOUGH_S
     ):
-        forward.append(seconds(passes.forward, place))
-        backward.append(seconds(passes.backward, place))
+        forward += [seconds(one.forward, place) for one in passes]
+        backward += [seconds(one.backward, place) for one in reversed(passes)]
     return statistics.median(forward), statistics.median(backward)
 
 

@@ -257,7 +257,13 @@ class Judge:
         for tie in self.problem.profile.tied:
             inside = [layer for layer in tie.layers if first <= layer < end]
             gradients -= max(len(inside) - 1, 0) * tie.gradient_bytes
-        part = over(self.link(mesh, *ranks), gradients / mesh.replicas)
+        layers_with_gradients = sum(
+            self.column("gradient_bytes", layer) > 0 for layer in range(first, end)
+        )
+        link = self.link(mesh, *ranks)
+        part = over(link, gradients / mesh.replicas)
+        if link is not None:
+            part += (layers_with_gradients - 1) * link.latency_s
         return step + 2 * (mesh.replicas - 1) * part
 
     def walk_s(self, mesh: Mesh, cuts: tuple[int, ...], extra: list[float]) -> float:

@@ -40,6 +40,8 @@ class StageBytes:
     state: Ints
     """Without copies of gradients."""
     gradient: Ints
+    num_exchanges: Ints
+    """Layers that have gradients: each layer's are exchanged on their own."""
     waiting: Ints
     """Gradients that wait for those of tied layers on the same rank."""
     optimizer_transient: Ints
@@ -99,6 +101,7 @@ def stage_bytes(chain: ChainBytes, held: Held) -> StageBytes:
         held=held,
         state=state,
         gradient=gradient,
+        num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
         optimizer_transient=transient,
         received=np.concatenate([[0], chain.boundary[:-1]]),

@@ -35,7 +35,7 @@ from plimsoll_planner.search.partition import (
 )
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.timing.schedule import in_flight
-from plimsoll_planner.timing.step_bound import shared_bound, stage_bounds
+from plimsoll_planner.timing.step_bound import Gradients, shared_bound, stage_bounds
 from plimsoll_planner.timing.topology import Topology, topology
 
 FITTING = (Bound.UPPER, Bound.EXPECTED)
@@ -206,10 +206,11 @@ class TupleBounds:
         if key not in self._bounds:
             if len(self._bounds) > MOST_BOUNDS:
                 self._bounds.clear()
+            stages = self.tables.stages(seconds_bound, b)
             self._bounds[key] = stage_bounds(
                 self.tables.runs(candidate.offer, seconds_bound, b),
                 self.tables.bytes(seconds_bound, b).boundary,
-                self.tables.stages(seconds_bound, b).gradient,
+                Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges),
                 self.placed(candidate),
                 candidate.num_micro_batches,
             )

@@ -234,6 +234,7 @@ class TupleSearch(TupleBounds):
                 backward_s=float(runs.backward[first, end] + added[list(again)].sum()),
                 sent_bytes=int(stages.sent[end]),
                 gradient_bytes=int(stages.gradient[first, end]),
+                num_exchanges=int(stages.num_exchanges[first, end]),
                 optimizer_step_s=float(runs.optimizer_step[first, end]),
             )
             for first, end, again in zip(cuts, ends, recomputed, strict=True)

@@ -52,6 +52,15 @@ class RunSeconds:
     """[A]"""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Gradients:
+    """What the replicas of a stage exchange, [A, B]."""
+
+    num_bytes: Ints
+    exchanges: Ints
+    """All-reduces: one for each layer that has gradients."""
+
+
 def run_seconds(chain: ChainSeconds) -> RunSeconds:
     """Sum the seconds of all runs of layers."""
 
@@ -74,7 +83,7 @@ def run_seconds(chain: ChainSeconds) -> RunSeconds:
 def stage_bounds(
     runs: RunSeconds,
     boundary: Ints,
-    gradient: Ints,
+    gradients: Gradients,
     placed: Topology,
     num_micro_batches: int,
 ) -> list[Floats]:
@@ -85,13 +94,13 @@ def stage_bounds(
     Args:
         runs: sums of seconds.
         boundary: [l], bytes behind each layer.
-        gradient: [A, B], bytes of gradients.
+        gradients: what replicas exchange.
         placed: P, D and the links.
         num_micro_batches: M.
     """
     hops = [hop_seconds(hop, boundary) for hop in placed.hops]
     return [
-        stage_bound(runs, hops, gradient, placed, stage, num_micro_batches)
+        stage_bound(runs, hops, gradients, placed, stage, num_micro_batches)
         for stage in range(placed.num_stages)
     ]
 
@@ -99,7 +108,7 @@ def stage_bounds(
 def stage_bound(
     runs: RunSeconds,
     hops: list[Floats],
-    gradient: Ints,
+    gradients: Gradients,
     placed: Topology,
     stage: int,
     num_micro_batches: int,
@@ -119,7 +128,7 @@ def stage_bound(
     )
     end = runs.optimizer_step
     if placed.data_degree > 1:
-        end = end + exchange_seconds(placed, stage, gradient)
+        end = end + exchange_seconds(placed, stage, gradients)
     lead = (runs.forward_before[:-1] + received)[:, None]
     trail = (runs.backward_before[:-1] + received)[:, None]
     return np.asarray(lead + work + np.maximum(trail, end))
@@ -151,11 +160,13 @@ def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
     return np.asarray(total)
 
 
-def exchange_seconds(placed: Topology, stage: int, gradient: Ints) -> Floats:
+def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floats:
     """Return [A, B]: `Topology.exchange_s` of all stages at once."""
     hop, replicas = placed.exchanges[stage], placed.data_degree
-    ticks = (hop.latency_s + gradient / replicas * hop.s_per_byte) * TICKS_PER_S
-    return np.asarray(2 * (replicas - 1) * (np.ceil(ticks) / TICKS_PER_S))
+    latency = gradients.exchanges * hop.latency_s
+    transfer = gradients.num_bytes / replicas * hop.s_per_byte
+    ticks = np.ceil((latency + transfer) * TICKS_PER_S)
+    return np.asarray(2 * (replicas - 1) * (ticks / TICKS_PER_S))
 
 
 def shared_bound(

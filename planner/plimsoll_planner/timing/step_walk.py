@@ -35,7 +35,7 @@ def walk(stages: list[StageTimes], num_micro_batches: int, placed: Topology) -> 
         )
         return max(
             end
-            + placed.exchange_s(place, stage.gradient_bytes)
+            + placed.exchange_s(place, stage.gradient_bytes, stage.num_exchanges)
             + stage.optimizer_step_s
             for place, (end, stage) in enumerate(zip(ends, stages, strict=True))
         )
@@ -147,8 +147,10 @@ class SharedWalk:
         if rank.is_running or rank.place > len(rank.order):
             return None
         if rank.place == len(rank.order):
-            gradients = self.stages[rank.stage].gradient_bytes
-            return rank.free_s + self.placed.exchange_s(rank.stage, gradients)
+            stage = self.stages[rank.stage]
+            return rank.free_s + self.placed.exchange_s(
+                rank.stage, stage.gradient_bytes, stage.num_exchanges
+            )
         operation = rank.order[rank.place]
         if operation.kind is Pass.FORWARD and rank.stage == 0:
             return rank.free_s

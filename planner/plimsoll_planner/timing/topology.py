@@ -24,9 +24,9 @@ class Hop:
     latency_s: float = 0.0
     s_per_byte: float = 0.0
 
-    def seconds(self, num_bytes: float) -> float:
-        """Return the seconds that bytes take, in whole ticks."""
-        return up(self.latency_s + num_bytes * self.s_per_byte)
+    def seconds(self, num_bytes: float, num_messages: int = 1) -> float:
+        """Return the seconds that bytes take in some messages, in whole ticks."""
+        return up(num_messages * self.latency_s + num_bytes * self.s_per_byte)
 
 
 def hop(link: Link | None) -> Hop:
@@ -61,12 +61,14 @@ class Topology:
         """Return the node that a rank is on."""
         return rank // self.gpus_per_pod // self.pods_per_node
 
-    def exchange_s(self, stage: int, gradient_bytes: float) -> float:
-        """Return the seconds of a ring all-reduce: 2 (D-1) steps of 1/D each."""
+    def exchange_s(
+        self, stage: int, gradient_bytes: float, num_exchanges: int
+    ) -> float:
+        """Return the seconds of ring all-reduces: each 2 (D-1) steps of 1/D."""
         replicas = self.data_degree
         steps = 2 * (replicas - 1)
         exchange = self.exchanges[stage]
-        return steps * exchange.seconds(gradient_bytes / replicas)
+        return steps * exchange.seconds(gradient_bytes / replicas, num_exchanges)
 
 
 def largest_pod(num_gpus: int, devices_per_node: int) -> int:

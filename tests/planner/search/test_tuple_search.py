@@ -131,7 +131,8 @@ class Oracle:
             + 2 * self.links_behind(stage, end)
         )
         gradients = int(self.chain.gradient[first:end].sum())
-        closing = self.placed.exchange_s(stage, gradients) + sum(
+        exchanges = sum(self.chain.gradient[first:end] > 0)
+        closing = self.placed.exchange_s(stage, gradients, exchanges) + sum(
             s.optimizer_step[first:end]
         )
         return float(

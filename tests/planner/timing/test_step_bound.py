@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
-from plimsoll_planner.memory.stage_peaks import stage_bytes
+from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.timing.chain_seconds import chain_seconds
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_bound import (
+    Gradients,
     closed_bound,
     run_seconds,
     shared_bound,
@@ -39,6 +40,11 @@ OFFERS = st.builds(
 )
 
 
+def gradients_of(stages: StageBytes) -> Gradients:
+    """Return what replicas exchange."""
+    return Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges)
+
+
 @settings(max_examples=300)
 @given(random_profiles(6), OFFERS, st.integers(1, 2), st.integers(1, 9), st.data())
 def test_the_walk_is_never_below_the_bound(
@@ -59,7 +65,7 @@ def test_the_walk_is_never_below_the_bound(
     runs = run_seconds(seconds)
     stages = stage_bytes(chain, held_by(an_engine().holds))
     bounds = stage_bounds(
-        runs, chain.boundary, stages.gradient, placed, num_micro_batches
+        runs, chain.boundary, gradients_of(stages), placed, num_micro_batches
     )
     places = list(zip(cuts, (*cuts[1:], size), strict=True))
     times = [
@@ -68,6 +74,7 @@ def test_the_walk_is_never_below_the_bound(
             backward_s=float(runs.backward[place]) + more,
             sent_bytes=int(stages.sent[place[1]]),
             gradient_bytes=int(stages.gradient[place]),
+            num_exchanges=int(stages.num_exchanges[place]),
             optimizer_step_s=float(runs.optimizer_step[place]),
         )
         for place, more in zip(places, added, strict=True)
@@ -86,7 +93,7 @@ def test_a_balanced_pipeline_meets_its_bound() -> None:
     placed = topology(an_offer(link_in_node=None), 4, 1)
     runs = run_seconds(chain_seconds(profile, an_offer(), Bound.EXPECTED, 1))
     stages = stage_bytes(chain, held_by(an_engine().holds))
-    bounds = stage_bounds(runs, chain.boundary, stages.gradient, placed, 8)
+    bounds = stage_bounds(runs, chain.boundary, gradients_of(stages), placed, 8)
     assert [bounds[s][s, s + 1] for s in range(4)] == [30.0, 31.0, 32.0, 33.0]
 
 

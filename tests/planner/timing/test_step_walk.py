@@ -20,6 +20,7 @@ def times(forward_s: float, backward_s: float, **fields: float) -> StageTimes:
     defaults: dict[str, float] = {
         "sent_bytes": 0,
         "gradient_bytes": 0,
+        "num_exchanges": 1,
         "optimizer_step_s": 0.0,
     }
     return StageTimes(

@@ -54,8 +54,14 @@ def test_seconds_of_a_link() -> None:
 def test_a_ring_moves_each_part_twice() -> None:
     """D = 4: 2 * 3 steps of a quarter of the bytes each, 0.5 + 64 / 1024 s a step."""
     placed = topology(OFFER, 1, 4)
-    assert placed.exchange_s(0, 256) == 6 * (0.5 + 64 / 1024)
-    assert topology(OFFER, 4, 1).exchange_s(0, 256) == 0.0
+    assert placed.exchange_s(0, 256, 1) == 6 * (0.5 + 64 / 1024)
+    assert topology(OFFER, 4, 1).exchange_s(0, 256, 1) == 0.0
+
+
+def test_every_exchange_pays_the_latency() -> None:
+    """Three layers' gradients: as many bytes, three times the latency."""
+    placed = topology(OFFER, 1, 4)
+    assert placed.exchange_s(0, 256, 3) == 6 * (3 * 0.5 + 64 / 1024)
 
 
 def test_as_many_at_a_time_as_there_are_is_no_limit() -> None:
