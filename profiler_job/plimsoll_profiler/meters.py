@@ -66,6 +66,8 @@ class EmulatedMeter:
 class Bench:
     """A place to probe on."""
 
+    kind: DeviceKind
+    """What is planned for; a trace runs elsewhere."""
     device: torch.device
     product: str
     meter: Meter
@@ -98,6 +100,7 @@ def bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
             if kind is DeviceKind.CUDA:
                 stack.enter_context(cuda_operators())
             yield Bench(
+                kind=kind,
                 device=torch.device("cpu"),
                 product="traced",
                 meter=stack.enter_context(LiveBytes(block_bytes)),
@@ -106,6 +109,7 @@ def bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
             )
     elif kind is DeviceKind.EMULATED:
         yield Bench(
+            kind=kind,
             device=torch.device("cpu"),
             product="process",
             meter=EmulatedMeter(),
@@ -114,6 +118,7 @@ def bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
         )
     elif torch.cuda.is_available():
         yield Bench(
+            kind=kind,
             device=torch.device("cuda", torch.cuda.current_device()),
             product=torch.cuda.get_device_name(),
             meter=CudaMeter(),

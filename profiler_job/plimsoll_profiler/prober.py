@@ -109,7 +109,7 @@ class Prober:
             recipe=Recipe(
                 precision=workload.precision,
                 optimizer=type(optimizer).__name__,
-                optimizer_mode=optimizer_mode(optimizer),
+                optimizer_mode=optimizer_mode(optimizer, place.kind),
             ),
             device_product=place.product,
             tokens_per_sample=workload.tokens_per_sample,

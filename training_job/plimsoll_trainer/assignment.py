@@ -159,7 +159,7 @@ def check_optimizer(planned: OptimizerMode, workload: Workload, on: DeviceKind) 
     """
     device = "cuda" if on is DeviceKind.CUDA else "cpu"
     sample = nn.Parameter(torch.empty(1, 1, device=device))
-    found = optimizer_mode(workload.optimizer([sample]))
+    found = optimizer_mode(workload.optimizer([sample]), on)
     if found is not planned:
         raise PlanMismatchError(
             f"the plan is for a {planned} optimizer, but the workload's is {found}: "

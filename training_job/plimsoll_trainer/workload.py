@@ -9,13 +9,13 @@ source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from plimsoll_planner.records.model_profile import OptimizerMode, Precision
+from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode, Precision
 from plimsoll_trainer.errors import WorkloadError
 
 Batch = tuple[Tensor, Tensor]
@@ -135,17 +135,19 @@ class AdamW:
         )
 
 
-def optimizer_mode(optimizer: torch.optim.Optimizer) -> OptimizerMode:
-    """Tell how an optimizer walks its parameters; torch's own default is spelt out."""
-    if optimizer.defaults.get("fused"):
+def optimizer_mode(
+    optimizer: torch.optim.Optimizer, device_kind: DeviceKind
+) -> OptimizerMode:
+    """Tell how an optimizer walks its parameters on a kind of device.
+
+    Torch's own default is spelt out: lists on a GPU, one after the other elsewhere.
+    Where the parameters lie now says nothing, as a trace for a GPU runs on the CPU.
+    """
+    options = optimizer.defaults
+    if options.get("fused"):
         return OptimizerMode.FUSED
-    foreach = optimizer.defaults.get("foreach")
-    if foreach is None and "foreach" in optimizer.defaults:
-        foreach = any(p.is_cuda for p in parameters_of(optimizer))
+    foreach = options.get("foreach")
+    if foreach is None and "foreach" in options and not options.get("differentiable"):
+        by_default = options.get("fused") is None
+        foreach = by_default and device_kind is DeviceKind.CUDA
     return OptimizerMode.FOREACH if foreach else OptimizerMode.LOOP
-
-
-def parameters_of(optimizer: torch.optim.Optimizer) -> Iterable[Tensor]:
-    """Yield what an optimizer steps."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
