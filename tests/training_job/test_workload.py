@@ -32,7 +32,7 @@ FOREACH, FUSED, LOOP = OptimizerMode.FOREACH, OptimizerMode.FUSED, OptimizerMode
         (partial(torch.optim.AdamW, foreach=False), CUDA, LOOP),
         (partial(torch.optim.AdamW, foreach=True), EMULATED, FOREACH),
         (partial(torch.optim.AdamW, differentiable=True), CUDA, LOOP),
-        (torch.optim.Adafactor, EMULATED, LOOP),
+        (torch.optim.Adafactor, CUDA, LOOP),
         (AdamW(), CUDA, FUSED),
         (AdamW(mode=LOOP), CUDA, LOOP),
     ],

@@ -135,6 +135,10 @@ class AdamW:
         )
 
 
+LOOPS_BY_DEFAULT = (torch.optim.Adafactor,)
+"""On a GPU too: it is chosen where memory is short, as its documentation says."""
+
+
 def optimizer_mode(
     optimizer: torch.optim.Optimizer, device_kind: DeviceKind
 ) -> OptimizerMode:
@@ -150,4 +154,5 @@ def optimizer_mode(
     if foreach is None and "foreach" in options and not options.get("differentiable"):
         by_default = options.get("fused") is None
         foreach = by_default and device_kind is DeviceKind.CUDA
+        foreach = foreach and not isinstance(optimizer, LOOPS_BY_DEFAULT)
     return OptimizerMode.FOREACH if foreach else OptimizerMode.LOOP
