@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.progress import track
 
-from benchmarks.frame import Goal, Measurement, run
+from benchmarks.frame import CannotRunError, Goal, Measurement, run
 from benchmarks.support.truth_models import MODELS, Arrangement, workload
 from benchmarks.support.truth_run import (
     GLOBAL_BATCH,
@@ -52,6 +52,8 @@ class Run:
     is_done: bool
     is_full: bool
     """Some rank died of memory."""
+    said: str = ""
+    """What else a rank died of."""
 
 
 def measure() -> Iterator[Measurement]:
@@ -63,10 +65,11 @@ def measure() -> Iterator[Measurement]:
     ]
     yield Measurement(
         name=f"of {len(ended)} random plans under their upper bounds, out of memory",
-        runs=(float(sum(not run.is_done for run in ended)),),
+        runs=(float(sum(run.is_full for run in ended)),),
         unit="plans",
         goal=Goal(at_most=0),
     )
+    require_no_other_death(ended)
     tried = [Step(name, made) for name, made in profiles.items()]
     steps = [step for step in track(tried, "one fewer") if step.run()]
     yield Measurement(
@@ -75,13 +78,16 @@ def measure() -> Iterator[Measurement]:
         unit="models",
         goal=Goal(at_least=5),
     )
+    if not steps:
+        return
+    fewer = [run for step in steps for run in step.fewer]
+    require_no_other_death([*(step.enough for step in steps), *fewer])
     yield Measurement(
         name="of them, planned count ran under the capacity",
         runs=(sum(step.enough.is_done for step in steps) / len(steps),),
         unit="part",
         goal=Goal(at_least=1),
     )
-    fewer = [run for step in steps for run in step.fewer]
     yield Measurement(
         name=f"of {len(fewer)} least-memory plans with one fewer, died of memory",
         runs=(sum(run.is_full for run in fewer) / len(fewer),),
@@ -141,7 +147,21 @@ def run_plan(name: str, plan: HybridPlan, caps: list[int]) -> Run:
     """Run a plan's ranks, each under its cap."""
     ended = ranks.try_ranks(run_rank, caps, name, arrangement_of(plan))
     died = [end.text for end in ended if isinstance(end, ranks.Died)]
-    return Run(is_done=not died, is_full=any(SAYS_FULL in text for text in died))
+    is_full = any(SAYS_FULL in text for text in died)
+    return Run(
+        is_done=not died, is_full=is_full, said="" if is_full else " ".join(died)
+    )
+
+
+def require_no_other_death(runs: Sequence[Run]) -> None:
+    """A run that ends of something else than memory proves nothing.
+
+    Raises:
+        CannotRunError: one did.
+    """
+    said = next((run.said for run in runs if run.said), "")
+    if said:
+        raise CannotRunError(f"a rank died, and not of memory: {said}")
 
 
 class Step:

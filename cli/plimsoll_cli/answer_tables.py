@@ -8,23 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import JustifyMethod
 from rich.table import Table
 
+from plimsoll_cli.output import new_table
 from plimsoll_planner.records.certificate import CountVerdict
 from plimsoll_planner.records.offer import CapacityType, Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.units import at_least, at_most
 
 BAR_LENGTH = 20
-
-
-def new_table(headings: Sequence[tuple[str, JustifyMethod]]) -> Table:
-    """Start a table in the style of all of them."""
-    table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=True)
-    for heading, justify in headings:
-        table.add_column(heading, justify=justify, no_wrap=True)
-    return table
 
 
 def plan_table(plan: HybridPlan, capacity_bytes: int) -> Table:

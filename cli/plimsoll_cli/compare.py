@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from plimsoll_cli.answer_tables import new_table
-from plimsoll_cli.output import Output, output_option, print_table
+from plimsoll_cli.output import Output, new_table, output_option, print_table
 from plimsoll_cli.plan import read_problem, say
 from plimsoll_cli.questions import question_options
 from plimsoll_planner.units import at_least

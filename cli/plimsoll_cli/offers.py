@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import JustifyMethod
 from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
@@ -15,6 +14,7 @@ from plimsoll_cli.output import (
     ByteQuantity,
     Output,
     format_bytes,
+    new_table,
     output_option,
     print_table,
 )
@@ -114,20 +114,13 @@ def offer_table(offers: Sequence[Offer]) -> Table:
     caption = (
         None if with_currency or not currencies else f"prices in {min(currencies)}"
     )
-    table = Table(
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-        collapse_padding=True,
-        caption=caption,
-        caption_justify="left",
-    )
     rows = [cells(offer, with_currency=with_currency) for offer in offers]
     columns = {heading: [row[heading] for row in rows] for heading in rows[0]}
     shown = {name: column for name, column in columns.items() if set(column) != {"-"}}
-    for heading in shown:
-        justify: JustifyMethod = "right" if heading in NUMBERS else "left"
-        table.add_column(heading, justify=justify, no_wrap=True)
+    table = new_table(
+        (heading, "right" if heading in NUMBERS else "left") for heading in shown
+    )
+    table.caption = caption
     for row in zip(*shown.values(), strict=True):
         table.add_row(*row)
     return table

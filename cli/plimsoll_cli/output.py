@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import click
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from plimsoll_planner.errors import shorten
@@ -50,6 +50,20 @@ def console() -> Console:
         on_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if on_terminal else PAGE_WIDTH
     return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def new_table(headings: Iterable[tuple[str, JustifyMethod]]) -> Table:
+    """Start a table in the style of all of them."""
+    table = Table(
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+        collapse_padding=True,
+        caption_justify="left",
+    )
+    for heading, justify in headings:
+        table.add_column(heading, justify=justify, no_wrap=True)
+    return table
 
 
 def print_table(table: Table, *, less_important: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from plimsoll_cli.output import (
     JsonObject,
     Output,
     console,
-    format_bytes,
     output_option,
     print_table,
 )
@@ -145,10 +144,9 @@ def replay_lines(found: ReplayedAnswer) -> list[str]:
             f"replayed on torch {last.replay.torch_version}: every rank agrees{rounds}"
         ]
     return [
-        f"replay disagrees: rank of stage {one.stage} holds "
-        f"{format_bytes(one.replayed_bytes)}, predicted "
-        f"{format_bytes(one.predicted.lower_bytes)} to "
-        f"{format_bytes(one.predicted.upper_bytes)}; this plan is not certified"
+        f"replay disagrees: a rank of stage {one.stage} holds {one.replayed_bytes:,} "
+        f"bytes, predicted {one.predicted.lower_bytes:,} to "
+        f"{one.predicted.upper_bytes:,}; this plan is not certified"
         for one in last.disagreements
     ]
 

@@ -17,6 +17,7 @@ from plimsoll_cli.output import (
     Output,
     console,
     format_bytes,
+    new_table,
     output_option,
     print_table,
 )
@@ -169,18 +170,15 @@ def show(made: ModelProfile, out: Path) -> None:
 
 def cost_table(made: ModelProfile) -> Table:
     """Draw one row for each kind of layer, at one sample."""
-    table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=True)
-    table.add_column("KIND", max_width=40)
     headings = (
         *("LAYERS", "PARAMETERS", "STATE", "SAVED", "RECOMPUTED", "PEAK", "FLOP"),
         *(("FORWARD", "BACKWARD") if made.costs.is_timed else ()),
     )
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = new_table((("KIND", "left"), *((heading, "right") for heading in headings)))
+    table.columns[0].max_width, table.columns[0].no_wrap = 40, False
     for row, kind in enumerate(made.costs.kind):
         table.add_row(made.kinds[kind], *cells(made, row, kind))
     table.caption = "bytes and work of one sample; PEAK is that of the backward pass"
-    table.caption_justify = "left"
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Generator, Sequence
@@ -15,6 +16,8 @@ from plimsoll_planner.errors import PlimsollError, one_line
 
 DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
 """Read by the prober and the replayer, whose tracebacks are in another process."""
+OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}
+"""How the terminal, the pipe or the file behind stdout can fail."""
 
 
 def run(words: Sequence[str], *, debug: bool) -> ExitCode:
@@ -36,23 +39,29 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         return report(error, error.format_message(), ExitCode.USAGE, debug=debug)
     except click.Abort as error:
         return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
-    except (OSError, UnicodeError) as error:
-        drop_output()
-        text = f"cannot write the output: {error}"
+    except (OSError, UnicodeEncodeError) as error:
+        text = described(error)
         return report(error, text, ExitCode.FAILED, debug=debug)
     # A verb that ends with `context.exit(code)` hands its code over here.
     return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
 
 
+def described(error: OSError | UnicodeEncodeError) -> str:
+    """Say what could not be read or written; a broken output is not used again."""
+    if isinstance(error, OSError) and error.errno not in OUTPUT_ERRORS:
+        return f"{error.filename or 'this folder'}: {error.strerror}"
+    drop_output()
+    return f"cannot write the output: {error}"
+
+
 @contextmanager
 def debugging() -> Generator[None]:
     """Let the processes that are started show their tracebacks."""
-    before = os.environ.get(DEBUG_VARIABLE, "")
     os.environ[DEBUG_VARIABLE] = "1"
     try:
         yield
     finally:
-        os.environ[DEBUG_VARIABLE] = before
+        del os.environ[DEBUG_VARIABLE]
 
 
 def drop_output() -> None:

@@ -124,11 +124,19 @@ def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
 
 
 def save(path: Path, document: Document) -> None:
-    """Write a document whole or not at all: to a temporary file, then renamed."""
+    """Write a document whole or not at all: to a temporary file, then renamed.
+
+    A device or a pipe is written to, a link is followed.
+    """
+    text = to_text(document) + "\n"
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with temporary.open("x", encoding="utf-8") as file:
-            file.write(to_text(document) + "\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -30,7 +30,6 @@ from plimsoll_planner.search.choose import Choice, choose
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.infeasible import infeasible
 from plimsoll_planner.search.overridden import fixed_solution
-from plimsoll_planner.search.verdicts import Decision, Floor
 
 
 def solve(
@@ -108,6 +107,3 @@ def first_undecided(certificate: Certificate) -> int:
         for count in certificate.counts
         if count.verdict is not Verdict.FAILS
     )
-
-
-__all__ = ["Decision", "Floor", "solve"]

@@ -7,9 +7,11 @@ import dataclasses
 import importlib
 import json
 import math
+import os
 import pickle
 import pkgutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +227,22 @@ def test_a_failed_save_leaves_the_old_file(
         save(path, an_offer(name="another"))
     assert load(path, Offer) == an_offer()
     assert [file.name for file in tmp_path.iterdir()] == ["offer.json"]
+
+
+def test_a_link_is_followed_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """Only a regular file is replaced; as root, /dev/stdout must stay what it is."""
+    target, link, pipe = (tmp_path / name for name in ("target", "link", "pipe"))
+    target.write_text("old")
+    link.symlink_to(target)
+    save(link, an_offer())
+    assert link.is_symlink()
+    assert load(target, Offer) == an_offer()
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_text)
+        save(pipe, an_offer())
+        assert from_text(read.result(), Offer) == an_offer()
+    assert pipe.is_fifo()
 
 
 def test_load_names_the_file(tmp_path: Path) -> None:
