@@ -41,9 +41,9 @@ from plimsoll_profiler.messages import (
 from plimsoll_profiler.meters import Bench, bench
 from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_profiler.work_counter import count_work
-from plimsoll_trainer.boundaries import Boundaries, boundaries_of, one_line
+from plimsoll_trainer.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.errors import TrainerError
+from plimsoll_trainer.errors import TrainerError, described
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.fingerprint import fingerprint_of
 from plimsoll_trainer.gradients import attach_gradients
@@ -79,7 +79,7 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
-        print(one_line(error), file=sys.stderr)
+        print(described(error), file=sys.stderr)
         return ExitCode.FAILED
     return ExitCode.DONE
 

@@ -21,9 +21,9 @@ from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
 from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_trainer.assignment import check_engine, check_layers, slices_of
-from plimsoll_trainer.boundaries import boundaries_of, one_line
+from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.errors import TrainerError
+from plimsoll_trainer.errors import TrainerError, described
 from plimsoll_trainer.exit_codes import ExitCode
 
 
@@ -42,7 +42,7 @@ def main() -> int:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         is_ours = isinstance(error, TrainerError)
-        print(error if is_ours else one_line(error), file=sys.stderr)
+        print(error if is_ours else described(error), file=sys.stderr)
         return error.exit_code if isinstance(error, TrainerError) else ExitCode.FAILED
     print(to_text(found), file=out)
     return ExitCode.DONE

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import WorkloadError, described
 from plimsoll_trainer.stage import build_layer
 from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.workload import Workload
@@ -136,7 +136,7 @@ def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpe
         layer = build_layer(workload, index, CPU)
     except Exception as error:
         raise WorkloadError(
-            f"layer {name!r} cannot be built: {one_line(error)}"
+            f"layer {name!r} cannot be built: {described(error)}"
         ) from error
     try:
         output: object = layer(incoming.empty("cpu"))
@@ -144,7 +144,7 @@ def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpe
         before = workload.layers[index - 1].name if index else "the batch"
         raise WorkloadError(
             f"layer {name!r} does not take {incoming}, which {before!r} gives: "
-            f"{one_line(error)}"
+            f"{described(error)}"
         ) from error
     if not isinstance(output, Tensor):
         raise WorkloadError(
@@ -166,16 +166,10 @@ def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> N
     except Exception as error:
         raise WorkloadError(
             f"the loss does not take {output} from layer {last!r} and targets "
-            f"{targets}: {one_line(error)}"
+            f"{targets}: {described(error)}"
         ) from error
     if not isinstance(loss, Tensor) or loss.ndim or not loss.is_floating_point():
         form = TensorSpec.of(loss) if isinstance(loss, Tensor) else type(loss).__name__
         raise WorkloadError(
             f"the loss is {form}, but a scalar is needed: the mean over the samples"
         )
-
-
-def one_line(error: Exception) -> str:
-    """Return the first line of what was raised."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

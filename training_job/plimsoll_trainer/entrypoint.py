@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
-from plimsoll_trainer.errors import TrainerError, WorkloadError
+from plimsoll_trainer.errors import TrainerError, WorkloadError, described
 from plimsoll_trainer.workload import Workload
 
 
@@ -39,9 +39,7 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
     except TrainerError as error:  # it says already what is wrong with the workload
         raise WorkloadError(f"entry point {entrypoint}: {error}") from error
     except (Exception, SystemExit) as error:  # noqa: BLE001 - their code
-        refuse(
-            entrypoint, f"raised {described(error)}; call it in a Python shell", error
-        )
+        refuse(entrypoint, f"raised {located(error)}; call it in a Python shell", error)
     if not isinstance(made, Workload):
         refuse(
             entrypoint,
@@ -99,7 +97,7 @@ def load_module(entrypoint: str, module: str) -> ModuleType:
             )
         refuse(
             entrypoint,
-            f"module {module} does not import: {described(error)}; import it in a "
+            f"module {module} does not import: {located(error)}; import it in a "
             "Python shell",
             error,
         )
@@ -149,10 +147,9 @@ def check_arguments(
         )
 
 
-def described(error: BaseException) -> str:
+def located(error: BaseException) -> str:
     """Return what was raised, its first line, and where."""
-    lines = str(error).strip().splitlines()
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    text = described(error)
     if isinstance(error, SyntaxError):
         return f"{text} at {error.filename}:{error.lineno}"
     theirs = [

@@ -14,6 +14,7 @@
         └── NotSavedError               asked to stop, with nowhere to save
 
 The entry points catch `TrainerError`, print its text and exit with its `exit_code`.
+`described` is how a message quotes what somebody else's code raised.
 """
 
 from __future__ import annotations
@@ -76,3 +77,9 @@ class NotSavedError(TrainerError):
 
 class NoEmulatedDeviceError(TrainerError):
     """The library of the emulated device cannot be built, or was not preloaded."""
+
+
+def described(error: BaseException) -> str:
+    """Return what was raised, and the first line of its text."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.device import Device
-from plimsoll_trainer.entrypoint import described
+from plimsoll_trainer.entrypoint import located
 from plimsoll_trainer.errors import DeviceFullError, LostRankError, TrainerError
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 
@@ -52,10 +52,10 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
     if is_lost_rank(error):
         return LostRankError(
             f"another rank went away in {phase_of(error, phase)}: the first rank that "
-            f"failed says why ({described(innermost(error))})"
+            f"failed says why ({located(innermost(error))})"
         )
     return TrainerError(
-        f"{phase_of(error, phase)}: {described(innermost(error))}; --debug shows the "
+        f"{phase_of(error, phase)}: {located(innermost(error))}; --debug shows the "
         "traceback"
     )
 

@@ -36,8 +36,7 @@ from plimsoll_trainer.adapters.model_copies import (
 from plimsoll_trainer.adapters.model_parts import buffer_of
 from plimsoll_trainer.adapters.text_corpus import TextCorpus
 from plimsoll_trainer.adapters.trees import leaves_of
-from plimsoll_trainer.boundaries import one_line
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import WorkloadError, described
 from plimsoll_trainer.workload import (
     DTYPES,
     AdamW,
@@ -120,7 +119,7 @@ def parse_config(config: PreTrainedConfig | Mapping[str, Any]) -> PreTrainedConf
     try:
         parsed: PreTrainedConfig = AutoConfig.for_model(kind, **fields)
     except Exception as error:
-        said = shorten(one_line(error), LONGEST_REASON)
+        said = shorten(described(error), LONGEST_REASON)
         raise WorkloadError(f"model_type {kind!r} with {fields}: {said}") from error
     return parsed
 

@@ -36,8 +36,7 @@ from plimsoll_trainer.adapters.model_anatomy import (
     wrapped,
 )
 from plimsoll_trainer.adapters.trees import map_leaves, tensors_of
-from plimsoll_trainer.boundaries import one_line
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import WorkloadError, described
 
 PROBES = (2, 3)
 """Two batch sizes: a dimension that differs between them grows with the batch."""
@@ -137,7 +136,7 @@ def on_meta(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     except Exception as error:
         raise WorkloadError(
             f"{named(config)} cannot be built as a causal language model: "
-            f"{one_line(error)}"
+            f"{described(error)}"
         ) from error
     for module in model.modules():
         # With it, a model looks at its inputs for padding: a wait in every step.
@@ -209,7 +208,8 @@ def watch(
             run_model(model, ids)
     except Exception as error:
         raise WorkloadError(
-            f"{named(model.config)} cannot be followed to its blocks: {one_line(error)}"
+            f"{named(model.config)} cannot be followed to its blocks: "
+            f"{described(error)}"
         ) from error
     finally:
         for handle in handles:
