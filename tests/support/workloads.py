@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.random_keys import random_key
+from plimsoll_trainer.torch_internals import FakeTensor
 from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload
 
 VOCABULARY = 96

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.device_overhead import OverheadKey
@@ -83,7 +82,7 @@ def joined(device: Device, place: Place, timeout_s: float) -> Iterator[None]:
     alone = "RANK" not in os.environ
     dist.init_process_group(
         device.backend,
-        store=HashStore() if alone else None,
+        store=dist.HashStore() if alone else None,
         rank=place.rank,
         world_size=place.num_ranks,
         timeout=timedelta(seconds=timeout_s),

@@ -3,10 +3,12 @@
 A private name may change with any release, so each stands here once. They are for:
 
     FakeTensorMode       tensors with shape and type, without data: traces and replay
+    FakeTensor           one of them
     TorchDispatchMode    sees every operator: counts live bytes and work
     tree_iter            walks what an operator returns
     FakeStore            a process group in which nothing is sent: replay
     storage_of           tells storages apart
+    num_writes           tells whether a tensor was written to
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
     single_process       lets torch's pipeline runtime run as one rank of many, alone
 
@@ -32,11 +34,13 @@ from torch.utils._pytree import tree_iter
 
 __all__ = [
     "FakeStore",
+    "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
     "efficient_attention",
     "flash_attention",
     "fused_rms_norm",
+    "num_writes",
     "single_process",
     "storage_of",
     "tree_iter",
@@ -101,3 +105,8 @@ def storage_of(tensor: Tensor) -> tuple[int, UntypedStorage]:
     """Return a tensor's storage and a key that is its own while it lives."""
     storage = tensor.untyped_storage()
     return storage._cdata, storage
+
+
+def num_writes(tensor: Tensor) -> int:
+    """Return how often a tensor was written to since it was made."""
+    return tensor._version

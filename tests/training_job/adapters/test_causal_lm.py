@@ -17,7 +17,6 @@ pytest.importorskip("transformers")
 import torch
 import transformers
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.adapters.causal_lm import causal_lm
@@ -29,6 +28,7 @@ from plimsoll_trainer.stage import (
     build_layer,
     build_stage,
 )
+from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")

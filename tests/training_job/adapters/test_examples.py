@@ -11,12 +11,12 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from examples import llama, mlp, tiny_gpt, wide_layer
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.stage import StageSlice, build_stage
+from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 
 each_example = pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from plimsoll_trainer.adapters.model_parts import (
 )
 from plimsoll_trainer.adapters.trees import leaves_of, tensors_of
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.torch_internals import num_writes
 
 NO_MASK = "no_attention_here"
 """A kind of attention that `transformers` has no mask for, so that it makes none."""
@@ -174,7 +175,7 @@ def initialise(module: nn.Module, owner: PreTrainedModel) -> None:
     """
     start(module, owner)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if not tensor._version:  # noqa: SLF001 - counts writes, and has no other name
+        if not num_writes(tensor):
             raise WorkloadError(
                 f"the {owner.config.model_type!r} model does not say what {name!r} "
                 "starts with: write the layers yourself "
