@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,3 +115,37 @@ def test_every_rank_refuses_it_before_it_trains(job: Job) -> None:
     said = texts(ends)
     assert len(said) == 2
     assert all("WorkloadError: the loss is float32[2]" in line for line in said)
+
+
+class Swapping(nn.Module):
+    """Puts another tensor in the place of its buffer at every pass."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, 4] -> [b, 4]."""
+        self.mean = x.detach().mean(0)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("factory", "buffer"),
+    [
+        (lambda: nn.BatchNorm1d(4), "num_batches_tracked"),
+        (lambda: nn.Sequential(nn.Identity(), nn.BatchNorm1d(4)), "1.num_batches_"),
+        (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), "_u'"),
+        (Swapping, "'mean'"),
+    ],
+)
+def test_a_layer_that_writes_its_buffers_must_say_so(factory: Any, buffer: str) -> None:
+    """A recompute would write twice; what declares it, or writes nothing, may run."""
+    boundaries_of(chain(lambda: nn.BatchNorm1d(4, track_running_stats=False)), 2)
+    workload = chain(factory)
+    with pytest.raises(WorkloadError, match=f"writes its buffer .*{buffer}.* declare"):
+        boundaries_of(workload, 2)
+    (layer,) = workload.layers
+    declared = replace(layer, recomputable=False)
+    boundaries_of(replace(workload, layers=(declared,)), 2)

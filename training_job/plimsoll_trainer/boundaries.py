@@ -8,14 +8,15 @@ layers do not fit together is refused here, by name.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plimsoll_trainer.errors import WorkloadError, described
 from plimsoll_trainer.stage import build_layer
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.torch_internals import FakeTensorMode, num_writes
 from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")
@@ -129,7 +130,8 @@ def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpe
     """Run one layer on a fake tensor.
 
     Raises:
-        WorkloadError: it cannot be built, or does not turn a tensor into a tensor.
+        WorkloadError: it cannot be built, does not turn a tensor into a tensor, or
+            may not be recomputed without saying so.
     """
     name = workload.layers[index].name
     try:
@@ -138,6 +140,7 @@ def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpe
         raise WorkloadError(
             f"layer {name!r} cannot be built: {described(error)}"
         ) from error
+    buffers = [(key, kept, num_writes(kept)) for key, kept in layer.named_buffers()]
     try:
         output: object = layer(incoming.empty("cpu"))
     except Exception as error:
@@ -151,7 +154,31 @@ def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpe
             f"layer {name!r} returns {type(output).__name__}, but layers pass one "
             "tensor on: wrap it in a module that returns a tensor"
         )
+    if workload.layers[index].recomputable:
+        check_unwritten(name, layer, buffers)
     return TensorSpec.of(output)
+
+
+def check_unwritten(
+    name: str, layer: nn.Module, buffers: Iterable[tuple[str, Tensor, int]]
+) -> None:
+    """Refuse a layer that a second forward pass would change, as a recompute runs it.
+
+    Args:
+        name: of the layer.
+        layer: after a forward pass.
+        buffers: before it: name, tensor, and how often it had been written to.
+
+    Raises:
+        WorkloadError: the pass wrote to a buffer, or put another in its place.
+    """
+    for key, kept, count in buffers:
+        if layer.get_buffer(key) is not kept or num_writes(kept) != count:
+            raise WorkloadError(
+                f"layer {name!r} writes its buffer {key!r} in the forward pass, which "
+                "a recompute would do twice: declare it with recomputable=False, or "
+                "name it in never_recomputed of the adapter"
+            )
 
 
 def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> None:
