@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import OrderedDict
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.adapters.sequential import from_sequential
 from plimsoll_trainer.random_keys import random_key
 from plimsoll_trainer.torch_internals import FakeTensor
 from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload
@@ -152,3 +154,45 @@ def a_killer() -> Workload:
         batch=rows,
         optimizer=AdamW(),
     )
+
+
+def a_sequential_model() -> nn.Sequential:
+    """Build a small net that uses one layer twice and keeps running statistics."""
+    torch.manual_seed(3)
+    twice = nn.Linear(4, 4)
+    layers: dict[str, nn.Module] = {
+        "first": nn.Linear(6, 4),
+        "norm": nn.BatchNorm1d(5),
+        "once": twice,
+        "bend": nn.Tanh(),
+        "again": twice,
+        "last": nn.Linear(4, 6),
+    }
+    return nn.Sequential(OrderedDict(layers))
+
+
+def points(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make five random vectors of six numbers; the target is each number's sine."""
+    made = []
+    for sample in range(first, first + count):
+        generator = torch.Generator().manual_seed(random_key(5, step, sample) >> 1)
+        made.append(torch.randn(5, 6, generator=generator, dtype=torch.float32))
+    x = torch.stack(made)
+    return x, x.sin()
+
+
+def a_sequential(*, precision: str = "fp32", **fields: Any) -> Workload:
+    """Build the workload of that net."""
+    defaults: dict[str, Any] = {
+        "loss": mean_square,
+        "batch": points,
+        "optimizer": AdamW(learning_rate=1e-2),
+        "max_gradient_norm": 0.3,
+        "precision": Precision(precision),
+    }
+    return from_sequential(a_sequential_model(), **(defaults | fields))
+
+
+def mean_square(output: Tensor, targets: Tensor) -> Tensor:
+    """Compare in fp32."""
+    return nn.functional.mse_loss(output.float(), targets)

@@ -1,45 +1,78 @@
-"""A workload from an `nn.Sequential`, or from a list of factories of own layers.
+"""A workload from an `nn.Sequential`, from a list of own layers, or from factories.
 
-Layers that print alike are of one kind. An `nn.Sequential` that exists already is
-taken apart and copied: its layers keep their weights, and every rank must be able to
-build the whole of it; a list of factories builds what a rank needs and no more.
+A model that exists is taken apart: of each layer its form is kept, on the meta device,
+and its values in host memory that no device counts. So every rank must be able to hold
+the whole model once, in the entry point; afterwards it builds its own layers alone. A
+list of factories builds what a rank needs and no more.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-from plimsoll_trainer.workload import Layer, Workload
+from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.torch_internals import FakeTensor
+from plimsoll_trainer.workload import Layer, Tie, Workload
 
 Factories = Sequence[Callable[[], nn.Module]] | Mapping[str, Callable[[], nn.Module]]
 
 
-def from_sequential(model: nn.Sequential, **fields: Any) -> Workload:
-    """Build a workload from a model that exists.
+def from_sequential(
+    model: nn.Sequential | Iterable[nn.Module],
+    *,
+    never_recomputed: Collection[str] = (),
+    **fields: Any,
+) -> Workload:
+    """Build a workload from a model that exists, with the values that it has.
+
+    Layers that are made alike are of one kind. Parameters that several layers hold are
+    tied. Layers that keep running statistics, as BatchNorm does, are not recomputed.
 
     Args:
-        model: its children are the layers.
+        model: its children are the layers; or a list of layers.
+        never_recomputed: names of layers whose forward pass must not run twice.
         fields: the other fields of `Workload`; loss, batch and optimizer are required.
+
+    Raises:
+        WorkloadError: the model does more than to call its children in turn.
     """
+    children = children_of(model)
+    first_of: dict[str, str] = {}
     layers = tuple(
-        Layer(name=name, factory=partial(copy.deepcopy, module), kind=repr(module))
-        for name, module in model.named_children()
+        Layer(
+            name=name,
+            factory=taken_over(module),
+            kind=first_of.setdefault(signature(module), name),
+            recomputable=not keeps_statistics(module),
+        )
+        for name, module in children
     )
-    return Workload(layers=layers, **fields)
+    ties = (*ties_of(children), *fields.pop("ties", ()))
+    layers = without_recompute(layers, never_recomputed)
+    return Workload(layers=layers, ties=ties, **fields)
 
 
-def from_factories(factories: Factories, **fields: Any) -> Workload:
+def from_factories(
+    factories: Factories, *, never_recomputed: Collection[str] = (), **fields: Any
+) -> Workload:
     """Build a workload from functions that each build one layer.
 
     Args:
         factories: in order; a mapping gives the layers' names as well. Factories that
             are one and the same object build layers of one kind.
+        never_recomputed: names of layers whose forward pass must not run twice.
         fields: the other fields of `Workload`; loss, batch and optimizer are required.
+
+    Raises:
+        WorkloadError: there is no layer of such a name.
     """
     if not isinstance(factories, Mapping):
         factories = {str(place): factory for place, factory in enumerate(factories)}
@@ -52,4 +85,135 @@ def from_factories(factories: Factories, **fields: Any) -> Workload:
         )
         for name, factory in factories.items()
     )
-    return Workload(layers=layers, **fields)
+    return Workload(layers=without_recompute(layers, never_recomputed), **fields)
+
+
+def without_recompute(
+    layers: Sequence[Layer], names: Collection[str]
+) -> tuple[Layer, ...]:
+    """Mark layers whose forward pass must not run twice.
+
+    Raises:
+        WorkloadError: there is no layer of such a name.
+    """
+    known = [layer.name for layer in layers]
+    if unknown := sorted(set(names) - set(known)):
+        raise WorkloadError(
+            f"never_recomputed names {unknown[0]!r}: there is no such layer; the "
+            f"layers are {', '.join(known[:8])}, ..."
+        )
+    return tuple(
+        replace(layer, recomputable=False) if layer.name in names else layer
+        for layer in layers
+    )
+
+
+def children_of(
+    model: nn.Sequential | Iterable[nn.Module],
+) -> list[tuple[str, nn.Module]]:
+    """Return the layers in order by name; a module that is used twice occurs twice.
+
+    Raises:
+        WorkloadError: the model does more than to call its children in turn.
+    """
+    if not isinstance(model, nn.Sequential):
+        return [(str(place), module) for place, module in enumerate(model)]
+    if type(model).forward is not nn.Sequential.forward:
+        raise WorkloadError(
+            f"{type(model).__name__} has a forward pass of its own, so its children "
+            "are not the whole of it: give a plain nn.Sequential, or factories"
+        )
+    modules = model.named_modules(remove_duplicate=False)
+    return [(name, module) for name, module in modules if name and "." not in name]
+
+
+def keeps_statistics(module: nn.Module) -> bool:
+    """Tell whether a forward pass of one of torch's norms changes what it keeps."""
+    return any(getattr(m, "track_running_stats", False) for m in module.modules())
+
+
+def ties_of(children: Sequence[tuple[str, nn.Module]]) -> Iterator[Tie]:
+    """Yield the parameters that several layers hold."""
+    places: dict[int, list[tuple[str, str]]] = {}
+    for layer, module in children:
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            places.setdefault(id(parameter), []).append((layer, name))
+    for held in places.values():
+        if len({layer for layer, _ in held}) > 1:
+            yield Tie(places=tuple(held))
+
+
+def signature(module: nn.Module) -> str:
+    """Describe all of a layer that its costs can depend on, but for its values."""
+    known = vars(nn.Module())
+    facts: list[object] = []
+    for path, inner in module.named_modules():
+        own = {name: value for name, value in vars(inner).items() if name not in known}
+        facts.append((path, type(inner), [(n, fact(v)) for n, v in own.items()]))
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        facts.append((name, fact(tensor), tensor.requires_grad))
+    return repr(facts)
+
+
+def fact(value: object) -> object:
+    """Return what tells about an attribute; of a tensor its form."""
+    return str(TensorSpec.of(value)) if isinstance(value, Tensor) else value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TakenOver:
+    """Builds a layer that existed: its form, filled with its values."""
+
+    form: nn.Module
+    """On the meta device, where tensors have no bytes."""
+    values: tuple[Tensor, ...]
+    """Of the form's tensors, in order."""
+
+    def __call__(self) -> nn.Module:
+        """Build it on torch's default device, in its default type."""
+        memo: dict[int, Any] = {
+            id(form): filled(form, value)
+            for form, value in zip(tensors_in(self.form), self.values, strict=True)
+        }
+        return copy.deepcopy(self.form, memo)
+
+
+def taken_over(module: nn.Module) -> TakenOver:
+    """Part a layer's form from its values; the layer itself is free to go."""
+    tensors = list(tensors_in(module))
+    memo: dict[int, Any] = {
+        id(t): like(t, torch.empty(t.shape, dtype=t.dtype, device="meta"))
+        for t in tensors
+    }
+    values = tuple(on_host(tensor) for tensor in tensors)
+    return TakenOver(copy.deepcopy(module, memo), values)
+
+
+def tensors_in(module: nn.Module) -> Iterator[Tensor]:
+    """Yield each tensor once, also those that are neither parameter nor buffer."""
+    yield from module.parameters()
+    yield from module.buffers()
+    plain = (value for inner in module.modules() for value in vars(inner).values())
+    yield from {id(t): t for t in plain if isinstance(t, Tensor)}.values()
+
+
+def like(tensor: Tensor, made: Tensor) -> Tensor:
+    """Let a new tensor be what another one is: a parameter, frozen or not, or none."""
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made
+
+
+def filled(form: Tensor, value: Tensor) -> Tensor:
+    """Make a tensor with its values; one that is traced has none."""
+    dtype = torch.get_default_dtype() if form.is_floating_point() else form.dtype
+    made = torch.empty(form.shape, dtype=dtype)
+    if not isinstance(made, FakeTensor):
+        made.copy_(value)
+    return like(form, made)
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """Copy values into memory from numpy, which an emulated device does not count."""
+    buffer = torch.from_numpy(np.empty(tensor.nbytes, dtype=np.uint8))
+    return buffer.view(tensor.dtype).view(tensor.shape).copy_(tensor.detach())
