@@ -178,17 +178,19 @@ class Trainer:
         return norm
 
     def own_gradients(self) -> Iterator[Tensor]:
-        """Yield what counts in the norm: a shared parameter counts on one rank."""
+        """Yield what counts in the norm: a shared parameter once, over all ranks."""
         rank = dist.get_rank()
         foreign = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
+        counted = set(foreign)
         for name, layer in self.stage.layers.items():
-            parameters = list(layer.parameters())
-            if foreign.isdisjoint(map(id, parameters)):
+            parameters = {id(p): p for p in layer.parameters()}
+            if foreign.isdisjoint(parameters):
                 yield from self.stage.gradients[name]
-                continue
-            for parameter in parameters:
-                if parameter.grad is not None and id(parameter) not in foreign:
-                    yield parameter.grad
+            else:
+                for key, parameter in parameters.items():
+                    if parameter.grad is not None and key not in counted:
+                        yield parameter.grad
+            counted.update(parameters)
 
     @torch.no_grad()
     def mean_loss(self, losses: Sequence[Tensor]) -> Tensor:
