@@ -180,6 +180,11 @@ class Checkpointing:
             self._warn(f"{failure}; training goes on")
             return failure
         if figures := self._saver.take_figures():
+            for moved in figures.set_aside:
+                self._warn(
+                    f"set aside as {moved}: it is later than step {figures.step}, and "
+                    "another job wrote it; give each job its own --checkpoint-dir"
+                )
             self._reporter.event(
                 "checkpoint",
                 step=figures.step,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
 from pathlib import Path
 
 import pytest
@@ -60,7 +63,7 @@ def test_a_commit_is_a_rename(tmp_path: Path) -> None:
     folders = Folders(tmp_path, 1)
     make(tmp_path, "step-00000001", "step-00000002", "step-00000003.partial-1")
     folders.commit(3)
-    folders.prune(2)
+    folders.prune(2, up_to=3)
     assert names(tmp_path) == {"step-00000003", "step-00000002"}
     assert (folders.committed(3) / "file").read_text() == "step-00000003.partial-1"
 
@@ -83,6 +86,60 @@ def test_two_jobs_in_one_folder_are_told(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="give each job its own"):
         Folders(tmp_path, 1).commit(3)
     assert (tmp_path / "step-00000003" / "file").read_text() == "step-00000003"
+
+
+def test_what_was_just_committed_stays(tmp_path: Path) -> None:
+    """Somebody else's later steps are set aside, and do not count as ours to keep."""
+    folders = Folders(tmp_path, 1)
+    make(tmp_path, "step-00000001", "step-00000002", "step-00000003.partial-1")
+    make(tmp_path, "step-00000008", "step-00000009")
+    moved = folders.commit(3)
+    assert {path.name for path in moved} == {
+        "step-00000008.aside-1",
+        "step-00000009.aside-1",
+    }
+    make(tmp_path, "step-00000010")
+    folders.prune(2, up_to=3)
+    assert [folder.name for folder in steps_in(tmp_path)] == [
+        "step-00000010",
+        "step-00000003",
+        "step-00000002",
+    ]
+
+
+def test_a_folder_that_is_written_to_is_removed(tmp_path: Path) -> None:
+    """An earlier attempt may still write, faster than anyone could delete."""
+    ghosts = tmp_path / "step-00000003.partial-1"
+    end = threading.Event()
+
+    def haunt() -> None:
+        for place in itertools.count():
+            if end.is_set():
+                return
+            ghosts.mkdir(exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                (ghosts / f"{place}").touch()
+
+    ghost = threading.Thread(target=haunt)
+    ghost.start()
+    try:
+        for attempt in range(2, 200):
+            Folders(tmp_path, attempt).open()
+    finally:
+        end.set()
+        ghost.join()
+    Folders(tmp_path, 200).open()
+    assert not list(tmp_path.glob("step-*"))
+
+
+def test_what_could_not_be_removed_is_not_in_the_way(tmp_path: Path) -> None:
+    """Its name is taken; another one is used, and removed by the next attempt."""
+    make(tmp_path, "step-00000001.old-1", "step-00000001", "step-00000002")
+    Folders(tmp_path, 1).prune(1, up_to=2)
+    assert names(tmp_path) == {"step-00000001.old-1", "step-00000002"}
+    make(tmp_path, "step-00000001.old-1x")
+    Folders(tmp_path, 2).open()
+    assert names(tmp_path) == {".attempt-2", "step-00000002"}
 
 
 def test_later_steps_are_set_aside(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,31 @@ def test_a_disk_that_is_full_leaves_nothing_behind(job: Job) -> None:
     assert len(said) == 2
     assert "checkpoint of step 6 was not saved: rank 1: File too large" in said[0]
     assert "checkpoint of step 6 was not saved: File too large" in said[1]
+
+
+def train_beside_another_job(folder: Path, options: Options) -> int:
+    """Be a rank; somebody else commits a later step after the first save."""
+    root = options.checkpoint_dir or folder
+
+    def intrude() -> None:
+        while not steps_in(root):
+            time.sleep(0.001)
+        (root / "step-00000099").mkdir()
+
+    if dist.get_rank() == 0:
+        threading.Thread(target=intrude, daemon=True).start()
+    return train(folder, options)
+
+
+def test_another_jobs_later_steps_push_nothing_out(job: Job) -> None:
+    """Ours are kept and are the latest; the other ones are set aside, not removed."""
+    options = job.options(CUTS, 20, saves=True, checkpoint_every=2)
+    assert try_ranks(train_beside_another_job, [0, 0], job.folder, options) == [0, 0]
+    assert {path.name for path in job.checkpoints.glob("step-*")} == {
+        "step-00000018",
+        "step-00000020",
+        "step-00000099.aside-1",
+    }
 
 
 def test_a_save_that_fails_does_not_end_the_training(job: Job) -> None:

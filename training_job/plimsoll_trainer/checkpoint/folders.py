@@ -6,6 +6,7 @@ crash leaves it either whole or unreadable.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 from plimsoll_trainer.errors import CheckpointError
 
 COMMITTED = re.compile(r"step-(\d{8,})")
-LEFT_OVER = re.compile(r"step-\d{8,}\.(?:partial|old)-(\d+)")
+LEFT_OVER = re.compile(r"step-\d{8,}\.(?:partial|old)-(\d+)x*")
 ATTEMPT = re.compile(r"\.attempt-(\d+)")
 
 
@@ -48,18 +49,22 @@ class Folders:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             (self.root / f".attempt-{self.attempt}").touch()
-            for entry in self.root.iterdir():
+            for entry in list(self.root.iterdir()):
                 left = LEFT_OVER.fullmatch(entry.name)
                 if left and int(left[1]) <= self.attempt:
-                    shutil.rmtree(entry)
+                    self._remove(entry)
         except OSError as error:
             raise CheckpointError(
                 f"checkpoint folder {self.root} cannot be used: {error.strerror} "
                 f"({error.filename}); give a folder that can be written to"
             ) from None
 
-    def commit(self, step: int) -> None:
-        """Make a checkpoint readable.
+    def commit(self, step: int) -> list[Path]:
+        """Make a checkpoint readable, and the latest.
+
+        Returns:
+            Checkpoints of later steps, set aside: somebody else put them here since
+            this attempt began.
 
         Raises:
             CheckpointError: somebody else uses the folder.
@@ -77,19 +82,31 @@ class Folders:
                 "job its own --checkpoint-dir"
             )
         sync_folder(self.partial(step))
+        moved = self.set_aside_after(step)
         self.partial(step).rename(target)
         sync_folder(self.root)
+        return moved
 
     def discard(self, step: int) -> None:
         """Remove what could not be finished."""
         shutil.rmtree(self.partial(step), ignore_errors=True)
 
-    def prune(self, keep: int) -> None:
-        """Remove all but the latest checkpoints; each stops being readable at once."""
-        for folder in steps_in(self.root)[keep:]:
-            old = folder.with_name(f"{folder.name}.old-{self.attempt}")
-            folder.rename(old)
-            shutil.rmtree(old, ignore_errors=True)
+    def prune(self, keep: int, *, up_to: int) -> None:
+        """Remove all but the latest checkpoints up to a step."""
+        own = [folder for folder in steps_in(self.root) if step_of(folder) <= up_to]
+        for folder in own[keep:]:
+            self._remove(folder)
+
+    def _remove(self, folder: Path) -> None:
+        """Remove a folder at once, then its files as far as that works.
+
+        An earlier attempt may still write into it, on a node that nobody can reach: it
+        finds its folder no more. What stays is tried again by the next attempt.
+        """
+        name = folder.name.partition(".")[0]
+        old = free(folder.with_name(f"{name}.old-{self.attempt}"))
+        with contextlib.suppress(FileNotFoundError):  # the other one was quicker
+            shutil.rmtree(folder.rename(old), ignore_errors=True)
 
     def set_aside_after(self, step: int) -> list[Path]:
         """Take checkpoints of later steps out of the way, and say where they are.
@@ -101,11 +118,15 @@ class Folders:
         for folder in steps_in(self.root):
             if step_of(folder) > step:
                 target = folder.with_name(f"{folder.name}.aside-{self.attempt}")
-                while target.exists():
-                    target = target.with_name(f"{target.name}x")
-                folder.rename(target)
-                moved.append(target)
+                moved.append(folder.rename(free(target)))
         return moved
+
+
+def free(path: Path) -> Path:
+    """Return a path, or one like it that is not taken."""
+    while path.exists():
+        path = path.with_name(f"{path.name}x")
+    return path
 
 
 def step_of(folder: Path) -> int:

@@ -64,6 +64,8 @@ class SaveFigures:
     write_s: float
     """In the background; on rank 0 until the commit."""
     num_bytes: int
+    set_aside: tuple[Path, ...]
+    """Checkpoints of later steps that somebody else had put into the folder."""
 
 
 class Saver:
@@ -139,8 +141,7 @@ class Saver:
         try:
             written = self._write(folder, copies)
             self._publish(folder, "done", pickle.dumps(written))
-            if self._rank == 0:
-                self._commit(step, folder)
+            moved = self._commit(step, folder) if self._rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
             self._fail(step, folder, error)
             return
@@ -149,6 +150,7 @@ class Saver:
             stall_s=stall_s,
             write_s=time.monotonic() - begin_s,
             num_bytes=sum(copy.nbytes for copy in copies.values()),
+            set_aside=tuple(moved),
         )
 
     def _write(self, folder: Path, copies: dict[str, Tensor]) -> Written:
@@ -198,8 +200,8 @@ class Saver:
         written: Written = pickle.loads(done.read_bytes())  # noqa: S301 - our own rank
         return written
 
-    def _commit(self, step: int, folder: Path) -> None:
-        """Finish what all ranks have written."""
+    def _commit(self, step: int, folder: Path) -> list[Path]:
+        """Finish what all ranks have written; return what had to be set aside."""
         end_s = time.monotonic() + PATIENCE_S
         written = [
             self._wait_for(folder, rank, end_s) for rank in range(self._num_ranks)
@@ -219,8 +221,9 @@ class Saver:
             ),
         )
         save_document(folder / FILE, manifest)
-        self._folders.commit(step)
-        self._folders.prune(self._keep)
+        moved = self._folders.commit(step)
+        self._folders.prune(self._keep, up_to=step)
+        return moved
 
     def _fail(self, step: int, folder: Path, error: Exception) -> None:
         """Keep the failure, tell rank 0, and leave nothing half-written."""
