@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.errors import (
@@ -46,6 +47,56 @@ def test_a_full_device_is_seen_through_the_runtimes_own_error() -> None:
     gpu = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB. GPU")
     text = str(explain(gpu, Phase.OPTIMIZER_STEP, None))
     assert text.startswith("out of device memory in optimizer-step: 1610612736 bytes")
+
+
+NCCL = (
+    "NCCL error in: ProcessGroupNCCL.cpp:3699, unhandled cuda error (run with "
+    "NCCL_DEBUG=INFO for details), NCCL version 2.27.3\n"
+    "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be reported later",
+        "CUDA driver error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    ],
+)
+def test_a_full_gpu_is_seen_in_what_libraries_say(text: str) -> None:
+    """CUDA and its libraries allocate beside torch, and raise plain errors."""
+    found = explain(RuntimeError(text), Phase.FORWARD, None)
+    assert isinstance(found, DeviceFullError)
+    assert "out of device memory in forward: more asked for" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("last", "asked"),
+    [
+        ("Cuda failure 2 'out of memory'", "more"),
+        ("Cuda failure 'out of memory'", "more"),
+        ("Failed to CUDA calloc async 6291456 bytes", "6291456 bytes more"),
+    ],
+)
+def test_a_full_gpu_is_no_lost_rank(last: str, asked: str) -> None:
+    """A communicator that finds no memory fails like one whose other end is gone."""
+    found = explain(dist.DistBackendError(NCCL + last), Phase.BUILD, None)
+    assert isinstance(found, DeviceFullError)
+    assert f"in build: {asked} asked for" in str(found)
+    other = dist.DistBackendError(NCCL + "Cuda failure 999 'unknown error'")
+    assert isinstance(explain(other, Phase.BUILD, None), LostRankError)
+
+
+def test_what_was_dealt_with_does_not_count() -> None:
+    """Code that ran out of memory, went on and hid that, failed for another reason."""
+    error = ValueError("other")
+    error.__context__ = torch.OutOfMemoryError("CUDA out of memory.")
+    assert type(explain(error, Phase.BUILD, None)) is DeviceFullError
+    error.__suppress_context__ = True  # raise .. from None
+    assert type(explain(error, Phase.BUILD, None)) is TrainerError
 
 
 def test_a_lost_rank_points_at_the_first_failure() -> None:

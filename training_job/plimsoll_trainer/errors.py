@@ -14,11 +14,13 @@
         └── NotSavedError               asked to stop, with nowhere to save
 
 The entry points catch `TrainerError`, print its text and exit with its `exit_code`.
-`described` is how a message quotes what somebody else's code raised.
+`described` is how a message quotes what somebody else's code raised, and `causes` walks
+what that was raised from.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from plimsoll_planner.errors import PlimsollError
@@ -83,3 +85,12 @@ def described(error: BaseException) -> str:
     """Return what was raised, and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from, as far as a traceback shows it."""
+    above: BaseException | None = error
+    while above is not None:
+        yield above
+        hidden = above.__suppress_context__  # raise .. from None, or from a cause
+        above = above.__cause__ if hidden else above.__context__

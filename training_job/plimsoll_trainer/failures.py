@@ -8,7 +8,6 @@ anything else that user code or torch raised                1, with its line
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import torch.distributed as dist
 
@@ -16,11 +15,17 @@ from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.device import Device
 from plimsoll_trainer.entrypoint import located
-from plimsoll_trainer.errors import DeviceFullError, LostRankError, TrainerError
+from plimsoll_trainer.errors import (
+    DeviceFullError,
+    LostRankError,
+    TrainerError,
+    causes,
+)
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 
 ASKED = re.compile(
-    r"(?:tried to allocate|Tried to allocate) ([\d.]+) ?(bytes|KiB|MiB|GiB)"
+    r"(?:[tT]ried to allocate|Failed to CUDA [cm]alloc(?: async)?) "
+    r"([\d.]+) ?(bytes|KiB|MiB|GiB)"
 )
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 LOST = (
@@ -62,7 +67,7 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
 
 def full_text(error: BaseException, phase: Phase, device: Device | None) -> str:
     """Say how full the device is, and what did not fit."""
-    asked = next(filter(None, map(bytes_asked, chain(error))), None)
+    asked = next(filter(None, map(bytes_asked, causes(error))), None)
     what = f"{asked} bytes more" if asked else "more"
     if device is None:
         return f"out of device memory in {phase}: {what} asked for"
@@ -76,7 +81,7 @@ def full_text(error: BaseException, phase: Phase, device: Device | None) -> str:
 
 def phase_of(error: BaseException, phase: Phase) -> Phase:
     """Tell forward from backward, which alternate, by what the runtime says."""
-    texts = [str(part) for part in chain(error)]
+    texts = [str(part) for part in causes(error)]
     if phase is Phase.FORWARD and any(IN_BACKWARD in text for text in texts):
         return Phase.BACKWARD
     return phase
@@ -93,15 +98,8 @@ def is_lost_rank(error: BaseException) -> bool:
     return any(
         isinstance(part, (dist.DistBackendError, dist.DistNetworkError))
         or (isinstance(part, RuntimeError) and any(t in str(part) for t in LOST))
-        for part in chain(error)
+        for part in causes(error)
     )
-
-
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it was raised from."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def innermost(error: BaseException) -> BaseException:

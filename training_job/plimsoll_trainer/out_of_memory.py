@@ -1,24 +1,37 @@
 """Tells whether an error means that the device is full.
 
-A full GPU raises `torch.OutOfMemoryError`; a full emulated device makes torch's CPU
-allocator raise a plain `RuntimeError`. Either may come wrapped: the pipeline runtime
-raises its own error from the one that a stage raised.
+A full GPU raises `torch.OutOfMemoryError` where torch's allocator asked for memory, and
+plain errors with a text where CUDA or one of its libraries did; a full emulated device
+makes torch's CPU allocator raise a plain `RuntimeError`. Either may come wrapped: the
+pipeline runtime raises its own error from the one that a stage raised.
 """
 
 from __future__ import annotations
 
+import re
+
 import torch
 
-CPU_SAYS = "can't allocate memory"
-"""As in `DefaultCPUAllocator: can't allocate memory: you tried to allocate ...`."""
+from plimsoll_trainer.errors import causes
+
+FULL = re.compile(
+    r"""
+    DefaultCPUAllocator:\ can't\ allocate\ memory   # an emulated device
+    | CUDA\ (driver\ )?error:\ out\ of\ memory      # torch, for the CUDA runtime
+    | Cuda\ failure\ (\d+\ )?'out\ of\ memory'     # NCCL, as DistBackendError
+    | Failed\ to\ CUDA\ [cm]alloc                  # NCCL, where that is its last word
+    | CU[A-Z]+_STATUS_ALLOC_FAILED                # cuBLAS, cuDNN, cuSOLVER ..
+    | CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
+    """,
+    re.VERBOSE,
+)
+"""What a `RuntimeError` says that stands for a full device."""
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error, or one that it was raised from, means a full device."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return True
-        if isinstance(error, RuntimeError) and CPU_SAYS in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(
+        isinstance(part, torch.OutOfMemoryError)
+        or (isinstance(part, RuntimeError) and FULL.search(str(part)))
+        for part in causes(error)
+    )
