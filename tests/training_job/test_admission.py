@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from plimsoll_planner.records.document import digest_of, save
-from plimsoll_trainer.admission import Place, admit, check_code, check_world
+from plimsoll_trainer.admission import (
+    TORCHRUN,
+    Place,
+    admit,
+    check_code,
+    check_world,
+)
 from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
+from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.options import Options
 from tests.support.builders import a_fingerprint, a_plan, a_profile
 
@@ -36,7 +44,7 @@ def test_a_world_of_another_size_is_refused() -> None:
 
 
 def test_the_place_is_what_torchrun_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without torchrun this is the only rank; nonsense is refused by name."""
+    """Without torchrun this is the only rank."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     assert Place.from_environment() == Place(rank=0, num_ranks=1, local_rank=0)
@@ -44,9 +52,34 @@ def test_the_place_is_what_torchrun_says(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert Place.from_environment() == Place(rank=5, num_ranks=8, local_rank=1)
-    monkeypatch.setenv("WORLD_SIZE", "many")
-    with pytest.raises(PlanMismatchError, match="WORLD_SIZE=many in the environment"):
-        Place.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("environment", "fault"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "RANK=x is no whole"),
+        ({"RANK": "1"}, "WORLD_SIZE is not set in"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "LOCAL_RANK is not set in"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "RANK=2 is not below W"),
+    ],
+)
+def test_a_wrong_start_is_one_line(environment: dict[str, str], fault: str) -> None:
+    """Named by variable, with the reserved exit code, before torch is imported."""
+    around = {k: v for k, v in os.environ.items() if k not in TORCHRUN}
+    words = ["-m", "plimsoll_trainer", "--plan=p", "--entrypoint=m:f", "--steps=1"]
+    process = subprocess.run(
+        [sys.executable, *words],
+        env=around | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (line,) = process.stderr.splitlines()
+    assert process.returncode == ExitCode.FAILED
+    assert line.startswith(f"plimsoll: {fault}")
+    assert line.endswith(
+        "the ranks with torchrun, or unset RANK, WORLD_SIZE, LOCAL_RANK to run alone"
+    )
 
 
 def test_an_unreadable_plan_is_one_line(tmp_path: Path) -> None:

@@ -26,6 +26,18 @@ class Gone(io.StringIO):
         raise BrokenPipeError(text)
 
 
+def test_a_rank_that_does_not_know_its_number_says_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where the environment does not tell it."""
+    say(None, "what happened")
+    say(2, "what")
+    assert capsys.readouterr().err.splitlines() == [
+        "plimsoll: what happened",
+        "plimsoll: rank 2: what",
+    ]
+
+
 def figures(step: int) -> StepFigures:
     """Build the figures of one step."""
     return StepFigures(

@@ -28,9 +28,11 @@ def main() -> int:
     options = parse()
     stop = StopSignal()
     stop.listen()
-    rank = int(os.environ.get("RANK", "0"))
+    rank: int | None = None
     try:
-        return train(options, stop)
+        place = Place.from_environment()
+        rank = place.rank
+        return train(options, place, stop)
     except PlimsollError as error:
         if options.debug:
             traceback.print_exc()
@@ -41,9 +43,9 @@ def main() -> int:
         return INTERRUPTED
 
 
-def train(options: Options, stop: StopSignal) -> ExitCode:
+def train(options: Options, place: Place, stop: StopSignal) -> ExitCode:
     """Read the plan, load torch, train; a signal is caught while torch loads."""
-    admitted = admit(options, Place.from_environment())
+    admitted = admit(options, place)
     if admitted.plan.offers[0].device_kind is DeviceKind.CUDA:
         set_allocator()
     from plimsoll_trainer.failures import explain  # noqa: PLC0415

@@ -17,6 +17,9 @@ from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
 from plimsoll_trainer.fingerprint import fingerprint_of, require_same
 from plimsoll_trainer.options import Options
 
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+"""What torchrun sets for each process, all of it or none."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
@@ -28,17 +31,31 @@ class Place:
 
     @classmethod
     def from_environment(cls) -> Place:
-        """Read what torchrun sets; without it this is the only rank."""
-        names = {"rank": "RANK", "num_ranks": "WORLD_SIZE", "local_rank": "LOCAL_RANK"}
-        alone = {"rank": "0", "num_ranks": "1", "local_rank": "0"}
-        found = {n: os.environ.get(names[n], alone[n]) for n in names}
+        """Read what torchrun sets; without it this is the only rank.
+
+        Raises:
+            PlanMismatchError: it is set in part, or makes no sense.
+        """
+        found = {name: os.environ.get(name) for name in TORCHRUN}
+        if set(found.values()) == {None}:
+            return cls(rank=0, num_ranks=1, local_rank=0)
         for name, text in found.items():
+            if text is None:
+                raise bad_start(f"{name} is not set")
             if not text.isdecimal():
-                raise PlanMismatchError(
-                    f"{names[name]}={text} in the environment is no whole number: "
-                    "start the ranks with torchrun, or unset it"
-                )
-        return cls(**{name: int(text) for name, text in found.items()})
+                raise bad_start(f"{name}={text} is no whole number")
+        rank, num_ranks, local_rank = (int(text or 0) for text in found.values())
+        if rank >= num_ranks:
+            raise bad_start(f"RANK={rank} is not below WORLD_SIZE={num_ranks}")
+        return cls(rank=rank, num_ranks=num_ranks, local_rank=local_rank)
+
+
+def bad_start(fault: str) -> PlanMismatchError:
+    """Return the error for a wrong environment."""
+    return PlanMismatchError(
+        f"{fault} in the environment: start the ranks with torchrun, or unset "
+        f"{', '.join(TORCHRUN)} to run alone"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,9 +23,10 @@ REDRAW_EVERY_S = 0.1
 """Seconds between changes on a terminal."""
 
 
-def say(rank: int, text: str) -> None:
-    """Write one whole line to stderr."""
-    sys.stderr.write(f"plimsoll: rank {rank}: {one_line(text)}\n")
+def say(rank: int | None, text: str) -> None:
+    """Write one whole line to stderr; None where the rank is not known."""
+    who = "" if rank is None else f"rank {rank}: "
+    sys.stderr.write(f"plimsoll: {who}{one_line(text)}\n")
     sys.stderr.flush()
 
 
