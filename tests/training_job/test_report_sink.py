@@ -130,11 +130,39 @@ def test_only_the_newest_wait(said: list[str]) -> None:
     assert len(got) <= 3
 
 
-@pytest.mark.parametrize("url", ["ftp://x/", "file:///etc/passwd", "host:80"])
-def test_only_http_is_an_address(url: str, said: list[str]) -> None:
-    """Anything else is refused at the start."""
-    with pytest.raises(TrainerError, match="not an address of HTTP; give http://"):
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("ftp://x/", "it does not begin with"),
+        ("file:///etc/passwd", "it does not begin with"),
+        ("host:80", "it does not begin with"),
+        ("http://", "it names no host"),
+        ("http://host:many/", "Port could not be cast"),
+        ("http://host:70000/", "Port out of range"),
+        ("http://[::1/", "Invalid IPv6 URL"),
+        ("http://host/a b", "must be escaped"),
+        ("http://h\u00f6st/", "must be escaped"),
+        ("http://host/\n", "must be escaped"),
+    ],
+)
+def test_only_http_is_an_address(url: str, fault: str, said: list[str]) -> None:
+    """Anything else is refused at the start, in one line."""
+    with pytest.raises(TrainerError, match="is no address of HTTP") as refused:
         http_sink(url, said.append)
+    assert fault in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_failure_of_any_kind_is_one_line(said: list[str]) -> None:
+    """Also one that nobody thought of: a label of a host name that is too long."""
+    sink = http_sink(f"http://{'a' * 64}.example/", said.append)
+    sink.put(b"one")
+    sink.put(b"two")
+    sink.close(5.0)
+    (line,) = said
+    assert " are lost: UnicodeError: " in line
+    assert line.endswith("; training goes on without them")
 
 
 def test_ranks_append_whole_lines(tmp_path: Path, said: list[str]) -> None:

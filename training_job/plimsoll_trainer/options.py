@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from plimsoll_trainer.errors import TrainerError
+from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.report_sink import check_address
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
@@ -49,8 +53,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m plimsoll_trainer",
         description="Train by a plan, as one rank of many; started by torchrun.",
-        epilog="Exit codes: 0 done, 1 failed, 81 foreign fingerprint, 82 bad workload, "
-        "83 out of device memory, 84 saved as asked by SIGTERM.",
+        epilog=f"Exit codes: {', '.join(map(code_in_words, ExitCode))}.",
     )
     add = made.add_argument
     add("--plan", type=Path, required=True, metavar="plan.json")
@@ -71,9 +74,23 @@ def parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("reports")
     add = group.add_argument
     add("--report-file", metavar="FILE", help="lines of JSON; {rank} is replaced")
-    add("--report-url", metavar="URL", help="gets every observation")
+    add("--report-url", type=address, metavar="URL", help="gets every observation")
     add("--report-every-s", type=seconds, default=60.0, help="without news (60)")
     return made
+
+
+def code_in_words(code: ExitCode) -> str:
+    """Write an exit code as in `83 device out of memory`."""
+    return f"{code.value} {code.name.lower().replace('_', ' ')}"
+
+
+def address(text: str) -> str:
+    """Read where observations go."""
+    try:
+        check_address(text)
+    except TrainerError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def positive(text: str) -> int:

@@ -8,13 +8,14 @@ first loss is one line on stderr, later ones are silent.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable
-from http.client import HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from plimsoll_trainer.errors import TrainerError
 
@@ -26,8 +27,11 @@ MOST_LINES_WAITING = 10_000
 MOST_POSTS_WAITING = 4
 """A newer report says all that an older one said."""
 
+PLAIN = re.compile(r"[!-~]+")
+"""ASCII without blanks, as a request line must be."""
+
 Deliver = Callable[[bytes], None]
-"""Takes one message; raises `OSError` where it cannot."""
+"""Takes one message; raises where it cannot."""
 Warn = Callable[[str], None]
 
 
@@ -83,7 +87,7 @@ class BackgroundSink:
         for wait_s in (*WAIT_BEFORE_RETRY_S, None):
             try:
                 self._deliver(message)
-            except (OSError, HTTPException) as error:
+            except Exception as error:  # noqa: BLE001 - none may end the thread
                 if wait_s is None or self._closing:
                     self._say_once(error)
                     break
@@ -135,16 +139,36 @@ class FileAppender:
             raise OSError(f"{written} of {len(text)} bytes written")
 
 
+def check_address(url: str) -> None:
+    """Refuse what no HTTP client takes, as far as the text tells.
+
+    Raises:
+        TrainerError: the address is not one of HTTP.
+    """
+    fault = ""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            fault = "it does not begin with http:// or https://"
+        elif not parts.hostname or parts.port == 0:
+            fault = "it names no host, or port 0"
+        elif not PLAIN.fullmatch(url):
+            fault = "it holds a character that must be escaped"
+    except ValueError as error:
+        fault = str(error)
+    if fault:
+        raise TrainerError(
+            f"{url!r} is no address of HTTP ({fault}): give http://HOST:PORT/PATH"
+        )
+
+
 def http_sink(url: str, warn: Warn) -> BackgroundSink:
     """Post each message to an address.
 
     Raises:
         TrainerError: the address is not one of HTTP.
     """
-    if not url.startswith(("http://", "https://")):
-        raise TrainerError(
-            f"--report-url {url}: not an address of HTTP; give http://HOST:PORT/PATH"
-        )
+    check_address(url)
 
     def post(message: bytes) -> None:
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
