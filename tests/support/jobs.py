@@ -37,6 +37,24 @@ def workload(*, precision="fp32", **fields):
 def fails_in_backward(**fields):
     return a_gpt(loss=bad_loss, **fields)
 
+def with_momentum(**fields):
+    import torch
+    from functools import partial
+    sgd = partial(torch.optim.SGD, momentum=0.9, fused=True)
+    return workload(optimizer=sgd, **fields)
+
+def counting_in_floats(**fields):
+    import torch
+    class Counting(torch.optim.SGD):
+        def __init__(self, parameters):
+            super().__init__(parameters, fused=True)
+        def step(self):
+            super().step()
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    self.state[parameter]["count"] = 1.0
+    return workload(optimizer=Counting, **fields)
+
 def loss_of_a_vector():
     return a_gpt(loss=lambda logits, targets: logits.mean((1, 2)))
 

@@ -8,17 +8,28 @@ finish    save what is not saved yet, and wait for it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.assignment import Assignment
 from plimsoll_trainer.checkpoint.folders import Folders
-from plimsoll_trainer.checkpoint.loader import Found, choose, load_state
+from plimsoll_trainer.checkpoint.loader import (
+    Found,
+    check_layers,
+    choose,
+    load_state,
+)
 from plimsoll_trainer.checkpoint.manifest import (
     check_identity,
     identity_of,
 )
 from plimsoll_trainer.checkpoint.saver import Saver
-from plimsoll_trainer.checkpoint.state import RankState, check_names
+from plimsoll_trainer.checkpoint.state import (
+    RankState,
+    check_names,
+    check_optimizer,
+)
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.errors import CheckpointError
 from plimsoll_trainer.options import Options
@@ -26,6 +37,7 @@ from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.reports import Reporter
 from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.world import World
 
 POLL_S = 0.02
 
@@ -63,34 +75,51 @@ class Checkpointing:
         """Tell whether this rank still writes."""
         return self._saver is not None and self._saver.is_busy
 
-    def choose(self, workload: Workload, global_batch_size: int) -> None:
+    def choose(self, workload: Workload, assignment: Assignment, world: World) -> None:
         """Choose what to resume from, before anything is built.
 
         Raises:
             CheckpointError: there is none to use, or it is of another training.
+            WorkloadError: what the workload holds could not be saved.
         """
         check_names(workload)
-        options = self._options
         folders = self._folders()
-        fault = ""
-        try:
+        if folders:
+            check_optimizer(workload, world.device)
+        with self._together():
             if folders and self._control.rank == 0:
                 folders.open()
-        except CheckpointError as error:
-            fault = str(error)
-        if fault := self._control.gather(fault)[0]:
-            raise CheckpointError(fault)
-        self._found = choose(folders, options.resume_from, self._control, self._warn)
-        if self._found is None:
-            return
+        resume_from = self._options.resume_from
+        self._found = choose(folders, resume_from, self._control, self._warn)
+        if self._found is not None:
+            with self._together():
+                self._check(self._found, workload, assignment, world)
+
+    def _check(
+        self, found: Found, workload: Workload, assignment: Assignment, world: World
+    ) -> None:
+        """Refuse a checkpoint that does not lead to where this job wants to go."""
+        options = self._options
         if not options.accept_other_data:
-            here = identity_of(workload, global_batch_size)
-            check_identity(self._found.manifest.identity, here, self._found.folder)
-        if self._found.manifest.step > options.steps:
+            here = identity_of(workload, assignment.global_batch_size)
+            check_identity(found.manifest.identity, here, found.folder)
+        if found.manifest.step > options.steps:
             raise CheckpointError(
-                f"checkpoint {self._found.folder} is past --steps {options.steps}: "
+                f"checkpoint {found.folder} is past --steps {options.steps}: "
                 "give more steps, or an earlier one with --resume-from"
             )
+        check_layers(found, workload, assignment.slices[world.stage])
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Let a `CheckpointError` on any rank be raised on all."""
+        fault = ""
+        try:
+            yield
+        except CheckpointError as error:
+            fault = str(error)
+        if faults := [text for text in self._control.gather(fault) if text]:
+            raise CheckpointError(faults[0])
 
     def open(self, trainer: Trainer, global_batch_size: int, plan_digest: str) -> int:
         """Read what was chosen into the trainer; return the first step to run.
@@ -114,7 +143,8 @@ class Checkpointing:
             return 0
         self._watch.begin(Phase.CHECKPOINT_RESTORE)
         names = [layer.name for layer in trainer.workload.layers]
-        load_state(self._found, state, names)
+        with self._together():
+            load_state(self._found, state, names)
         self._watch(Phase.CHECKPOINT_RESTORE)
         step = self._found.manifest.step
         if folders and folders.committed(step).exists():

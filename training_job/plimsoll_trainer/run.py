@@ -1,8 +1,9 @@
 """One training process, from its options to its exit code.
 
-Everything that can be refused is refused before the first allocation, in this order:
-plan, world and code (`admission`), the workload, the device, what the trainer cannot
-run, the checkpoint.
+What can be refused is refused before the first allocation, in this order: plan, world
+and code (`admission`), the workload, the device, what the trainer cannot run, layers
+that do not fit together, the checkpoint: its files, data, layers. Only optimizer state
+of another kind than the checkpoint's is found out when that is read.
 """
 
 from __future__ import annotations
@@ -110,11 +111,12 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
     warn = partial(say, job.rank)
     try:
         checkpoints = Checkpointing(options, control, watch, reporter, warn)
-        checkpoints.choose(job.workload, assignment.global_batch_size)
+        boundaries = boundaries_of(job.workload, assignment.micro_batch)
+        checkpoints.choose(job.workload, assignment, world)
         trainer = Trainer(
             job.workload,
             slices=assignment.slices,
-            boundaries=boundaries_of(job.workload, assignment.micro_batch),
+            boundaries=boundaries,
             num_micro_batches=assignment.num_micro_batches,
             world=world,
             on_phase=watch,

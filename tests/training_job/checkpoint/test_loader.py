@@ -87,14 +87,34 @@ def test_with_no_whole_checkpoint_nothing_starts(job: Job) -> None:
 def test_a_checkpoint_of_another_model_is_refused(
     args: dict[str, Any], said: str, job: Job
 ) -> None:
-    """By the first name, shape or type that differs, before a step is run."""
+    """By the first name, shape or type that differs, before anything is allocated."""
     job.run(CUTS, 2, saves=True)
     num_layers = args.get("depth", 3) + 2
-    ends = job.try_to_run((0, num_layers), 3, saves=True, args=json.dumps(args))
+    fields: dict[str, Any] = {"saves": True, "args": json.dumps(args)}
+    ends = job.try_to_run((0, num_layers), 3, report="refused", **fields)
     (line,) = texts(ends)
     assert "is for another model: " in line
     assert said in line
     assert "pass the arguments it was trained with" in line
+    (last,) = events(job.report("refused"), "observation")
+    assert last["observation"]["peaks"] == []
+
+
+def test_all_ranks_refuse_what_one_finds(job: Job) -> None:
+    """None is left to wait for another, or takes it for lost."""
+    job.run(CUTS, 2, saves=True, args='{"tied": false}')
+    first, second = texts(job.try_to_run(CUTS, 3, saves=True))
+    assert "it holds layers.head.token.weight, which this workload does not" in first
+    assert second == first
+
+
+def test_another_optimizer_is_found_when_its_state_is_read(job: Job) -> None:
+    """The model is the same, so only reading tells."""
+    job.run(CUTS, 2, saves=True)
+    ends = job.try_to_run(CUTS, 3, saves=True, entrypoint="tiny_model:with_momentum")
+    first, second = texts(ends)
+    assert "it holds optimizer.block.0.mlp.0.bias.exp_avg, which this work" in first
+    assert second == first
 
 
 def test_layers_that_the_workload_does_not_have_are_refused(job: Job) -> None:

@@ -16,12 +16,13 @@ from torch import nn
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.boundaries import TensorSpec, boundaries_of
-from plimsoll_trainer.checkpoint.state import RankState, check_names
+from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.training import Trainer
-from plimsoll_trainer.workload import Layer, Workload
+from plimsoll_trainer.workload import AdamW, Layer, Workload
 from plimsoll_trainer.world import join_world
+from tests.support.jobs import Job, events, texts
 from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt
 
@@ -95,6 +96,57 @@ def test_making_the_optimizer_state_moves_nothing() -> None:
     ((moved, num_states),) = run_ranks(moved_by_making_state, 1)
     assert moved == 0.0
     assert num_states > 0
+
+
+class CountsInState(torch.optim.SGD):
+    """Keeps a number that is no tensor."""
+
+    def step(self, closure: Any = None) -> None:
+        """Step and count."""
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["count"] = 1
+
+
+class CountsInGroup(torch.optim.SGD):
+    """Keeps a number beside its settings, as some optimizers from elsewhere do."""
+
+    def step(self, closure: Any = None) -> None:
+        """Step and count."""
+        super().step(closure)
+        for group in self.param_groups:
+            group["count"] = group.get("count", 0) + 1
+
+
+class OnlyForMatrices(torch.optim.SGD):
+    """Does not work on what it is tried on."""
+
+    def step(self, closure: Any = None) -> None:
+        """Refuse."""
+        del closure
+        raise ValueError("larger, please")
+
+
+def test_an_optimizer_that_cannot_be_saved_is_refused() -> None:
+    """Before training, as far as one step on one number tells."""
+    cpu = torch.device("cpu")
+    for fine in (AdamW(), torch.optim.NAdam, torch.optim.Adafactor, OnlyForMatrices):
+        check_optimizer(a_gpt(optimizer=fine), cpu)
+    with pytest.raises(WorkloadError, match="CountsInState keeps 'count' of type int"):
+        check_optimizer(a_gpt(optimizer=CountsInState), cpu)
+    with pytest.raises(WorkloadError, match="CountsInGroup counts in its setting 'co"):
+        check_optimizer(a_gpt(optimizer=CountsInGroup), cpu)
+
+
+def test_a_job_that_saves_ends_before_it_allocates(job: Job) -> None:
+    """One that does not save may use any optimizer."""
+    fields: dict[str, Any] = {"entrypoint": "tiny_model:counting_in_floats"}
+    assert job.run((0, 5), 2, report="free", **fields) == [0]
+    ends = job.try_to_run((0, 5), 2, saves=True, report="refused", **fields)
+    assert "keeps 'count' of type float, but a checkpoint holds" in texts(ends)[0]
+    (last,) = events(job.report("refused"), "observation")
+    assert last["observation"]["peaks"] == []
 
 
 def test_names_that_run_into_each_other_are_refused() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from typing import IO, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
@@ -31,9 +30,17 @@ from torch.futures import Future
 from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import Manifest, fault_in, read_manifest
-from plimsoll_trainer.checkpoint.state import OPTIMIZER, RankState, prefixes
+from plimsoll_trainer.checkpoint.state import (
+    LAYERS,
+    OPTIMIZER,
+    RankState,
+    layer_specs,
+    prefixes,
+)
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.stage import StageSlice
+from plimsoll_trainer.workload import Workload
 
 Warn = Callable[[str], None]
 
@@ -140,6 +147,23 @@ def set_aside(
     control.wait_for_all()
 
 
+def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
+    """Refuse a checkpoint of another model by this rank's layers, before it has any.
+
+    Raises:
+        CheckpointError: naming the first difference.
+    """
+    saved = saved_specs(HostReader(found.folder).read_metadata())
+    names = [layer.name for layer in workload.layers]
+    check_same_model(
+        found.folder,
+        {name: spec for name, spec in saved.items() if name.startswith(f"{LAYERS}.")},
+        layer_specs(workload, part),
+        names[part.first_layer : part.end_layer],
+        names,
+    )
+
+
 def load_state(found: Found, state: RankState, layers: list[str]) -> None:
     """Read this rank's tensors.
 
@@ -153,15 +177,12 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
     """
     reader = HostReader(found.folder)
     metadata = reader.read_metadata()
-    saved = {
-        name: TensorSpec(tuple(entry.size), entry.properties.dtype)
-        for name, entry in metadata.state_dict_metadata.items()
-        if isinstance(entry, TensorStorageMetadata)
-    }
+    saved = saved_specs(metadata)
     if any(name.startswith(f"{OPTIMIZER}.") for name in saved):
         state.make_optimizer_state()
     tensors = state.tensors()
-    check_same_model(found.folder, saved, tensors, state, layers)
+    here = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+    check_same_model(found.folder, saved, here, state.layers, layers)
     planner = DefaultLoadPlanner(
         flatten_state_dict=False, flatten_sharded_tensors=False
     )
@@ -176,27 +197,40 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
         ) from error
 
 
+def saved_specs(metadata: Metadata) -> dict[str, TensorSpec]:
+    """Return shape and type of every tensor in a checkpoint."""
+    return {
+        name: TensorSpec(tuple(entry.size), entry.properties.dtype)
+        for name, entry in metadata.state_dict_metadata.items()
+        if isinstance(entry, TensorStorageMetadata)
+    }
+
+
 def check_same_model(
     folder: Path,
-    saved: dict[str, TensorSpec],
-    tensors: dict[str, Tensor],
-    state: RankState,
-    layers: list[str],
+    saved: Mapping[str, TensorSpec],
+    here: Mapping[str, TensorSpec],
+    own_layers: Sequence[str],
+    layers: Sequence[str],
 ) -> None:
-    """Refuse a checkpoint of another model, by the first name that differs."""
-    known = prefixes(layers)
-    mine = prefixes(state.layers)
+    """Refuse a checkpoint of another model, by the first name that differs.
+
+    Args:
+        folder: of the checkpoint.
+        saved: what it holds.
+        here: what this rank holds.
+        own_layers: names of this rank's layers.
+        layers: names of all layers of the workload.
+    """
+    known, mine = prefixes(layers), prefixes(own_layers)
     for name in sorted(saved):
-        if not name.startswith(known) or (
-            name.startswith(mine) and name not in tensors
-        ):
+        if not name.startswith(known) or (name.startswith(mine) and name not in here):
             raise foreign(folder, f"it holds {name}, which this workload does not have")
-    for name, tensor in sorted(tensors.items()):
-        here = TensorSpec.of(tensor)
+    for name, spec in sorted(here.items()):
         if name not in saved:
             raise foreign(folder, f"it lacks {name}, which this workload has")
-        if saved[name] != here:
-            raise foreign(folder, f"{name} is {saved[name]} in it, but {here} here")
+        if saved[name] != spec:
+            raise foreign(folder, f"{name} is {saved[name]} in it, but {spec} here")
 
 
 def foreign(folder: Path, difference: str) -> CheckpointError:

@@ -14,9 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.stage import StageSlice, build_layer
+from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import Workload
 
@@ -39,6 +43,84 @@ def check_names(workload: Workload) -> None:
             )
 
 
+def check_optimizer(workload: Workload, device: torch.device) -> None:
+    """Refuse an optimizer whose state a checkpoint could not hold.
+
+    It takes one step on one number. One that does not work on such a parameter is left
+    to training, which will say so.
+
+    Raises:
+        WorkloadError: it keeps what is no tensor, or keeps it elsewhere.
+    """
+    parameter = nn.Parameter(torch.zeros(1, 1, device=device))
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer = workload.optimizer([parameter])
+    before = settings_of(optimizer)
+    try:
+        optimizer.step()
+    except Exception:  # noqa: BLE001 - their code
+        return
+    list(state_of(optimizer, parameter))
+    if changed := settings_of(optimizer) - before:
+        _, key, _ = min(changed)
+        raise WorkloadError(
+            f"the optimizer {type(optimizer).__name__} counts in its setting {key!r}, "
+            "but a checkpoint holds the state of parameters: keep it there, as a tensor"
+        )
+
+
+def settings_of(optimizer: torch.optim.Optimizer) -> set[tuple[int, str, str]]:
+    """Return group, name and text of every setting of an optimizer."""
+    return {
+        (place, name, repr(value))
+        for place, group in enumerate(optimizer.param_groups)
+        for name, value in group.items()
+        if name != "params"
+    }
+
+
+def state_of(
+    optimizer: torch.optim.Optimizer, parameter: Tensor
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield what an optimizer keeps for a parameter.
+
+    Raises:
+        WorkloadError: something is no tensor.
+    """
+    for key, value in optimizer.state[parameter].items():
+        if isinstance(value, Tensor):
+            yield key, value
+        elif value is not None:
+            raise WorkloadError(
+                f"the optimizer {type(optimizer).__name__} keeps {key!r} of type "
+                f"{type(value).__name__}, but a checkpoint holds tensors: keep it as "
+                "one"
+            )
+
+
+def first_places(workload: Workload) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return, for each tensor that is tied, the place that it goes by."""
+    return {place: tie.places[0] for tie in workload.ties for place in tie.places}
+
+
+def layer_specs(workload: Workload, part: StageSlice) -> dict[str, TensorSpec]:
+    """Name the tensors of some layers' parameters and buffers, without a byte of them.
+
+    The layers are those that `boundaries_of` has found to work.
+    """
+    first = first_places(workload)
+    found: dict[str, TensorSpec] = {}
+    with FakeTensorMode():
+        for index in range(part.first_layer, part.end_layer):
+            layer = workload.layers[index].name
+            built = build_layer(workload, index, torch.device("cpu"))
+            for name, value in built.state_dict(keep_vars=True).items():
+                if isinstance(value, Tensor):
+                    base = ".".join(first.get((layer, name), (layer, name)))
+                    found[f"{LAYERS}.{base}"] = TensorSpec.of(value)
+    return found
+
+
 class RankState:
     """What one rank holds; tensors are the live ones, not copies."""
 
@@ -50,9 +132,7 @@ class RankState:
         """
         self._trainer = trainer
         workload = trainer.workload
-        self._first_place = {
-            place: tie.places[0] for tie in workload.ties for place in tie.places
-        }
+        self._first_place = first_places(workload)
         self._index = {layer.name: i for i, layer in enumerate(workload.layers)}
         self._tensors: dict[str, Tensor] = {}
         self._layer_of: dict[str, str] = {}
@@ -112,15 +192,8 @@ class RankState:
                 base = self._base_of[id(parameter)]
                 if master is not parameter:
                     yield f"{MASTERS}.{base}", master.detach()
-                for key, value in optimizer.optimizer.state[master].items():
-                    if isinstance(value, Tensor):
-                        yield f"{OPTIMIZER}.{base}.{key}", value
-                    elif value is not None:
-                        raise WorkloadError(
-                            f"the optimizer {type(optimizer.optimizer).__name__} keeps "
-                            f"{key!r} of type {type(value).__name__}, but a checkpoint "
-                            "holds tensors: keep it as one"
-                        )
+                for key, value in state_of(optimizer.optimizer, master):
+                    yield f"{OPTIMIZER}.{base}.{key}", value
 
     def make_optimizer_state(self) -> None:
         """Let optimizers make their state, without moving a weight.
