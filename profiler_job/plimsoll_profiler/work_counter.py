@@ -53,6 +53,7 @@ MOVES_NOTHING = (
     torch.ops.aten.detach.default,
     torch.ops.aten.empty.memory_format,
     torch.ops.aten.empty_like.default,
+    torch.ops.prim.device.default,  # only fake tensors are asked for it
     unsafe_view,
 )
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from plimsoll_profiler.work_counter import count_work
+from plimsoll_trainer.torch_internals import FakeTensorMode
 
 
 def test_a_matrix_product_is_two_flops_for_each_pair() -> None:
@@ -35,3 +36,17 @@ def test_views_move_nothing() -> None:
     x = torch.randn(4, 4)
     assert count_work(x.t).traffic_bytes == 0
     assert count_work(lambda: torch.empty(100)).traffic_bytes == 0
+
+
+def test_fake_tensors_move_what_real_ones_do() -> None:
+    """A ReLU reads dy and y and writes dx, and asks for a device that is no work."""
+
+    def backward_bytes() -> float:
+        x = torch.ones(3, 8, requires_grad=True)
+        y = torch.relu(x)
+        dy = torch.ones_like(y)
+        return count_work(lambda: torch.autograd.grad(y, x, dy)).traffic_bytes
+
+    with FakeTensorMode():
+        assert backward_bytes() == 3 * 4 * (3 * 8)
+    assert backward_bytes() == 3 * 4 * (3 * 8)
