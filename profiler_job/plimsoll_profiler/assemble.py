@@ -181,11 +181,11 @@ class Table:
 
     def activations(self, *, recomputed: bool) -> ActivationColumns:
         """Build the columns of one way to run."""
-        firsts = [kind.passes(recomputed=recomputed)[-1] for kind in self.kinds]
+        last = [kind.passes(recomputed=recomputed)[-1] for kind in self.kinds]
         return ActivationColumns(
             saved=self.bytes_of(lambda p: p.saved_bytes, recomputed=recomputed),
-            keeps_input=tuple(first.keeps_input for first in firsts),
-            keeps_output=tuple(first.keeps_output for first in firsts),
+            keeps_input=tuple(passes.keeps_input for passes in last),
+            keeps_output=tuple(passes.keeps_output for passes in last),
             forward_transient=self.bytes_of(
                 lambda p: p.forward_transient_bytes, recomputed=recomputed
             ),

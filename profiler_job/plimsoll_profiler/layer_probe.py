@@ -7,55 +7,48 @@ The layer runs between two joints that stand for its neighbours:
 
 Between the passes every reference but the graph's own is dropped, so what is alive then
 is what the layer saved. The same code counts fake tensors and a real device: only the
-meter differs.
+meter differs. All bytes are those that the device's allocator takes.
+
+A layer may give back its input, as a view or changed in place. The two are one storage
+then, which is counted as the output: the layer keeps no input.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.checkpoint import checkpoint
 
+from plimsoll_profiler.meters import Bench
 from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.stage import run_layer
+from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Loss
 
 Forward = Callable[[Tensor], Tensor]
 
 
-class Meter(Protocol):
-    """Bytes of live tensors, and their peak."""
-
-    @property
-    def current(self) -> int:
-        """Bytes alive now."""
-        ...
-
-    @property
-    def peak(self) -> int:
-        """Most bytes alive at a time since `reset_peak`."""
-        ...
-
-    def reset_peak(self) -> None:
-        """Start counting the peak from what is alive now."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activations:
-    """Bytes of one micro-batch; the fields are those of `ActivationColumns`."""
+    """Bytes of one micro-batch; the fields are those of `ActivationColumns`.
 
-    boundary: int
-    saved: int
-    keeps_input: bool
-    keeps_output: bool
-    forward_transient: int
-    backward_transient: int
+    Nothing is saved and no backward runs where nothing before or in the layer is
+    trained.
+    """
+
+    boundary_bytes: int
+    forward_transient_bytes: int
+    saved_bytes: int = 0
+    keeps_input: bool = False
+    keeps_output: bool = False
+    backward_transient_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +63,7 @@ class LayerCase:
     recomputed: bool = False
 
 
-class Source(torch.autograd.Function):
+class Incoming(torch.autograd.Function):
     """Gives the layer's input, and lets go of its gradient."""
 
     @staticmethod
@@ -94,92 +87,119 @@ def forward_of(layer: nn.Module, case: LayerCase, device: torch.device) -> Forwa
     return run
 
 
-def probe_activations(
-    layer: nn.Module, case: LayerCase, device: torch.device, meter: Meter
-) -> Activations:
-    """Run one micro-batch through a layer whose gradients exist already.
-
-    Args:
-        layer: in training mode, on `device`.
-        case: its place in the chain.
-        device: where it runs.
-        meter: counts the device.
-
-    Returns:
-        Nothing is saved and no backward runs where nothing before or in the layer is
-        trained.
-    """
-    forward = forward_of(layer, case, device)
-    targets = make_targets(case, device)
-    x = make_input(case, device)
-    input_bytes = x.untyped_storage().nbytes()
-    start = meter.current
-    meter.reset_peak()
-    y = forward(x)
-    if case.loss is not None and targets is not None:
-        y = case.loss(y, targets)
-    forward_transient = meter.peak - start
-    boundary = y.untyped_storage().nbytes()
-    if not y.requires_grad:
-        return Activations(
-            boundary=boundary,
-            saved=0,
-            keeps_input=False,
-            keeps_output=False,
-            forward_transient=forward_transient,
-            backward_transient=0,
-        )
-
-    held = meter.current
-    root = y if case.loss is not None else get_gradient_edge(y)
-    gradient = None if case.loss is not None else torch.empty_like(y)
-    gradient_bytes = 0 if gradient is None else gradient.untyped_storage().nbytes()
-    if case.loss is None:
-        del y
-        keeps_output = meter.current - gradient_bytes > held - boundary
-    else:
-        keeps_output = True
-    before = meter.current
-    del x
-    keeps_input = meter.current > before - input_bytes
-    base = start if keeps_input else start - input_bytes
-    saved = meter.current - gradient_bytes - base - (boundary if keeps_output else 0)
-
-    meter.reset_peak()
-    torch.autograd.backward(root, gradient)
-    return Activations(
-        boundary=boundary,
-        saved=saved,
-        keeps_input=keeps_input,
-        keeps_output=keeps_output,
-        forward_transient=forward_transient,
-        backward_transient=meter.peak - base,
-    )
-
-
-class Passes:
-    """Forward and backward of a layer in its place, one after the other."""
+class MicroBatch:
+    """One micro-batch in a layer, made anew for each forward and backward pass."""
 
     def __init__(self, layer: nn.Module, case: LayerCase, device: torch.device) -> None:
-        """Prepare to run; nothing is computed yet."""
-        self._forward = forward_of(layer, case, device)
-        self._case = case
-        self._x = make_input(case, device)
+        """Make what enters the layer; nothing is computed yet."""
+        self._run = forward_of(layer, case, device)
+        self._loss = case.loss
+        self._device = device
         self._targets = make_targets(case, device)
-        self._y: Tensor | None = None
+        self.x = make_input(case, device)
+        self.y: Tensor
+        self._root: Tensor | GradientEdge | None = None
+        self._like: Tensor | None = None
+        self._gradient: Tensor | None = None
 
     def forward(self) -> None:
         """Run forward, the loss included."""
-        y = self._forward(self._x)
-        if self._case.loss is not None and self._targets is not None:
-            y = self._case.loss(y, self._targets)
-        self._y = y
+        y = self._run(self.x)
+        if self._loss is not None and self._targets is not None:
+            y = self._loss(y, self._targets)
+        self.y = y
+
+    def release_input(self) -> None:
+        """Let go of what entered."""
+        del self.x
+
+    def release_output(self) -> None:
+        """Let go of what came out, as the schedule does.
+
+        It keeps the loss, and of any other output no more than the edge of the graph
+        that its gradient will enter.
+        """
+        y = self.y
+        del self.y
+        if not y.requires_grad:
+            return
+        self._root = y
+        if self._loss is None:
+            self._root = get_gradient_edge(y)
+            self._like = torch.empty_like(y, device="meta")
+
+    def turn(self) -> None:
+        """Make the output's gradient, which is not this layer's work."""
+        if self._like is not None:
+            self._gradient = torch.ones_like(self._like, device=self._device)
 
     def backward(self) -> None:
-        """Run backward through what `forward` ran last."""
-        y, self._y = self._y, None
-        if y is not None and y.requires_grad:
-            torch.autograd.backward(y, None if y.ndim == 0 else torch.ones_like(y))
+        """Run backward, if the output is trained."""
+        root, gradient = self._root, self._gradient
+        self._root = self._gradient = None
+        if root is not None:
+            torch.autograd.backward(root, gradient)
+
+
+def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
+    """Run one micro-batch through a layer whose gradients exist already.
+
+    Args:
+        layer: in training mode, on the bench's device.
+        case: its place in the chain.
+        bench: where it runs, and what counts there.
+    """
+    meter, run = bench.meter, MicroBatch(layer, case, bench.device)
+    start_bytes = meter.current_bytes
+    meter.reset_peak()
+    run.forward()
+    boundary_bytes = bench.bytes_of(run.y)
+    forward_transient_bytes = meter.peak_bytes - start_bytes
+    if not run.y.requires_grad:
+        return Activations(
+            boundary_bytes=boundary_bytes,
+            forward_transient_bytes=forward_transient_bytes,
+        )
+    kept = release(run, bench)
+    base_bytes = start_bytes - kept.gone_bytes
+    saved_bytes = meter.current_bytes - base_bytes
+    meter.reset_peak()
+    run.turn()
+    run.backward()
+    return Activations(
+        boundary_bytes=boundary_bytes,
+        forward_transient_bytes=forward_transient_bytes,
+        saved_bytes=saved_bytes - (boundary_bytes if kept.output else 0),
+        keeps_input=kept.input,
+        keeps_output=kept.output,
+        backward_transient_bytes=meter.peak_bytes - base_bytes,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """What is alive between the passes, besides what the layer saved."""
+
+    input: bool
+    output: bool
+    gone_bytes: int
+    """Of the input, where it is not alive or counts as the output."""
+
+
+def release(run: MicroBatch, bench: Bench) -> Kept:
+    """Let go of input and output, and see which of them the graph holds on to."""
+    x, y = (weakref.ref(storage_of(tensor)[1]) for tensor in (run.x, run.y))
+    is_one, input_bytes = x() is y(), bench.bytes_of(run.x)
+    run.release_output()
+    before_bytes = bench.meter.current_bytes
+    run.release_input()
+    gone_bytes = before_bytes - bench.meter.current_bytes
+    keeps_output = y() is not None
+    return Kept(
+        input=x() is not None and not is_one,
+        output=keeps_output,
+        gone_bytes=input_bytes if is_one and keeps_output else gone_bytes,
+    )
 
 
 def make_targets(case: LayerCase, device: torch.device) -> Tensor | None:
@@ -193,5 +213,5 @@ def make_input(case: LayerCase, device: torch.device) -> Tensor:
         x = case.incoming.empty(device)
         return x.normal_() if x.is_floating_point() else x.zero_()
     anchor = torch.zeros((), device=device, requires_grad=True)
-    made: Tensor = Source.apply(anchor, case.incoming)
+    made: Tensor = Incoming.apply(anchor, case.incoming)
     return made

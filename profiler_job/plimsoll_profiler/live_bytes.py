@@ -21,14 +21,14 @@ CUDA_BLOCK_BYTES = 512
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """`current` and `peak` bytes of all storages seen while the mode was on."""
+    """`current_bytes` and `peak_bytes` of all storages seen while the mode was on."""
 
     def __init__(self, block_bytes: int = 1) -> None:
         """Count in blocks of `block_bytes`, the allocator's unit."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.block_bytes = block_bytes
-        self.current = 0
-        self.peak = 0
+        self.current_bytes = 0
+        self.peak_bytes = 0
         self._bytes_of: dict[int, int] = {}
 
     def add(self, tensor: Tensor) -> None:
@@ -41,15 +41,15 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         size = -(-storage.nbytes() // self.block_bytes) * self.block_bytes
         self._bytes_of[key] = size
         weakref.finalize(storage, self._drop, key)
-        self.current += size
-        self.peak = max(self.peak, self.current)
+        self.current_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.current_bytes)
 
     def _drop(self, key: int) -> None:
-        self.current -= self._bytes_of.pop(key, 0)
+        self.current_bytes -= self._bytes_of.pop(key, 0)
 
     def reset_peak(self) -> None:
         """Start counting the peak from what is alive now."""
-        self.peak = self.current
+        self.peak_bytes = self.current_bytes
 
     def __torch_dispatch__(
         self,

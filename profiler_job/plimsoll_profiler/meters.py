@@ -9,29 +9,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.errors import NoDeviceError
-from plimsoll_profiler.layer_probe import Meter
 from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
 from plimsoll_profiler.operator_policy import cuda_operators
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.torch_internals import FakeTensorMode
 
 
+class Meter(Protocol):
+    """Bytes of live tensors, and their peak."""
+
+    @property
+    def current_bytes(self) -> int:
+        """Bytes alive now."""
+        ...
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes alive at a time since `reset_peak`."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Start counting the peak from what is alive now."""
+
+
 class CudaMeter:
     """The allocator's counters of the current GPU."""
 
     @property
-    def current(self) -> int:
+    def current_bytes(self) -> int:
         """Bytes of all tensors alive now."""
         return torch.cuda.memory_allocated()
 
     @property
-    def peak(self) -> int:
+    def peak_bytes(self) -> int:
         """Most of them since `reset_peak`."""
         return torch.cuda.max_memory_allocated()
 
@@ -48,12 +66,12 @@ class EmulatedMeter:
         self._device = EmulatedDevice()
 
     @property
-    def current(self) -> int:
+    def current_bytes(self) -> int:
         """Bytes of all tensors alive now."""
         return self._device.current_bytes
 
     @property
-    def peak(self) -> int:
+    def peak_bytes(self) -> int:
         """Most of them since `reset_peak`."""
         return self._device.peak_bytes
 
@@ -80,6 +98,10 @@ class Bench:
         """Return what the allocator takes for a tensor."""
         return -(-num_bytes // self.block_bytes) * self.block_bytes
 
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Return what the allocator took for a tensor, all of its storage."""
+        return self.rounded(tensor.untyped_storage().nbytes())
+
     def wait(self) -> None:
         """Let the device finish what it was given."""
         if self.is_real and self.device.type == "cuda":
@@ -87,7 +109,7 @@ class Bench:
 
 
 @contextmanager
-def bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
+def open_bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
     """Set up a place to probe on.
 
     Raises:

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TextIO
 
@@ -30,7 +30,7 @@ from plimsoll_planner.records.model_profile import (
     TiedLayers,
 )
 from plimsoll_profiler.cases import cases_of
-from plimsoll_profiler.layer_probe import LayerCase, Passes, probe_activations
+from plimsoll_profiler.layer_probe import LayerCase, MicroBatch, probe_activations
 from plimsoll_profiler.messages import (
     Frame,
     LayerState,
@@ -38,9 +38,9 @@ from plimsoll_profiler.messages import (
     ProbeRequest,
     ProbeResult,
 )
-from plimsoll_profiler.meters import Bench, bench
+from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_profiler.request import DEBUG_VARIABLE
-from plimsoll_profiler.work_counter import count_work
+from plimsoll_profiler.work_counter import Work, count_work
 from plimsoll_trainer.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import TrainerError, described
@@ -68,11 +68,11 @@ def main() -> int:
     try:
         workload = load_workload(entrypoint, json.loads(arguments))
         prober = Prober(workload, sorted({1, *json.loads(sizes)}))
-        with bench(DeviceKind(kind), Source(source)) as place:
-            answer(out, prober.frame(entrypoint, place))
+        with open_bench(DeviceKind(kind), Source(source)) as bench:
+            answer(out, prober.frame(entrypoint, bench))
             for line in sys.stdin:
                 request = from_text(line, ProbeRequest)
-                answer(out, prober.probe(request, place))
+                answer(out, prober.probe(request, bench))
     except TrainerError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -99,7 +99,7 @@ class Prober:
         self.shapes = {b: boundaries_of(workload, b) for b in micro_batches}
         self.cases, self.kind_of_layer = cases_of(workload, self.shapes[1].between)
 
-    def frame(self, entrypoint: str, place: Bench) -> Frame:
+    def frame(self, entrypoint: str, bench: Bench) -> Frame:
         """Say what is known before anything is probed."""
         shapes, workload = self.shapes[1], self.workload
         sample = torch.nn.Parameter(torch.zeros(2, 2))
@@ -109,22 +109,22 @@ class Prober:
             recipe=Recipe(
                 precision=workload.precision,
                 optimizer=type(optimizer).__name__,
-                optimizer_mode=optimizer_mode(optimizer, place.kind),
+                optimizer_mode=optimizer_mode(optimizer, bench.kind),
             ),
-            device_product=place.product,
+            device_product=bench.product,
             tokens_per_sample=workload.tokens_per_sample,
             input_bytes_per_sample=shapes.between[0].nbytes,
             target_bytes_per_sample=shapes.targets.nbytes,
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
-            tied=tuple(tied_layers(workload, place)),
+            tied=tuple(tied_layers(workload, bench)),
         )
 
-    def probe(self, request: ProbeRequest, place: Bench) -> ProbeResult:
+    def probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
         """Probe one case; out of memory is an outcome."""
         try:
-            result = self._probe(request, place)
+            result = self._probe(request, bench)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -137,15 +137,15 @@ class Prober:
         gc.collect()
         return result
 
-    def _probe(self, request: ProbeRequest, place: Bench) -> ProbeResult:
+    def _probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
         case = self.cases[request.case]
-        layer, state = probe_state(self.workload, case.layer, place)
+        layer, state = probe_state(self.workload, case.layer, bench)
         where = self.place_of(case.layer, self.shapes[request.micro_batch])
-        alike = [layer, *self.others_of(request.case, state, place)]
-        kept = probe_passes(alike, where, place)
+        alike = [layer, *self.others_of(request.case, state, bench)]
+        kept = probe_passes(alike, where, bench)
         recomputed = None
         if case.recomputable:
-            recomputed = probe_passes(alike, replace(where, recomputed=True), place)
+            recomputed = probe_passes(alike, replace(where, recomputed=True), bench)
         return ProbeResult(
             case=request.case,
             micro_batch=request.micro_batch,
@@ -155,7 +155,7 @@ class Prober:
             recomputed=recomputed,
         )
 
-    def others_of(self, kind: int, state: LayerState, place: Bench) -> list[nn.Module]:
+    def others_of(self, kind: int, state: LayerState, bench: Bench) -> list[nn.Module]:
         """Build other layers of a kind, to be timed in turn with the first.
 
         A step comes back to a layer after all others: one that is timed alone has its
@@ -163,14 +163,14 @@ class Prober:
         model has, or as fill the caches, or none where they do not fit.
         """
         own = state.parameter_bytes + state.gradient_bytes
-        if not place.is_real or not own:
+        if not bench.is_real or not own:
             return []
         count = min(self.kind_of_layer.count(kind), -(-CACHE_BYTES // own))
         layers: list[nn.Module] = []
         try:
             for _ in range(count - 1):
                 layers.append(
-                    build_layer(self.workload, self.cases[kind].layer, place.device)
+                    build_layer(self.workload, self.cases[kind].layer, bench.device)
                 )
                 attach_gradients(layers[-1].parameters())
         except RuntimeError as error:
@@ -191,29 +191,29 @@ class Prober:
 
 
 def probe_state(
-    workload: Workload, index: int, place: Bench
+    workload: Workload, index: int, bench: Bench
 ) -> tuple[nn.Module, LayerState]:
     """Build a layer and step its optimizer twice; the first time makes its state."""
-    layer = build_layer(workload, index, place.device)
+    layer = build_layer(workload, index, bench.device)
     parameters = [p for p in layer.parameters() if p.requires_grad]
     gradients = attach_gradients(parameters)
-    before = place.meter.current
+    before = bench.meter.current_bytes
     optimizer = LayerOptimizer(parameters, workload.optimizer) if parameters else None
-    step = partial(step_once, gradients, optimizer, place.device)
+    step = partial(step_once, gradients, optimizer, bench.device)
     step()
-    made = place.meter.current - before
-    place.meter.reset_peak()
-    now = place.meter.current
+    made = bench.meter.current_bytes - before
+    bench.meter.reset_peak()
+    now = bench.meter.current_bytes
     step()
-    transient = place.meter.peak - now
+    transient = bench.meter.peak_bytes - now
     return layer, LayerState(
-        parameter_bytes=nbytes(layer.parameters(), place),
-        gradient_bytes=nbytes(gradients, place),
-        buffer_bytes=nbytes(layer.buffers(), place),
+        parameter_bytes=nbytes(layer.parameters(), bench),
+        gradient_bytes=nbytes(gradients, bench),
+        buffer_bytes=nbytes(layer.buffers(), bench),
         optimizer_bytes=made,
         optimizer_transient_bytes=transient,
         optimizer_traffic_bytes=count_work(step).traffic_bytes,
-        optimizer_step_s=median_s(step, place) if place.is_real else None,
+        optimizer_step_s=median_s(step, bench) if bench.is_real else None,
     )
 
 
@@ -231,27 +231,20 @@ def step_once(
 
 
 def probe_passes(
-    alike: Sequence[nn.Module], where: LayerCase, place: Bench
+    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
 ) -> PassCosts:
     """Probe bytes, then count work, then measure seconds, of layers of one kind."""
     layer = alike[0]
-    if place.is_real:
-        probe_activations(layer, where, place.device, place.meter)  # warms up
+    if bench.is_real:
+        probe_activations(layer, where, bench)  # warms up
         gc.collect()
-    bytes_of = probe_activations(layer, where, place.device, place.meter)
-    passes = Passes(layer, where, place.device)
-    forward_work = count_work(passes.forward)
-    backward_work = count_work(passes.backward)
+    activations = probe_activations(layer, where, bench)
+    forward_work, backward_work = work_of(layer, where, bench)
     forward_s, backward_s = (
-        time_passes(alike, where, place) if place.is_real else (None,) * 2
+        time_passes(alike, where, bench) if bench.is_real else (None,) * 2
     )
     return PassCosts(
-        boundary_bytes=place.rounded(bytes_of.boundary),
-        saved_bytes=bytes_of.saved,
-        keeps_input=bytes_of.keeps_input,
-        keeps_output=bytes_of.keeps_output,
-        forward_transient_bytes=bytes_of.forward_transient,
-        backward_transient_bytes=bytes_of.backward_transient,
+        **asdict(activations),
         forward_flop=forward_work.flop,
         forward_traffic_bytes=forward_work.traffic_bytes,
         backward_flop=backward_work.flop,
@@ -261,77 +254,100 @@ def probe_passes(
     )
 
 
+def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:
+    """Count what forward and backward do."""
+    run = MicroBatch(layer, where, bench.device)
+    forward = count_work(run.forward)
+    run.release_output()
+    run.turn()
+    return forward, count_work(run.backward)
+
+
 def time_passes(
-    alike: Sequence[nn.Module], where: LayerCase, place: Bench
+    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
 ) -> tuple[float, float]:
     """Return median seconds of forward and backward, of layers run in turn.
 
     Where not all of them fit at the same time, the first is timed alone.
     """
     try:
-        return time_in_turn(alike, where, place)
+        return time_in_turn(alike, where, bench)
     except RuntimeError as error:
         if len(alike) == 1 or not is_out_of_memory(error):
             raise
-    return time_in_turn(alike[:1], where, place)
+    return time_in_turn(alike[:1], where, bench)
 
 
 def time_in_turn(
-    alike: Sequence[nn.Module], where: LayerCase, place: Bench
+    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
 ) -> tuple[float, float]:
     """Return median seconds of all forward, then all backward passes."""
-    passes = [Passes(layer, where, place.device) for layer in alike]
     forward: list[float] = []
     backward: list[float] = []
     while len(forward) < FEWEST_RUNS or (
         len(forward) < MOST_RUNS and sum(forward) + sum(backward) < ENOUGH_S
     ):
-        forward += [seconds(one.forward, place) for one in passes]
-        backward += [seconds(one.backward, place) for one in reversed(passes)]
+        there, back = time_once(alike, where, bench)
+        forward += there
+        backward += back
     return statistics.median(forward), statistics.median(backward)
 
 
-def median_s(run: Callable[[], object], place: Bench) -> float:
+def time_once(
+    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
+) -> tuple[list[float], list[float]]:
+    """Return the seconds of each forward pass, and of each backward pass."""
+    runs = [MicroBatch(layer, where, bench.device) for layer in alike]
+    forward = [seconds(run.forward, bench) for run in runs]
+    backward: list[float] = []
+    for run in reversed(runs):
+        run.release_output()
+        run.turn()
+        backward.append(seconds(run.backward, bench))
+    return forward, backward
+
+
+def median_s(run: Callable[[], object], bench: Bench) -> float:
     """Return the median seconds of a few runs."""
-    return statistics.median(seconds(run, place) for _ in range(FEWEST_RUNS))
+    return statistics.median(seconds(run, bench) for _ in range(FEWEST_RUNS))
 
 
-def seconds(run: Callable[[], object], place: Bench) -> float:
+def seconds(run: Callable[[], object], bench: Bench) -> float:
     """Run something and return its seconds, the device's work included."""
-    place.wait()
+    bench.wait()
     start = time.perf_counter()
     run()
-    place.wait()
+    bench.wait()
     return time.perf_counter() - start
 
 
-def nbytes(tensors: Iterable[Tensor], place: Bench) -> int:
+def nbytes(tensors: Iterable[Tensor], bench: Bench) -> int:
     """Return the bytes of different tensors, in blocks of the device."""
     storages = dict(storage_of(tensor) for tensor in tensors)
-    return sum(place.rounded(storage.nbytes()) for storage in storages.values())
+    return sum(bench.rounded(storage.nbytes()) for storage in storages.values())
 
 
-def tied_layers(workload: Workload, place: Bench) -> Iterable[TiedLayers]:
+def tied_layers(workload: Workload, bench: Bench) -> Iterable[TiedLayers]:
     """Yield what the layers of each tie share."""
     for tie in workload.ties:
         (first, name), *_ = tie.places
         layers = tuple(sorted(workload.index_of(other) for other, _ in tie.places))
-        layer = build_layer(workload, workload.index_of(first), place.device)
+        layer = build_layer(workload, workload.index_of(first), bench.device)
         owner, _, attribute = name.rpartition(".")
         tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
-        size = place.rounded(tensor.untyped_storage().nbytes())
+        size = bench.rounded(tensor.untyped_storage().nbytes())
         if not isinstance(tensor, nn.Parameter):
             yield TiedLayers(layers=layers, buffer_bytes=size)
             continue
         attach_gradients([tensor])
-        before = place.meter.current
+        before = bench.meter.current_bytes
         optimizer = LayerOptimizer([tensor], workload.optimizer)
         optimizer.step(1.0)
         yield TiedLayers(
             layers=layers,
             parameter_bytes=size,
             gradient_bytes=size,
-            optimizer_bytes=place.meter.current - before,
+            optimizer_bytes=bench.meter.current_bytes - before,
         )
 
 

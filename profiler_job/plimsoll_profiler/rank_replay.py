@@ -17,7 +17,7 @@ from torch import Tensor
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
-from plimsoll_profiler.meters import Bench, bench
+from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_trainer.boundaries import Boundaries
 from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.torch_internals import single_process
@@ -58,11 +58,11 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
     rank = stage * job.num_replicas
     with single_process(rank, num_stages * job.num_replicas):
         world = join_world(num_stages, job.num_replicas, CPU)
-        with bench(job.device_kind, Source.TRACED) as place:
+        with open_bench(job.device_kind, Source.TRACED) as bench:
 
             def read(phase: Phase) -> None:
-                peaks[phase] = place.meter.peak
-                place.meter.reset_peak()
+                peaks[phase] = bench.meter.peak_bytes
+                bench.meter.reset_peak()
 
             trainer = Trainer(
                 replace(job.workload, batch=batch_like(job.boundaries)),
@@ -75,20 +75,20 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
             trainer.run_step(0)
             gc.collect()
             peaks.clear()
-            place.meter.reset_peak()
+            bench.meter.reset_peak()
             trainer.run_step(1)
             del trainer
             left_out = job.num_micro_batches - steady
-            peaks[Phase.BACKWARD] += left_out * waiting_bytes(job, stage, place)
+            peaks[Phase.BACKWARD] += left_out * waiting_bytes(job, stage, bench)
     gc.collect()
     return peaks
 
 
-def waiting_bytes(job: ReplayJob, stage: int, place: Bench) -> int:
+def waiting_bytes(job: ReplayJob, stage: int, bench: Bench) -> int:
     """Return what a micro-batch holds before its turn and after it, on one stage."""
     inputs, targets = job.boundaries.between[0], job.boundaries.targets
-    first = place.rounded(inputs.nbytes) if stage == 0 else 0
-    last = place.rounded(targets.nbytes) if stage == len(job.slices) - 1 else 0
+    first = bench.rounded(inputs.nbytes) if stage == 0 else 0
+    last = bench.rounded(targets.nbytes) if stage == len(job.slices) - 1 else 0
     return first + last
 
 

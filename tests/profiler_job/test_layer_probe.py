@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,40 +13,40 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.layer_probe import (
     Activations,
     LayerCase,
     probe_activations,
 )
-from plimsoll_profiler.live_bytes import LiveBytes
+from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_trainer.boundaries import TensorSpec, boundaries_of
-from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.gradients import attach_gradients
 from plimsoll_trainer.stage import build_layer
-from plimsoll_trainer.torch_internals import FakeTensorMode
 from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt
 
-CPU = torch.device("cpu")
 FLOAT = 4
 B, N, M = 3, 8, 16
 """Samples, inputs and outputs of the linear layers below."""
+VECTORS = TensorSpec((B, N), torch.float32)
+linear = partial(nn.Linear, N, M)
 
 
-def probe(module: nn.Module, *, recomputed: bool = False) -> Activations:
+def probe(
+    make: Callable[[], nn.Module],
+    *,
+    recomputed: bool = False,
+    kind: DeviceKind = DeviceKind.EMULATED,
+    incoming: TensorSpec = VECTORS,
+) -> Activations:
     """Probe a module between two others, on fake tensors."""
-    case = LayerCase(
-        incoming=TensorSpec((B, N), torch.float32),
-        is_first=False,
-        recomputed=recomputed,
-    )
-    with FakeTensorMode(), LiveBytes() as live:
-        layer = type(module)(*ARGUMENTS.get(type(module), ()))
-        for parameter in layer.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        return probe_activations(layer, case, CPU, live)
-
-
-ARGUMENTS: dict[type[nn.Module], tuple[int, ...]] = {nn.Linear: (N, M)}
+    case = LayerCase(incoming=incoming, is_first=False, recomputed=recomputed)
+    with open_bench(kind, Source.TRACED) as bench:
+        layer = make()
+        attach_gradients(layer.parameters())
+        return probe_activations(layer, case, bench)
 
 
 def test_a_linear_layer_keeps_its_input() -> None:
@@ -52,51 +54,88 @@ def test_a_linear_layer_keeps_its_input() -> None:
 
     In floats: y = 3*16 = 48; at the peak dy 48 + dx 24 + dW 128 + db 16 = 216.
     """
-    found = probe(nn.Linear(N, M))
-    assert found.boundary == B * M * FLOAT
-    assert found.saved == 0
+    found = probe(linear)
+    assert found.boundary_bytes == B * M * FLOAT
+    assert found.saved_bytes == 0
     assert found.keeps_input
     assert not found.keeps_output
-    assert found.forward_transient == B * M * FLOAT
-    assert found.backward_transient == (B * M + B * N + M * N + M) * FLOAT
+    assert found.forward_transient_bytes == B * M * FLOAT
+    assert found.backward_transient_bytes == (B * M + B * N + M * N + M) * FLOAT
 
 
 def test_a_relu_keeps_its_output() -> None:
     """Backward needs y alone: y, dy and dx are alive at its peak."""
-    found = probe(nn.ReLU())
-    assert (found.keeps_input, found.keeps_output, found.saved) == (False, True, 0)
-    assert found.backward_transient == 3 * B * N * FLOAT
+    found = probe(nn.ReLU)
+    assert (found.keeps_input, found.keeps_output, found.saved_bytes) == (
+        False,
+        True,
+        0,
+    )
+    assert found.backward_transient_bytes == 3 * B * N * FLOAT
 
 
 def test_a_gelu_keeps_its_input() -> None:
     """Backward needs x alone."""
-    found = probe(nn.GELU())
-    assert (found.keeps_input, found.keeps_output, found.saved) == (True, False, 0)
+    found = probe(nn.GELU)
+    assert (found.keeps_input, found.keeps_output, found.saved_bytes) == (
+        True,
+        False,
+        0,
+    )
 
 
 def test_a_recomputed_layer_keeps_its_input_alone() -> None:
     """Whatever a layer saves, recomputed it saves nothing but its input."""
-    for module in (nn.ReLU(), nn.GELU(), nn.Linear(N, M)):
-        found = probe(module, recomputed=True)
+    for make in (nn.ReLU, nn.GELU, linear):
+        found = probe(make, recomputed=True)
         assert (found.keeps_input, found.keeps_output) == (True, False)
-        assert found.saved == 0
+        assert found.saved_bytes == 0
 
 
-def probe_for_real(depth: int, micro_batch: int) -> list[Activations]:
-    """Probe every case of a GPT on the emulated device."""
-    device = EmulatedDevice()
+@pytest.mark.parametrize(
+    ("make", "num_kept"),
+    [(nn.Flatten, 0), (partial(nn.ReLU, inplace=True), 1)],
+    ids=["a view", "in place"],
+)
+def test_a_layer_that_gives_back_its_input_holds_one_tensor(
+    make: Callable[[], nn.Module], num_kept: int
+) -> None:
+    """Input and output are one storage, which is counted as the output and only once.
 
-    class Meter:
-        """The device's counters."""
+    A view is not needed by backward, so nothing is kept; a ReLU needs its output. The
+    layer makes nothing in forward, and dx in backward, next to dy and what it keeps.
+    """
+    found = probe(make, incoming=TensorSpec((B, 2, N), torch.float32))
+    size = B * 2 * N * FLOAT
+    assert found.boundary_bytes == size
+    assert (found.keeps_input, found.keeps_output) == (False, bool(num_kept))
+    assert found.saved_bytes == found.forward_transient_bytes == 0
+    assert found.backward_transient_bytes == (1 + 2 * num_kept) * size
 
-        current = property(lambda _: device.current_bytes)
-        peak = property(lambda _: device.peak_bytes)
 
-        def reset_peak(self) -> None:
-            """Start again."""
-            device.reset_peak()
+def test_bytes_are_those_that_the_allocator_takes() -> None:
+    """CUDA gives out blocks of 512 bytes, and every tensor here is smaller than one.
 
-    return [probe_gpt(depth, micro_batch, place, Meter()) for place in cases(depth)][1:]
+    The GELU's input is kept and not counted as saved; its gradients are two blocks.
+    """
+    block = 512
+    found = probe(nn.GELU, kind=DeviceKind.CUDA)
+    assert block > B * N * FLOAT
+    assert found == Activations(
+        boundary_bytes=block,
+        forward_transient_bytes=block,
+        keeps_input=True,
+        backward_transient_bytes=2 * block,
+    )
+    kept = probe(nn.ReLU, kind=DeviceKind.CUDA)
+    assert (kept.saved_bytes, kept.backward_transient_bytes) == (0, 3 * block)
+
+
+def probe_all(depth: int, micro_batch: int, source: Source) -> list[Activations]:
+    """Probe every case of a GPT for the emulated device."""
+    with open_bench(DeviceKind.EMULATED, source) as bench:
+        places = cases(depth)
+        return [probe_gpt(depth, micro_batch, place, bench) for place in places][1:]
 
 
 def cases(depth: int) -> list[tuple[int, bool]]:
@@ -106,16 +145,15 @@ def cases(depth: int) -> list[tuple[int, bool]]:
 
 
 def probe_gpt(
-    depth: int, micro_batch: int, place: tuple[int, bool], meter: object
+    depth: int, micro_batch: int, place: tuple[int, bool], bench: Bench
 ) -> Activations:
     """Probe one layer of a GPT."""
     workload = a_gpt(depth=depth)
     shapes = SHAPES.get(micro_batch) or boundaries_of(workload, micro_batch)
     index, again = place
     is_last = index == depth + 1
-    layer = build_layer(workload, index, CPU)
-    for parameter in layer.parameters():
-        parameter.grad = torch.zeros_like(parameter)
+    layer = build_layer(workload, index, bench.device)
+    attach_gradients(layer.parameters())
     case = LayerCase(
         incoming=shapes.between[index],
         is_first=index == 0,
@@ -123,7 +161,7 @@ def probe_gpt(
         loss=workload.loss if is_last else None,
         recomputed=again,
     )
-    return probe_activations(layer, case, CPU, meter)  # type: ignore[arg-type]
+    return probe_activations(layer, case, bench)
 
 
 WORKSPACE_BYTES = 16 * 1024
@@ -136,10 +174,10 @@ SHAPES = {b: boundaries_of(a_gpt(depth=2), b) for b in (1, 4)}
 @pytest.mark.parametrize("micro_batch", [1, 4])
 def test_fake_tensors_hold_what_real_ones_do(micro_batch: int) -> None:
     """A trace equals the emulated device to the byte, but for kernels' workspaces."""
-    with FakeTensorMode(), LiveBytes() as live:
-        traced = [probe_gpt(2, micro_batch, place, live) for place in cases(2)][1:]
-    [measured] = run_ranks(probe_for_real, 1, 2, micro_batch)
+    traced = probe_all(2, micro_batch, Source.TRACED)
+    [measured] = run_ranks(probe_all, 1, 2, micro_batch, Source.MEASURED)
     for fake, real in zip(traced, measured, strict=True):
-        inside = real.forward_transient - fake.forward_transient
+        inside = real.forward_transient_bytes - fake.forward_transient_bytes
         assert 0 <= inside <= WORKSPACE_BYTES
-        assert replace(fake, forward_transient=0) == replace(real, forward_transient=0)
+        seen = replace(real, forward_transient_bytes=fake.forward_transient_bytes)
+        assert seen == fake

@@ -16,24 +16,24 @@ def test_views_are_not_counted_and_the_dead_are_taken_off() -> None:
     with LiveBytes() as live:
         first = torch.empty(1000)
         view = first.view(10, 100)
-        assert live.current == 4000
+        assert live.current_bytes == 4000
         second = first + 1
-        assert live.current == 8000
+        assert live.current_bytes == 8000
         del first, second
-        assert live.current == 4000  # the view holds the first
+        assert live.current_bytes == 4000  # the view holds the first
         del view
-        assert (live.current, live.peak) == (0, 8000)
+        assert (live.current_bytes, live.peak_bytes) == (0, 8000)
         live.reset_peak()
-        assert live.peak == 0
+        assert live.peak_bytes == 0
 
 
 def test_blocks_are_rounded_up() -> None:
     """A byte takes a block of CUDA's allocator; nothing takes none."""
     with LiveBytes(block_bytes=512) as live:
         one = torch.empty(1, dtype=torch.uint8)
-        assert live.current == 512
+        assert live.current_bytes == 512
         none = torch.empty(0)
-        assert live.current == 512
+        assert live.current_bytes == 512
         del one, none
 
 
@@ -41,17 +41,17 @@ def test_a_tensor_from_before_counts_once() -> None:
     """What existed before the mode is added by hand, and only once."""
     old = torch.empty(10)
     with LiveBytes() as live:
-        assert live.current == 0
+        assert live.current_bytes == 0
         live.add(old)
         live.add(old.view(5, 2))
-        assert live.current == 40
+        assert live.current_bytes == 40
         old += 1
-        assert live.current == 40
+        assert live.current_bytes == 40
 
 
 def test_shapes_without_storage_are_free() -> None:
     """A meta tensor holds nothing."""
     with LiveBytes() as live:
         example = torch.empty(1000, device="meta")
-        assert live.current == 0
+        assert live.current_bytes == 0
         del example
