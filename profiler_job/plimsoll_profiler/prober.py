@@ -331,7 +331,9 @@ def tied_layers(workload: Workload, bench: Bench) -> Iterable[TiedLayers]:
     """Yield what the layers of each tie share."""
     for tie in workload.ties:
         (first, name), *_ = tie.places
-        layers = tuple(sorted(workload.index_of(other) for other, _ in tie.places))
+        layers = tuple(sorted({workload.index_of(other) for other, _ in tie.places}))
+        if len(layers) == 1:
+            continue  # within a layer nothing is shared between rows of the costs
         layer = build_layer(workload, workload.index_of(first), bench.device)
         owner, _, attribute = name.rpartition(".")
         tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
@@ -343,11 +345,13 @@ def tied_layers(workload: Workload, bench: Bench) -> Iterable[TiedLayers]:
         before = bench.meter.current_bytes
         optimizer = LayerOptimizer([tensor], workload.optimizer)
         optimizer.step(1.0)
+        optimizer_bytes = bench.meter.current_bytes - before
+        del optimizer  # or it would go, and be counted, while the next one is made
         yield TiedLayers(
             layers=layers,
             parameter_bytes=size,
             gradient_bytes=size,
-            optimizer_bytes=bench.meter.current_bytes - before,
+            optimizer_bytes=optimizer_bytes,
         )
 
 

@@ -1,7 +1,8 @@
-"""What a prober measures beside bytes: work and seconds."""
+"""What a prober measures beside bytes: work, seconds, and what ties share."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -16,8 +17,10 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.layer_probe import LayerCase
 from plimsoll_profiler.live_bytes import LiveBytes
 from plimsoll_profiler.meters import Bench, open_bench
-from plimsoll_profiler.prober import time_passes, work_of
+from plimsoll_profiler.prober import Prober, tied_layers, time_passes, work_of
 from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.workload import Layer, Tie
+from tests.support.workloads import a_sequential
 
 B, N, FLOAT = 3, 8, 4
 BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_first=False)
@@ -49,3 +52,35 @@ def test_a_layer_that_changes_its_input_is_timed(make: partial[nn.Module]) -> No
     forward_s, backward_s = time_passes([make(), make()], BETWEEN, a_real_bench())
     assert forward_s > 0
     assert backward_s > 0
+
+
+def test_each_tie_counts_its_own_optimizer_state() -> None:
+    """AdamW keeps two floats for each of a parameter, and four bytes of step count."""
+    prober = Prober(a_sequential(), [1])
+    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
+        tied = prober.frame("tests.support.workloads:a_sequential", bench).tied
+    assert len(tied) == 2
+    for tie in tied:
+        assert tie.layers == (2, 4)
+        assert tie.optimizer_bytes == 2 * tie.parameter_bytes + FLOAT
+
+
+def a_pair() -> nn.Module:
+    """Build two layers of one shape."""
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+
+def test_a_layer_that_holds_a_tensor_twice_is_named_once() -> None:
+    """A tie within one layer is no matter between layers."""
+    within = (("first", "0.weight"), ("first", "1.weight"))
+    across = (*within, ("last", "0.weight"))
+    workload = replace(
+        a_sequential(),
+        layers=tuple(
+            Layer(name=name, factory=a_pair, kind="pair") for name in ("first", "last")
+        ),
+        ties=(Tie(places=within), Tie(places=across)),
+    )
+    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
+        [tied] = tied_layers(workload, bench)
+    assert tied.layers == (0, 1)
