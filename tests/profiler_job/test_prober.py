@@ -72,8 +72,8 @@ def a_pair() -> nn.Module:
 
 def test_a_layer_that_holds_a_tensor_twice_is_named_once() -> None:
     """A tie within one layer is no matter between layers."""
-    within = (("first", "0.weight"), ("first", "1.weight"))
-    across = (*within, ("last", "0.weight"))
+    within = (("first", "0.bias"), ("first", "1.bias"))
+    across = (("first", "0.weight"), ("first", "1.weight"), ("last", "0.weight"))
     workload = replace(
         a_sequential(),
         layers=tuple(
