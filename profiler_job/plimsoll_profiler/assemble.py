@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
+from typing import Generic, TypeVar
 
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
@@ -202,6 +203,7 @@ class Table:
             fit_samples(
                 kind.micro_batches,
                 [value(p) for p in kind.passes(recomputed=recomputed)],
+                bytes_line,
             )
             for kind in self.kinds
         ]
@@ -231,42 +233,56 @@ class Table:
 
     def seconds(self, value: PassField) -> SecondsColumns:
         """Fit the seconds of one pass of every kind."""
-        return self.seconds_of([line_of(kind, kind.kept, value) for kind in self.kinds])
+        return self.seconds_of([[value(p) or 0.0 for p in k.kept] for k in self.kinds])
 
     def recompute_seconds(self) -> SecondsColumns:
-        """Fit what recomputing adds to the backward pass."""
-        lines: list[Line] = []
-        for kind in self.kinds:
-            pairs = zip(kind.passes(recomputed=True), kind.kept, strict=True)
-            added = [
-                max((again.backward_s or 0.0) - (plain.backward_s or 0.0), 0.0)
-                for again, plain in pairs
+        """Fit what recomputing adds to both passes."""
+        return self.seconds_of(
+            [
+                [
+                    max(both_s(again) - both_s(plain), 0.0)
+                    for again, plain in zip(
+                        kind.passes(recomputed=True), kind.kept, strict=True
+                    )
+                ]
+                for kind in self.kinds
             ]
-            lines.append(line_through(kind.micro_batches, added))
-        return self.seconds_of(lines)
+        )
 
-    def seconds_of(self, lines: Sequence[Line]) -> SecondsColumns:
-        """Build columns from lines."""
+    def seconds_of(self, values: Sequence[Sequence[float]]) -> SecondsColumns:
+        """Build columns from the seconds of every kind's probes."""
+        lines = [
+            fit_samples(kind.micro_batches, of_kind, seconds_line)
+            for kind, of_kind in zip(self.kinds, values, strict=True)
+        ]
         return SecondsColumns(
             constant_s=tuple(line.constant for line in lines),
             slope_s_per_sample=tuple(line.slope for line in lines),
             residual_s=tuple(line.residual for line in lines),
             relative_error=(SECONDS_ERROR,) * len(lines),
             source=(Source.MEASURED,) * len(lines),
+            probed_s=tuple(line.probed for line in lines),
         )
 
 
+Number = TypeVar("Number", int, float)
+Fit = Callable[[Sequence[int], Sequence[Number]], tuple[Number, Number, Number]]
+"""From one or two probes to constant, slope and residual."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SampleLine:
-    """Bytes over the micro-batch: probed one by one at first, then a line."""
+class SampleLine(Generic[Number]):
+    """A quantity over the micro-batch: probed one by one at first, then a line."""
 
-    probed: tuple[int, ...]
-    constant: int
-    slope: int
-    residual: int
+    probed: tuple[Number, ...]
+    constant: Number
+    slope: Number
+    residual: Number
 
 
-def fit_samples(micro_batches: Sequence[int], values: Sequence[int]) -> SampleLine:
+def fit_samples(
+    micro_batches: Sequence[int], values: Sequence[Number], fit: Fit[Number]
+) -> SampleLine[Number]:
     """Draw a line through the two largest probes.
 
     A peak is the largest of several lines, so it bends upward and is straight from the
@@ -277,11 +293,8 @@ def fit_samples(micro_batches: Sequence[int], values: Sequence[int]) -> SampleLi
     known = dict(points)
     run = takewhile(lambda b: b in known, count(1))
     probed = tuple(known[b] for b in run)
-    if len(points) == 1:
-        [(b, value)] = points
-        return SampleLine(probed=probed, constant=0, slope=-(-value // b), residual=0)
-    sizes, last = zip(*points[-2:], strict=True)
-    constant, slope, residual = fit_bytes(sizes, last)
+    sizes, last = zip(*points[-LINE_POINTS:], strict=True)
+    constant, slope, residual = fit(sizes, last)
     if len(points) > LINE_POINTS:
         b, value = points[-LINE_POINTS - 1]
         residual = max(residual, abs(constant + slope * b - value))
@@ -289,6 +302,28 @@ def fit_samples(micro_batches: Sequence[int], values: Sequence[int]) -> SampleLi
 
 
 LINE_POINTS = 2
+
+
+def bytes_line(
+    micro_batches: Sequence[int], values: Sequence[int]
+) -> tuple[int, int, int]:
+    """Draw a line of whole bytes."""
+    if len(values) > 1:
+        return fit_bytes(micro_batches, values)
+    return 0, -(-values[0] // micro_batches[0]), 0
+
+
+def seconds_line(
+    micro_batches: Sequence[int], values: Sequence[float]
+) -> tuple[float, float, float]:
+    """Draw a line of seconds."""
+    line = line_through(micro_batches, values)
+    return line.constant, line.slope, line.residual
+
+
+def both_s(passes: PassCosts) -> float:
+    """Return the seconds of both passes."""
+    return (passes.forward_s or 0.0) + (passes.backward_s or 0.0)
 
 
 def line_of(kind: Kind, passes: Sequence[PassCosts], value: PassField) -> Line:

@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from plimsoll_planner.records.layer_costs import ByteColumns, Source
-from plimsoll_profiler.assemble import fit_samples
+from plimsoll_planner.records.layer_costs import ByteColumns, SecondsColumns, Source
+from plimsoll_profiler.assemble import bytes_line, fit_samples, seconds_line
 
 
 def columns(micro_batches: tuple[int, ...], values: tuple[int, ...]) -> ByteColumns:
     """Build columns of one row from probes."""
-    line = fit_samples(micro_batches, values)
+    line = fit_samples(micro_batches, values, bytes_line)
     return ByteColumns(
         constant_bytes=(line.constant,),
         slope_bytes_per_sample=(line.slope,),
@@ -49,3 +49,20 @@ def test_one_probe_alone_grows_with_the_samples() -> None:
     """From 90 bytes at one sample: at most 90 for each."""
     found = columns((1,), (90,))
     assert (found.at(0, 1).expected_bytes, found.at(0, 5).expected_bytes) == (90, 450)
+
+
+def test_seconds_are_exact_where_they_were_probed() -> None:
+    """One sample costs nearly as much as two; behind the probes a line goes on."""
+    line = fit_samples((1, 2, 4, 8), (1.0, 1.5, 3.0, 5.0), seconds_line)
+    found = SecondsColumns(
+        constant_s=(line.constant,),
+        slope_s_per_sample=(line.slope,),
+        residual_s=(line.residual,),
+        relative_error=(0.1,),
+        source=(Source.MEASURED,),
+        probed_s=(line.probed,),
+    )
+    assert [found.at(0, b).expected_s for b in (1, 2)] == [1.0, 1.5]
+    assert found.at(0, 1).upper_s == pytest.approx(1.1)
+    assert found.at(0, 16).expected_s == pytest.approx(9.0)
+    assert found.at(0, 16).upper_s == pytest.approx(1.1 * (9.0 + 0.5))

@@ -73,11 +73,20 @@ class SecondsColumns(Record):
     residual_s: tuple[Seconds, ...]
     relative_error: tuple[RelativeError, ...]
     source: tuple[Source, ...]
+    probed_s: tuple[tuple[Seconds, ...], ...] | None = None
+    """Seconds at 1, 2, ... samples, as far as each was probed; they take the line's
+    place there: a few samples do not fill a device, and more do not fit its caches.
+    None: nothing but the line."""
 
     def at(self, row: int, micro_batch: int) -> SecondsInterval:
         """Seconds of one row for a micro-batch of `micro_batch` samples."""
-        value = self.constant_s[row] + self.slope_s_per_sample[row] * micro_batch
-        residual, error = self.residual_s[row], self.relative_error[row]
+        probed = () if self.probed_s is None else self.probed_s[row]
+        if micro_batch <= len(probed):
+            value, residual = probed[micro_batch - 1], 0.0
+        else:
+            value = self.constant_s[row] + self.slope_s_per_sample[row] * micro_batch
+            residual = self.residual_s[row]
+        error = self.relative_error[row]
         return SecondsInterval(
             lower_s=max(value - residual, 0.0) * max(1 - error, 0.0),
             expected_s=value,
@@ -157,7 +166,7 @@ class LayerCosts(Record):
     backward: SecondsColumns | None = None
     """Without recomputing."""
     recompute: SecondsColumns | None = None
-    """What recomputing adds to the backward pass."""
+    """What recomputing adds to both passes; it counts in the backward pass."""
     optimizer_step_s: tuple[Seconds, ...] | None = None
 
     @property
