@@ -12,7 +12,8 @@ its replicas, then steps its optimizer; the step ends with the last rank.
 
 Where a node computes for a limited number of ranks at a time (emulated devices share
 cores), operations wait for a free core in the order in which they could have started,
-all replicas walked together.
+all replicas walked together. There the exchange of gradients holds a core as well: it
+is the same cores that copy and add.
 """
 
 from __future__ import annotations
@@ -147,10 +148,7 @@ class SharedWalk:
         if rank.is_running or rank.place > len(rank.order):
             return None
         if rank.place == len(rank.order):
-            stage = self.stages[rank.stage]
-            return rank.free_s + self.placed.exchange_s(
-                rank.stage, stage.gradient_bytes, stage.num_exchanges
-            )
+            return rank.free_s
         operation = rank.order[rank.place]
         if operation.kind is Pass.FORWARD and rank.stage == 0:
             return rank.free_s
@@ -178,7 +176,10 @@ class SharedWalk:
         """Return the seconds of a rank's next operation."""
         stage = self.stages[rank.stage]
         if rank.place == len(rank.order):
-            return stage.optimizer_step_s
+            exchange_s = self.placed.exchange_s(
+                rank.stage, stage.gradient_bytes, stage.num_exchanges
+            )
+            return exchange_s + stage.optimizer_step_s
         is_forward = rank.order[rank.place].kind is Pass.FORWARD
         return stage.forward_s if is_forward else stage.backward_s
 

@@ -134,3 +134,18 @@ def test_two_cores_for_four_ranks() -> None:
     shared = placed(1, 4, concurrent_devices_per_node=2)
     stages = [times(1, 2, optimizer_step_s=1)]
     assert walk(stages, 1, shared) == 8.0
+
+
+def test_an_exchange_holds_a_core() -> None:
+    """Four replicas on two cores, 4 bytes: 6 s of exchange each, two after the others.
+
+    core 0   F of 0 0-1   F of 2 1-2   B of 0 2-4   B of 2 4-6   ends 6-13, 13-20
+    core 1   F of 1 0-1   F of 3 1-2   B of 1 2-4   B of 3 4-6   ends 6-13, 13-20
+    """
+    offer = an_offer(
+        devices_per_node=64,
+        concurrent_devices_per_node=2,
+        link_in_node=Link(bandwidth_bytes_per_s=1.0),
+    )
+    stages = [times(1, 2, gradient_bytes=4, optimizer_step_s=1)]
+    assert walk(stages, 1, topology(offer, 1, 4)) == 20.0
