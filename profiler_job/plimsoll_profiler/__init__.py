@@ -6,6 +6,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     profiling, assemble     asks, survives the prober's death, fits the lines
     prober_process, prober  the process that probes, from outside and from inside
     cases, layer_probe      which layers are alike; one layer in its place
+    layer_timing            seconds of layers that take turns
     meters, live_bytes      what counts bytes: fake tensors or a device
     operator_policy         the operators of a GPU, on fake tensors
     work_counter, line_fit  FLOPs and bytes moved; lines over the micro-batch

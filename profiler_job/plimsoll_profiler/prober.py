@@ -9,11 +9,9 @@ from __future__ import annotations
 import gc
 import json
 import os
-import statistics
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TextIO
@@ -31,6 +29,7 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_profiler.cases import cases_of
 from plimsoll_profiler.layer_probe import LayerCase, MicroBatch, probe_activations
+from plimsoll_profiler.layer_timing import median_s, num_in_turn, time_ways
 from plimsoll_profiler.messages import (
     Frame,
     LayerState,
@@ -52,11 +51,6 @@ from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Workload, optimizer_mode
-
-FEWEST_RUNS, MOST_RUNS, ENOUGH_S = 3, 30, 0.2
-"""A pass is timed until it ran for so long in total, within these bounds."""
-CACHE_BYTES = 2**27
-"""More than the last cache of a CPU or a GPU of 2026 holds."""
 
 
 def main() -> int:
@@ -141,42 +135,37 @@ class Prober:
         case = self.cases[request.case]
         layer, state = probe_state(self.workload, case.layer, bench)
         where = self.place_of(case.layer, self.shapes[request.micro_batch])
-        alike = [layer, *self.others_of(request.case, state, bench)]
-        kept = probe_passes(alike, where, bench)
-        recomputed = None
+        ways = [where]
         if case.recomputable:
-            recomputed = probe_passes(alike, replace(where, recomputed=True), bench)
+            ways.append(replace(where, recomputed=True))
+        found = [probe_passes(layer, way, bench) for way in ways]
+        if bench.is_real:
+            copies = partial(self.copies_of, request.case, state, bench)
+            timed = time_ways(layer, copies, ways, bench)
+            found = [
+                replace(costs, forward_s=forward_s, backward_s=backward_s)
+                for costs, (forward_s, backward_s) in zip(found, timed, strict=True)
+            ]
         return ProbeResult(
             case=request.case,
             micro_batch=request.micro_batch,
             outcome=ProbeOutcome.COMPLETED,
             state=state,
-            kept=kept,
-            recomputed=recomputed,
+            kept=found[0],
+            recomputed=found[1] if case.recomputable else None,
         )
 
-    def others_of(self, kind: int, state: LayerState, bench: Bench) -> list[nn.Module]:
-        """Build other layers of a kind, to be timed in turn with the first.
-
-        A step comes back to a layer after all others: one that is timed alone has its
-        parameters in a cache and looks faster than it is. So there are as many as the
-        model has, or as fill the caches, or none where they do not fit.
-        """
-        own = state.parameter_bytes + state.gradient_bytes
-        if not bench.is_real or not own:
-            return []
-        count = min(self.kind_of_layer.count(kind), -(-CACHE_BYTES // own))
-        layers: list[nn.Module] = []
-        try:
-            for _ in range(count - 1):
-                layers.append(
-                    build_layer(self.workload, self.cases[kind].layer, bench.device)
-                )
-                attach_gradients(layers[-1].parameters())
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            return []
+    def copies_of(self, kind: int, state: LayerState, bench: Bench) -> list[nn.Module]:
+        """Build other layers of a kind, to take turns with the first."""
+        layer_bytes = state.parameter_bytes + state.gradient_bytes
+        num_layers = num_in_turn(self.kind_of_layer.count(kind), layer_bytes)
+        index = self.cases[kind].layer
+        layers = [
+            build_layer(self.workload, index, bench.device)
+            for _ in range(num_layers - 1)
+        ]
+        for layer in layers:
+            attach_gradients(layer.parameters())
         return layers
 
     def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
@@ -230,27 +219,19 @@ def step_once(
         optimizer.step(1.0)
 
 
-def probe_passes(
-    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
-) -> PassCosts:
-    """Probe bytes, then count work, then measure seconds, of layers of one kind."""
-    layer = alike[0]
+def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
+    """Probe the bytes of a layer in its place, and count its work."""
     if bench.is_real:
         probe_activations(layer, where, bench)  # warms up
         gc.collect()
     activations = probe_activations(layer, where, bench)
     forward_work, backward_work = work_of(layer, where, bench)
-    forward_s, backward_s = (
-        time_passes(alike, where, bench) if bench.is_real else (None,) * 2
-    )
     return PassCosts(
         **asdict(activations),
         forward_flop=forward_work.flop,
         forward_traffic_bytes=forward_work.traffic_bytes,
         backward_flop=backward_work.flop,
         backward_traffic_bytes=backward_work.traffic_bytes,
-        forward_s=forward_s,
-        backward_s=backward_s,
     )
 
 
@@ -261,64 +242,6 @@ def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Wor
     run.release_output()
     run.turn()
     return forward, count_work(run.backward)
-
-
-def time_passes(
-    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
-) -> tuple[float, float]:
-    """Return median seconds of forward and backward, of layers run in turn.
-
-    Where not all of them fit at the same time, the first is timed alone.
-    """
-    try:
-        return time_in_turn(alike, where, bench)
-    except RuntimeError as error:
-        if len(alike) == 1 or not is_out_of_memory(error):
-            raise
-    return time_in_turn(alike[:1], where, bench)
-
-
-def time_in_turn(
-    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
-) -> tuple[float, float]:
-    """Return median seconds of all forward, then all backward passes."""
-    forward: list[float] = []
-    backward: list[float] = []
-    while len(forward) < FEWEST_RUNS or (
-        len(forward) < MOST_RUNS and sum(forward) + sum(backward) < ENOUGH_S
-    ):
-        there, back = time_once(alike, where, bench)
-        forward += there
-        backward += back
-    return statistics.median(forward), statistics.median(backward)
-
-
-def time_once(
-    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
-) -> tuple[list[float], list[float]]:
-    """Return the seconds of each forward pass, and of each backward pass."""
-    runs = [MicroBatch(layer, where, bench.device) for layer in alike]
-    forward = [seconds(run.forward, bench) for run in runs]
-    backward: list[float] = []
-    for run in reversed(runs):
-        run.release_output()
-        run.turn()
-        backward.append(seconds(run.backward, bench))
-    return forward, backward
-
-
-def median_s(run: Callable[[], object], bench: Bench) -> float:
-    """Return the median seconds of a few runs."""
-    return statistics.median(seconds(run, bench) for _ in range(FEWEST_RUNS))
-
-
-def seconds(run: Callable[[], object], bench: Bench) -> float:
-    """Run something and return its seconds, the device's work included."""
-    bench.wait()
-    start = time.perf_counter()
-    run()
-    bench.wait()
-    return time.perf_counter() - start
 
 
 def nbytes(tensors: Iterable[Tensor], bench: Bench) -> int:

@@ -1,9 +1,8 @@
-"""What a prober measures beside bytes: work, seconds, and what ties share."""
+"""What a prober measures beside bytes: work, and what ties share."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -15,9 +14,8 @@ from torch import nn
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.layer_probe import LayerCase
-from plimsoll_profiler.live_bytes import LiveBytes
-from plimsoll_profiler.meters import Bench, open_bench
-from plimsoll_profiler.prober import Prober, tied_layers, time_passes, work_of
+from plimsoll_profiler.meters import open_bench
+from plimsoll_profiler.prober import Prober, tied_layers, work_of
 from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.workload import Layer, Tie
 from tests.support.workloads import a_sequential
@@ -26,32 +24,12 @@ B, N, FLOAT = 3, 8, 4
 BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_first=False)
 
 
-def a_real_bench() -> Bench:
-    """Run in this process, with data."""
-    return Bench(
-        kind=DeviceKind.EMULATED,
-        device=torch.device("cpu"),
-        product="process",
-        meter=LiveBytes(),
-        is_real=True,
-        block_bytes=1,
-    )
-
-
 def test_the_work_of_backward_is_the_layers_own() -> None:
     """A ReLU reads dy and y and writes dx; making dy is the work of the next layer."""
     with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
         forward, backward = work_of(nn.ReLU(), BETWEEN, bench)
     assert forward.traffic_bytes == 2 * B * N * FLOAT
     assert backward.traffic_bytes == 3 * B * N * FLOAT
-
-
-@pytest.mark.parametrize("make", [nn.Flatten, partial(nn.ReLU, inplace=True)])
-def test_a_layer_that_changes_its_input_is_timed(make: partial[nn.Module]) -> None:
-    """Each run gets an input of its own, as each micro-batch does."""
-    forward_s, backward_s = time_passes([make(), make()], BETWEEN, a_real_bench())
-    assert forward_s > 0
-    assert backward_s > 0
 
 
 def test_each_tie_counts_its_own_optimizer_state() -> None:

@@ -1,0 +1,110 @@
+"""Seconds of a layer on a real device, with others of its kind run in turn.
+
+A step comes back to a layer after all others: one that is timed alone has its
+parameters in a cache and looks faster than it is. So copies of it are built, as many as
+the model has, or as fill the caches:
+
+    forward 0, 1, 2, ...  then  backward ..., 2, 1, 0
+
+Copies take memory, so they are built after the layer's bytes were probed, and where
+they do not fit the layer is timed alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from plimsoll_profiler.layer_probe import LayerCase, MicroBatch
+from plimsoll_profiler.meters import Bench
+from plimsoll_trainer.out_of_memory import is_out_of_memory
+
+FEWEST_RUNS, MOST_RUNS, ENOUGH_S = 3, 30, 0.2
+"""A pass is timed until it ran for so long in total, within these bounds."""
+CACHE_BYTES = 2**27
+"""More than the last cache of a CPU or a GPU of 2026 holds."""
+
+PassSeconds = tuple[float, float]
+"""Of forward and backward."""
+
+
+def num_in_turn(num_alike: int, layer_bytes: int) -> int:
+    """Return how many of a kind's layers take turns, the first one included.
+
+    Args:
+        num_alike: layers of the kind in the model.
+        layer_bytes: of one layer's parameters and gradients.
+    """
+    return min(num_alike, -(-CACHE_BYTES // layer_bytes)) if layer_bytes else 1
+
+
+def time_ways(
+    layer: nn.Module,
+    copies: Callable[[], Sequence[nn.Module]],
+    ways: Sequence[LayerCase],
+    bench: Bench,
+) -> list[PassSeconds]:
+    """Return the median seconds of each way to run a layer.
+
+    All ways are timed under the same conditions, as their differences matter.
+
+    Args:
+        layer: whose gradients exist already.
+        copies: builds others to take turns with.
+        ways: the layer's place, kept and recomputed.
+        bench: a real device.
+    """
+    try:
+        alike = [layer, *copies()]
+        return [time_in_turn(alike, where, bench) for where in ways]
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    alike = [layer]  # lets go of the copies
+    return [time_in_turn(alike, where, bench) for where in ways]
+
+
+def time_in_turn(
+    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
+) -> PassSeconds:
+    """Return median seconds of all forward, then all backward passes."""
+    forward: list[float] = []
+    backward: list[float] = []
+    while len(forward) < FEWEST_RUNS or (
+        len(forward) < MOST_RUNS and sum(forward) + sum(backward) < ENOUGH_S
+    ):
+        there, back = time_once(alike, where, bench)
+        forward += there
+        backward += back
+    return statistics.median(forward), statistics.median(backward)
+
+
+def time_once(
+    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
+) -> tuple[list[float], list[float]]:
+    """Return the seconds of each forward pass, and of each backward pass."""
+    runs = [MicroBatch(layer, where, bench.device) for layer in alike]
+    forward = [seconds(run.forward, bench) for run in runs]
+    backward: list[float] = []
+    for run in reversed(runs):
+        run.release_output()
+        run.turn()
+        backward.append(seconds(run.backward, bench))
+    return forward, backward
+
+
+def median_s(run: Callable[[], object], bench: Bench) -> float:
+    """Return the median seconds of a few runs."""
+    return statistics.median(seconds(run, bench) for _ in range(FEWEST_RUNS))
+
+
+def seconds(run: Callable[[], object], bench: Bench) -> float:
+    """Run something and return its seconds, the device's work included."""
+    bench.wait()
+    start = time.perf_counter()
+    run()
+    bench.wait()
+    return time.perf_counter() - start
