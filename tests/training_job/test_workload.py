@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode
-from plimsoll_trainer.workload import AdamW, optimizer_mode
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload, optimizer_mode
 
 CUDA, EMULATED = DeviceKind.CUDA, DeviceKind.EMULATED
 FOREACH, FUSED, LOOP = OptimizerMode.FOREACH, OptimizerMode.FUSED, OptimizerMode.LOOP
@@ -43,3 +44,15 @@ def test_the_mode_of_an_optimizer_is_that_of_the_device_planned_for(
     """Torch's default is lists on a GPU, also while a trace for it lies on the CPU."""
     optimizer = make([nn.Parameter(torch.zeros(2, 2))])
     assert optimizer_mode(optimizer, device_kind) is mode
+
+
+def test_a_tensor_is_in_one_tie() -> None:
+    """Two that meet would add up gradients in part; no layer is no place."""
+    layers = tuple(Layer(name=n, factory=nn.Identity, kind="x") for n in "abc")
+    fields: Any = {"layers": layers, "loss": None, "batch": None, "optimizer": None}
+    first = Tie(places=(("a", "w"), ("b", "w")))
+    Workload(ties=(first, Tie(places=(("b", "v"), ("c", "w")))), **fields)
+    with pytest.raises(WorkloadError, match="'w' in layer 'b': it is in two ties"):
+        Workload(ties=(first, Tie(places=(("b", "w"), ("c", "w")))), **fields)
+    with pytest.raises(WorkloadError, match="'w' in layer 'd': there is no such layer"):
+        Workload(ties=(Tie(places=(("a", "w"), ("d", "w"))),), **fields)

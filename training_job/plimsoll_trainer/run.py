@@ -37,6 +37,7 @@ from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.report_sink import file_sink, http_sink
 from plimsoll_trainer.reports import Reporter
 from plimsoll_trainer.session import Session
+from plimsoll_trainer.shared_tensors import stages_that_share
 from plimsoll_trainer.stopping import StopSignal
 from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import Workload
@@ -186,20 +187,17 @@ def nccl_version() -> str:
 
 
 def num_communicators(workload: Workload, assignment: Assignment, world: World) -> int:
-    """Count the groups of several ranks that this rank is a member of."""
-    groups = (dist.group.WORLD, world.pipeline_group, world.data_group)
-    names = {g.group_name for g in groups if g is not None and g.size() > 1}
-    stages_of = [
-        {
-            stage
-            for stage, part in enumerate(assignment.slices)
-            for layer, _ in tie.places
-            if part.holds(workload.index_of(layer))
-        }
-        for tie in workload.ties
-    ]
-    num_ties = sum(len(held) > 1 and world.stage in held for held in stages_of)
-    return len(names) + num_ties
+    """Count the groups of several ranks that this rank is a member of.
+
+    The planner allows for as many (`plimsoll_planner.memory.device_bytes`).
+    """
+    sharing = stages_that_share(workload, assignment.slices)
+    degrees = (world.num_stages, world.num_replicas)
+    return (
+        (degrees != (1, 1))
+        + sum(degree > 1 for degree in degrees)
+        + sum(world.stage in stages for stages in sharing)
+    )
 
 
 def exit_code_of(error: PlimsollError) -> ExitCode:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from plimsoll_trainer.stage import StageModule, StageSlice
-from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.workload import Tie, Workload
 from plimsoll_trainer.world import World, group_of_stages
 
 
@@ -44,28 +44,47 @@ def shared_tensors(
         stage: this rank's.
         world: this rank's place.
     """
+    groups = {
+        stages: group_of_stages(world, stages)
+        for stages in stages_that_share(workload, slices)
+    }
+    groups[tuple(range(world.num_stages))] = world.pipeline_group
     found: list[SharedTensor] = []
-    groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
     for tie in workload.ties:
-        places = [(workload.index_of(layer), name) for layer, name in tie.places]
-        holders = [
-            next(s for s, part in enumerate(slices) if part.holds(index))
-            for index, _ in places
-        ]
-        if len(set(holders)) == 1:
+        holders = stages_of(tie, workload, slices)
+        stages = tuple(sorted(set(holders)))
+        if tie.constant or len(stages) == 1 or world.stage not in stages:
             continue
-        key = tuple(sorted(set(holders)))
-        if key not in groups:
-            groups[key] = group_of_stages(world, key)
-        group = groups[key]
-        if group is None:
-            continue
-        index, name = places[holders.index(world.stage)]
-        tensor = named_tensor(stage, index, name)
-        if isinstance(tensor, nn.Parameter):  # constants are alike wherever built
+        layer, name = tie.places[holders.index(world.stage)]
+        tensor = named_tensor(stage, workload.index_of(layer), name)
+        group = groups[stages]
+        if isinstance(tensor, nn.Parameter) and group is not None:
             owner = world.rank_of(holders[0], world.replica)
             found.append(SharedTensor(tensor=tensor, group=group, owner_rank=owner))
     return found
+
+
+def stages_that_share(
+    workload: Workload, slices: Sequence[StageSlice]
+) -> list[tuple[int, ...]]:
+    """Return the sets of stages that need a group of their own for a tie.
+
+    A tie over all stages uses the group of the pipeline. One of constants needs none.
+    """
+    sets = {
+        tuple(sorted(set(stages_of(tie, workload, slices))))
+        for tie in workload.ties
+        if not tie.constant
+    }
+    return sorted(stages for stages in sets if 1 < len(stages) < len(slices))
+
+
+def stages_of(tie: Tie, workload: Workload, slices: Sequence[StageSlice]) -> list[int]:
+    """Return the stage of each place of a tie."""
+    return [
+        next(s for s, part in enumerate(slices) if part.holds(workload.index_of(layer)))
+        for layer, _ in tie.places
+    ]
 
 
 def named_tensor(stage: StageModule, index: int, name: str) -> Tensor:

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.gradients import attach_gradients
 from plimsoll_trainer.random_keys import random_key, seed_device
-from plimsoll_trainer.workload import Layer, Loss, Workload
+from plimsoll_trainer.workload import Layer, Loss, Tie, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,11 +134,12 @@ def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Modu
 
 def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
     """Let layers of one rank that share a tensor hold one and the same."""
-    for places in ties_within(workload, layers):
+    for tie, places in ties_within(workload, layers):
         shared: Tensor | None = None
         for index, name in places:
             owner, _, attribute = name.rpartition(".")
             module = layers[str(index)].get_submodule(owner)
+            check_kind(tie, getattr(module, attribute))
             if shared is None:
                 shared = getattr(module, attribute)
             elif isinstance(shared, nn.Parameter):
@@ -148,8 +150,22 @@ def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
 
 def ties_within(
     workload: Workload, layers: nn.ModuleDict
-) -> Iterator[Sequence[tuple[int, str]]]:
-    """Yield, for each tie, the places that these layers hold: (layer, tensor name)."""
+) -> Iterator[tuple[Tie, Sequence[tuple[int, str]]]]:
+    """Yield each tie and the places of it that these layers hold: (layer, tensor)."""
     for tie in workload.ties:
         places = [(workload.index_of(layer), name) for layer, name in tie.places]
-        yield [place for place in places if str(place[0]) in layers]
+        yield tie, [place for place in places if str(place[0]) in layers]
+
+
+def check_kind(tie: Tie, tensor: Tensor) -> None:
+    """Refuse a parameter that is said to be constant: its gradients would not be added.
+
+    Raises:
+        WorkloadError: see above.
+    """
+    if tie.constant and isinstance(tensor, nn.Parameter):
+        layer, name = tie.places[0]
+        raise WorkloadError(
+            f"the tie of {name!r} in layer {layer!r} is said to be constant, but that "
+            "is a parameter: leave constant=True out"
+        )

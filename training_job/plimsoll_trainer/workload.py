@@ -49,6 +49,8 @@ class Tie:
 
     places: tuple[tuple[str, str], ...]
     """(layer name, tensor name inside the layer); the first one's values count."""
+    constant: bool = False
+    """True for a buffer that is alike wherever it is built: nothing is exchanged."""
 
 
 def constant(step: int) -> float:
@@ -89,13 +91,23 @@ class Workload:
                 f"layer name {min(twice)!r} occurs twice: checkpoints need names that "
                 "tell layers apart"
             )
-        for tie in self.ties:
-            for name, tensor in tie.places:
-                if name not in names:
-                    raise WorkloadError(
-                        f"tie of {tensor!r} in layer {name!r}: there is no such layer; "
-                        f"the layers are {', '.join(names[:8])}, ..."
-                    )
+        self._check_ties(names)
+
+    def _check_ties(self, names: Sequence[str]) -> None:
+        """Refuse ties of no layer, and two that are one."""
+        seen: set[tuple[str, str]] = set()
+        for name, tensor in (place for tie in self.ties for place in tie.places):
+            if name not in names:
+                raise WorkloadError(
+                    f"tie of {tensor!r} in layer {name!r}: there is no such layer; "
+                    f"the layers are {', '.join(names[:8])}, ..."
+                )
+            if (name, tensor) in seen:
+                raise WorkloadError(
+                    f"tie of {tensor!r} in layer {name!r}: it is in two ties; give one "
+                    "tie with all places"
+                )
+            seen.add((name, tensor))
 
     @property
     def dtype(self) -> torch.dtype:

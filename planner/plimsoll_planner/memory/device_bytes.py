@@ -81,12 +81,33 @@ class Allowance:
         return low
 
 
+def interval_of(
+    line: OverheadLine, micro_batch: int, communicators: tuple[int, int]
+) -> ByteInterval:
+    """Return what a line says for the fewest and the most communicators."""
+    least, most = (line.at(micro_batch, number) for number in communicators)
+    return ByteInterval(
+        lower_bytes=least.lower_bytes,
+        expected_bytes=most.expected_bytes,
+        upper_bytes=most.upper_bytes,
+    )
+
+
 PLACE = {Bound.LOWER: 0, Bound.EXPECTED: 1, Bound.UPPER: 2}
 
 
-def num_communicators(pipeline_degree: int, data_degree: int) -> int:
-    """Return how many process groups a rank talks in: the world, pipeline, replicas."""
-    return 1 + (pipeline_degree > 1) + (data_degree > 1)
+def num_communicators(
+    pipeline_degree: int, data_degree: int, num_ties: int
+) -> tuple[int, int]:
+    """Return in how many groups of several ranks a rank talks, at least and at most.
+
+    The world, the stages of its replica, the replicas of its stage; and for each tie of
+    trained tensors the stages that hold it, unless those are all or one. The trainer
+    reports as many (`plimsoll_trainer.run`).
+    """
+    degrees = (pipeline_degree, data_degree)
+    least = (degrees != (1, 1)) + sum(degree > 1 for degree in degrees)
+    return least, least + (num_ties if pipeline_degree > 2 else 0)  # noqa: PLR2004
 
 
 def overhead_for(
@@ -104,9 +125,18 @@ def allowance(
     engine: EngineTraits,
     *,
     micro_batch: int,
-    communicators: int,
+    communicators: tuple[int, int],
 ) -> Allowance:
-    """Return what a rank of a plan has besides tensors."""
+    """Return what a rank of a plan has besides tensors.
+
+    Args:
+        offer: its device.
+        limits: on the memory in use.
+        overheads: calibrated ones.
+        engine: that runs the plan.
+        micro_batch: samples.
+        communicators: at least, for the lower bound, and at most.
+    """
     found = overhead_for(offer, overheads)
     assumed = found is None and offer.device_kind is DeviceKind.CUDA
     allocator, outside = NO_LINE, NO_LINE
@@ -119,7 +149,7 @@ def allowance(
         capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
         widening_permille=(-widening, 0, widening),
         share_permille=ASSUMED_SHARE_PERMILLE if assumed else (0, 0, 0),
-        allocator=allocator.at(micro_batch, communicators),
-        outside=outside.at(micro_batch, communicators),
+        allocator=interval_of(allocator, micro_batch, communicators),
+        outside=interval_of(outside, micro_batch, communicators),
         is_assumed=assumed,
     )

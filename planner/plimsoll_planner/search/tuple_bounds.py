@@ -61,7 +61,9 @@ class TupleBounds:
         self.problem = problem
         self._cuts_of = cuts_of
         self.tables = CostTables(problem)
-        self._allowances: dict[tuple[int, int, int], Allowance] = {}
+        self._allowances: dict[tuple[int, int, tuple[int, int]], Allowance] = {}
+        tied = problem.profile.tied
+        self._num_ties = len({tie.layers for tie in tied if tie.gradient_bytes})
         self._corners: dict[tuple[object, ...], list[Ints]] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Floats]] = {}
@@ -72,7 +74,9 @@ class TupleBounds:
 
     def allowance(self, candidate: Candidate) -> Allowance:
         """Return what a rank has besides tensors."""
-        communicators = num_communicators(candidate.num_stages, candidate.data_degree)
+        communicators = num_communicators(
+            candidate.num_stages, candidate.data_degree, self._num_ties
+        )
         key = (candidate.offer, candidate.micro_batch, communicators)
         if key not in self._allowances:
             self._allowances[key] = allowance(

@@ -60,7 +60,7 @@ def test_a_calibrated_line_is_used() -> None:
     )
     verified = an_engine(verified=True, num_verified_plans=1)
     allowed = allowance(
-        an_offer(), LIMITS, overheads, verified, micro_batch=2, communicators=3
+        an_offer(), LIMITS, overheads, verified, micro_batch=2, communicators=(3, 3)
     )
     assert not allowed.is_assumed
     assert allowed.reserved(Bound.EXPECTED, 100) == 100 + 64 * MIB
@@ -71,13 +71,17 @@ def test_a_calibrated_line_is_used() -> None:
 def test_without_calibration_cuda_is_assumed_and_emulated_is_exact() -> None:
     """1 GiB +- 60 % and 4 % +- 3 % for CUDA; a device that counts tensors has none."""
     verified = an_engine(verified=True, num_verified_plans=1)
-    cuda = allowance(an_offer(), LIMITS, (), verified, micro_batch=1, communicators=1)
+    cuda = allowance(
+        an_offer(), LIMITS, (), verified, micro_batch=1, communicators=(1, 1)
+    )
     assert cuda.is_assumed
     assert cuda.reserved(Bound.LOWER, 1000) == 1010
     assert cuda.reserved(Bound.UPPER, 1000) == 1070
     assert cuda.device(Bound.EXPECTED, 0) == 2**30
     offer = an_offer(device_kind=DeviceKind.EMULATED)
-    counted = allowance(offer, LIMITS, (), verified, micro_batch=1, communicators=1)
+    counted = allowance(
+        offer, LIMITS, (), verified, micro_batch=1, communicators=(1, 1)
+    )
     assert not counted.is_assumed
     assert [counted.device(bound, 77) for bound in Bound] == [77, 77, 77]
 
@@ -85,16 +89,42 @@ def test_without_calibration_cuda_is_assumed_and_emulated_is_exact() -> None:
 def test_an_unverified_engine_widens_what_is_allocated() -> None:
     """5 % on both sides, none in the middle."""
     offer = an_offer(device_kind=DeviceKind.EMULATED)
-    allowed = allowance(offer, LIMITS, (), an_engine(), micro_batch=1, communicators=1)
+    allowed = allowance(
+        offer, LIMITS, (), an_engine(), micro_batch=1, communicators=(1, 1)
+    )
     assert [allowed.allocated(bound, 1000) for bound in Bound] == [950, 1000, 1050]
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "data", "count"), [(1, 1, 1), (2, 1, 2), (1, 4, 2), (3, 2, 3)]
+    ("pipeline", "data", "count"), [(1, 1, 0), (2, 1, 2), (1, 4, 2), (3, 2, 3)]
 )
 def test_communicators(pipeline: int, data: int, count: int) -> None:
-    """The world, and one for each degree above 1."""
-    assert num_communicators(pipeline, data) == count
+    """Groups of several ranks: the world, and one for each degree above 1.
+
+    A tie adds at most one where it may be of some stages, but not of all.
+    """
+    assert num_communicators(pipeline, data, 0) == (count, count)
+    most = count + 2 if pipeline > 2 else count
+    assert num_communicators(pipeline, data, 2) == (count, most)
+
+
+def test_the_fewest_communicators_are_the_lower_bound() -> None:
+    """What fails must fail without the groups that ties may need."""
+    verified = an_engine(verified=True, num_verified_plans=1)
+    few, some, many = (
+        allowance(
+            an_offer(),
+            LIMITS,
+            (an_overhead(),),
+            verified,
+            micro_batch=1,
+            communicators=count,
+        )
+        for count in ((2, 2), (2, 3), (3, 3))
+    )
+    assert some.device(Bound.LOWER, 100) == few.device(Bound.LOWER, 100)
+    assert some.device(Bound.EXPECTED, 100) == many.device(Bound.EXPECTED, 100)
+    assert some.device(Bound.UPPER, 100) == many.device(Bound.UPPER, 100)
 
 
 def test_headroom_is_kept_free() -> None:

@@ -225,7 +225,7 @@ def ties_of(anatomy: Anatomy) -> Iterator[Tie]:
             constants.setdefault(name, []).append((block_name(place), name))
     for name in sorted(constants):
         if len(constants[name]) > 1:
-            yield Tie(places=tuple(constants[name]))
+            yield Tie(places=tuple(constants[name]), constant=True)
 
 
 def parameters_of_layers(anatomy: Anatomy) -> Iterator[tuple[str, str, nn.Parameter]]:
