@@ -9,6 +9,10 @@ replay; the rules are here.
     replay outside            the kinds of layers in that stage are widened until their
                               interval holds it, and the search starts again
 
+A replay does not see what kernels allocate inside themselves (oneDNN's workspaces in
+bf16 on the CPU), which a measured profile has seen: where the profile is measured, the
+interval shrinks from below only.
+
 A widened profile can only turn proofs into open questions, never the other way round.
 """
 
@@ -19,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.records.interval import ByteInterval
-from plimsoll_planner.records.layer_costs import ActivationColumns
+from plimsoll_planner.records.layer_costs import ActivationColumns, Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, Phase, PhasePeak, Stage
 from plimsoll_planner.records.problem import Problem
@@ -88,7 +92,7 @@ def solve_with_replay(problem: Problem, replay: ReplayPlan) -> ReplayedAnswer:
         outside = disagreements(problem, answer.plan, found)
         rounds.append(Round(plan=answer.plan, replay=found, disagreements=outside))
         if not outside:
-            answer = replace(answer, plan=narrowed(answer.plan, found))
+            answer = replace(answer, plan=narrowed(problem.profile, answer.plan, found))
             break
         if len(rounds) < MOST_ROUNDS:
             profile = widened(problem.profile, answer.plan, outside)
@@ -119,7 +123,7 @@ def outside_bytes(
     """Return how far a replay lies outside its interval, or beyond the capacity."""
     predicted, peak = largest(stage), replayed.peak_bytes
     offer = plan.offers[stage.offer]
-    peaks = replayed_peaks(stage, replayed, REPLAY_ERROR[offer.device_kind])
+    peaks = replayed_peaks(problem.profile, stage, replayed)
     device_bytes = max(peak.device.upper_bytes for peak in peaks)
     capacity_bytes = problem.limits.usable_bytes(offer.device_memory_bytes)
     return max(
@@ -183,20 +187,19 @@ def widened_transient(
     )
 
 
-def narrowed(plan: HybridPlan, found: Replay) -> HybridPlan:
+def narrowed(profile: ModelProfile, plan: HybridPlan, found: Replay) -> HybridPlan:
     """Return the plan with the replay's peaks in place of the formula's."""
-    error = REPLAY_ERROR[plan.offers[0].device_kind]
     return replace(
         plan,
         stages=tuple(
-            replace(stage, peaks=replayed_peaks(stage, replayed, error))
+            replace(stage, peaks=replayed_peaks(profile, stage, replayed))
             for stage, replayed in zip(plan.stages, found.stages, strict=True)
         ),
     )
 
 
 def replayed_peaks(
-    stage: Stage, replayed: ReplayedStage, error: float
+    profile: ModelProfile, stage: Stage, replayed: ReplayedStage
 ) -> tuple[PhasePeak, ...]:
     """Return peaks of the replayed phases; what lies outside tensors stays as it was.
 
@@ -207,7 +210,7 @@ def replayed_peaks(
     for peak in replayed.peaks:
         like = by_phase.get(peak.phase) or by_phase[Phase.OPTIMIZER_STEP]
         thought = largest(stage) if peak.phase is Phase.BACKWARD else like.allocated
-        allocated = both_hold(thought, peak.allocated_bytes, error)
+        allocated = both_hold(profile, thought, peak.allocated_bytes)
         made.append(
             PhasePeak(
                 phase=peak.phase,
@@ -219,14 +222,19 @@ def replayed_peaks(
     return tuple(made)
 
 
-def both_hold(thought: ByteInterval, replayed_bytes: int, error: float) -> ByteInterval:
+def both_hold(
+    profile: ModelProfile, thought: ByteInterval, replayed_bytes: int
+) -> ByteInterval:
     """Return where the peak lies when formula and replay are both right."""
+    error = REPLAY_ERROR[profile.device_kind]
     lower = math.floor(replayed_bytes * (1 - error))
-    upper = math.ceil(replayed_bytes * (1 + error))
+    upper = max(thought.upper_bytes, replayed_bytes)
+    if Source.MEASURED not in profile.costs.kept.backward_transient.source:
+        upper = min(upper, math.ceil(replayed_bytes * (1 + error)))
     return ByteInterval(
         lower_bytes=max(lower, min(thought.lower_bytes, replayed_bytes)),
         expected_bytes=replayed_bytes,
-        upper_bytes=min(upper, max(thought.upper_bytes, replayed_bytes)),
+        upper_bytes=upper,
     )
 
 

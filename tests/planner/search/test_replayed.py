@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,8 @@ pytest.importorskip("numpy")
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
@@ -37,7 +39,9 @@ BLOCK = Layer(
 )
 
 
-def a_problem(memory_mib: int) -> Problem:
+def a_problem(
+    memory_mib: int, *, source: Source = Source.TRACED, byte_error: float = 0.01
+) -> Problem:
     """Ask for the fewest emulated devices for eight blocks, at any speed."""
     offer = an_offer(
         device_kind=DeviceKind.EMULATED,
@@ -45,16 +49,25 @@ def a_problem(memory_mib: int) -> Problem:
         devices_per_node=8,
     )
     profile = chain_profile(
-        [BLOCK] * 8, byte_error=0.01, device_kind=DeviceKind.EMULATED
+        [BLOCK] * 8, byte_error=byte_error, device_kind=DeviceKind.EMULATED
     )
     return Problem(
-        profile=profile,
+        profile=obtained(profile, source),
         offers=(offer,),
         engine=PLIMSOLL,
         global_batch_size=8,
         limits=Limits(max_gpus=8),
         objective=Objective(rate_floor=0.0),
     )
+
+
+def obtained(profile: ModelProfile, source: Source) -> ModelProfile:
+    """Return the profile with bytes of another source."""
+    kept = profile.costs.kept
+    sources = (source,) * len(kept.backward_transient.source)
+    transient = replace(kept.backward_transient, source=sources)
+    kept = replace(kept, backward_transient=transient)
+    return replace(profile, costs=replace(profile.costs, kept=kept))
 
 
 def replay_as(factor: float, seen: list[HybridPlan]) -> Callable[[HybridPlan], Replay]:
@@ -97,6 +110,24 @@ def test_a_replay_inside_the_interval_certifies_and_narrows() -> None:
         upper = min(replayed * (1 + error), largest(before).upper_bytes)
         assert peak.allocated.upper_bytes == pytest.approx(max(upper, replayed), abs=1)
         assert peak.device.upper_bytes >= peak.allocated.upper_bytes
+
+
+def test_a_replay_does_not_cut_what_was_measured() -> None:
+    """A profile saw workspaces inside kernels, and the replay is 0.8 % below it.
+
+    The peak may lie as high as before, where a traced profile's upper bound is cut.
+    """
+    upper: dict[Source, int] = {}
+    for source in (Source.TRACED, Source.MEASURED):
+        seen: list[HybridPlan] = []
+        problem = a_problem(96, source=source, byte_error=0.05)
+        found = solve_with_replay(problem, replay_as(0.992, seen))
+        assert len(found.rounds) == 1
+        assert found.is_certified
+        assert isinstance(found.answer, Solution)
+        upper[source] = largest(found.answer.plan.stages[0]).upper_bytes
+    assert upper[Source.MEASURED] == largest(seen[0].stages[0]).upper_bytes
+    assert upper[Source.TRACED] < upper[Source.MEASURED]
 
 
 def test_a_replay_outside_is_searched_again_with_wider_intervals() -> None:
