@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 pytest.importorskip("torch")
 
+import torch.distributed as dist
+
 from plimsoll_trainer.checkpoint.folders import step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import fault_in, read_manifest
+from plimsoll_trainer.checkpoint.saver import Saver
 from plimsoll_trainer.exit_codes import ExitCode
-from tests.support.jobs import Job, Signal, events, losses, texts
+from plimsoll_trainer.options import Options
+from tests.support.jobs import Job, Signal, events, losses, texts, train
+from tests.support.ranks import Died, try_ranks
 
 pytestmark = pytest.mark.slow
 CUTS = (0, 1, 3, 5)
 NUM_STEPS = 24
 EVERY = 2
+SAVING: dict[str, Any] = {"checkpoint_every": EVERY}
 
 
 def latest(job: Job) -> int:
@@ -30,7 +39,7 @@ def latest(job: Job) -> int:
 
 
 def test_kills_lose_at_most_the_steps_since_the_last_checkpoint(job: Job) -> None:
-    """Ranks die by SIGKILL at random moments, most of them during a save.
+    """Ranks die by SIGKILL at random moments.
 
     Every step saves or is the one between two saves. After each death the committed
     folders are whole and training goes on from the latest one; in the end every loss
@@ -64,6 +73,49 @@ def test_kills_lose_at_most_the_steps_since_the_last_checkpoint(job: Job) -> Non
     left = [path.name for path in job.checkpoints.glob("step-*")]
     assert len(left) == 2
     assert all("." not in name for name in left)
+
+
+def train_until(folder: Path, options: Options, rank: int, moment: str) -> int:
+    """Be a rank; one dies as it comes to a moment of the third save."""
+    begin = getattr(Saver, moment)
+
+    def die_or_begin(saver: Saver, *args: Any) -> Any:
+        if saver._num_saves == 3 and dist.get_rank() == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return begin(saver, *args)
+
+    with mock.patch.object(Saver, moment, die_or_begin):
+        return train(folder, options)
+
+
+@pytest.mark.parametrize(
+    ("rank", "moment", "left"),
+    [
+        (1, "_publish", {"__1_0.distcp"}),
+        (0, "_commit", {"__0_0.distcp", ".rank-0.3.done"}),
+    ],
+)
+def test_a_kill_within_a_save_costs_the_steps_since_the_one_before(
+    rank: int, moment: str, left: set[str], job: Job
+) -> None:
+    """When a rank has written its part, and when all parts are to be committed.
+
+    What the save in progress leaves is there, so the kill fell within it, and is gone
+    once the next attempt has taken over.
+    """
+    options = job.options(CUTS, NUM_STEPS, report="begun", saves=True, **SAVING)
+    ends = try_ranks(train_until, [0] * 3, job.folder, options, rank, moment)
+    assert [isinstance(end, Died) for end in ends] == [True] * 3
+    partial = job.checkpoints / f"step-{3 * EVERY:08d}.partial-1"
+    assert left <= {path.name for path in partial.iterdir()}
+    assert latest(job) == 2 * EVERY
+    job.run(CUTS, NUM_STEPS, report="resumed", saves=True, attempt=2, **SAVING)
+    job.run(CUTS, NUM_STEPS, report="whole")
+    again = losses(job.report("resumed"))
+    assert min(again) == 2 * EVERY + 1
+    begun = losses(job.report("begun"))
+    assert begun | again == losses(job.report("whole"))
+    assert not list(job.checkpoints.glob("*.partial-*"))
 
 
 def test_the_other_ranks_end_when_one_is_killed(job: Job) -> None:
