@@ -1,6 +1,6 @@
 """How well peaks and step times are predicted: formula, replay and upper bound.
 
-Eight models times nine plans, each run by 1 to 8 real gloo processes; see
+Eight models times nine plans, each run twice by 1 to 8 real gloo processes; see
 `support.truth_run`. Figures are over all ranks of all plans.
 """
 
@@ -15,7 +15,13 @@ from rich.progress import track
 
 from benchmarks.frame import RESULTS, Goal, Measurement, run
 from benchmarks.support.truth_models import MODELS, arrangements, workload
-from benchmarks.support.truth_run import Comparison, compare, measure_link, profile_of
+from benchmarks.support.truth_run import (
+    Comparison,
+    compare,
+    measure_link,
+    profile_of,
+    run_plans,
+)
 
 ROWS = RESULTS / "truth.csv"
 
@@ -26,8 +32,11 @@ def measure() -> Iterator[Measurement]:
     rows: list[Comparison] = []
     for name in track(MODELS, description="models"):
         made = profile_of(name)
-        hows = arrangements(len(workload(name=name).layers))
-        rows.extend(compare(name, made, how, link) for how in hows)
+        hows = list(arrangements(len(workload(name=name).layers)))
+        rows.extend(
+            compare(name, made, how, link, truth)
+            for how, truth in zip(hows, run_plans(name, hows), strict=True)
+        )
     write_rows(rows)
     formula = [100 * abs(gap) for row in rows for gap in row.formula]
     replayed = [100 * abs(gap) for row in rows for gap in row.replayed]

@@ -12,6 +12,7 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +42,8 @@ from tests.support import ranks
 
 GLOBAL_BATCH = 16
 NUM_STEPS = 6
+NUM_ROUNDS = 2
+NUM_EXCHANGES = 60
 MOST_RANKS = 8
 CPU = torch.device("cpu")
 NOTHING_FIXED = Override()
@@ -216,7 +219,7 @@ def exchange_s(num_bytes: int) -> float:
     """Exchange a few times."""
     tensor = torch.zeros(num_bytes // 4)
     taken = []
-    for _ in range(20):
+    for _ in range(NUM_EXCHANGES):
         dist.barrier()
         started_s = time.perf_counter()
         dist.all_reduce(tensor)
@@ -241,11 +244,37 @@ class Comparison:
     true_s: float
 
 
-def compare(name: str, made: ModelProfile, how: Arrangement, link: Link) -> Comparison:
-    """Predict, replay and run one plan."""
+def run_plans(name: str, hows: Sequence[Arrangement]) -> list[list[RankTruth]]:
+    """Run all plans of a model in turn, several times: a slow minute hits all alike."""
+    rounds = [
+        [ranks.run_ranks(run_rank, how.num_ranks, name, how) for how in hows]
+        for _ in range(NUM_ROUNDS)
+    ]
+    return [
+        [together(same_rank) for same_rank in zip(*same_plan, strict=True)]
+        for same_plan in zip(*rounds, strict=True)
+    ]
+
+
+def together(runs: Sequence[RankTruth]) -> RankTruth:
+    """Put several runs of a rank together."""
+    return RankTruth(
+        whole_life_bytes=max(run.whole_life_bytes for run in runs),
+        steady_bytes=max(run.steady_bytes for run in runs),
+        step_s=tuple(second for run in runs for second in run.step_s),
+    )
+
+
+def compare(
+    name: str,
+    made: ModelProfile,
+    how: Arrangement,
+    link: Link,
+    truth: Sequence[RankTruth],
+) -> Comparison:
+    """Predict and replay one plan that has been run."""
     plan = plan_of(made, how, link)
     replayed = replay_of(name, plan, how)
-    truth = ranks.run_ranks(run_rank, how.num_ranks, name, how)
     stages = [rank // how.replicas for rank in range(how.num_ranks)]
     expected = [
         max(peak.allocated.expected_bytes for peak in stage.peaks)
