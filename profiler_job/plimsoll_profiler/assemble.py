@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count, takewhile
-from typing import Generic, TypeVar
 
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
@@ -29,7 +27,13 @@ from plimsoll_planner.records.model_profile import (
     Variant,
 )
 from plimsoll_profiler.errors import TooFewProbesError
-from plimsoll_profiler.line_fit import Line, fit_bytes, fit_line
+from plimsoll_profiler.line_fit import (
+    Line,
+    bytes_line,
+    fit_samples,
+    line_through,
+    seconds_line,
+)
 from plimsoll_profiler.messages import Frame, LayerState, PassCosts, ProbeResult
 from plimsoll_profiler.request import ProfileRequest
 
@@ -46,8 +50,7 @@ LOST_PROBE_ERROR = 0.05
 SECONDS_ERROR = 0.1
 """Spread of seconds between runs on a shared machine."""
 
-Number = float | int
-PassField = Callable[[PassCosts], Number | None]
+PassField = Callable[[PassCosts], float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,62 +268,6 @@ class Table:
         )
 
 
-Number = TypeVar("Number", int, float)
-Fit = Callable[[Sequence[int], Sequence[Number]], tuple[Number, Number, Number]]
-"""From one or two probes to constant, slope and residual."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleLine(Generic[Number]):
-    """A quantity over the micro-batch: probed one by one at first, then a line."""
-
-    probed: tuple[Number, ...]
-    constant: Number
-    slope: Number
-    residual: Number
-
-
-def fit_samples(
-    micro_batches: Sequence[int], values: Sequence[Number], fit: Fit[Number]
-) -> SampleLine[Number]:
-    """Draw a line through the two largest probes.
-
-    A peak is the largest of several lines, so it bends upward and is straight from the
-    last bend on; the next smaller probe shows whether that lies behind. Through one
-    probe alone, all of it is taken to grow with the samples.
-    """
-    points = sorted(zip(micro_batches, values, strict=True))
-    known = dict(points)
-    run = takewhile(lambda b: b in known, count(1))
-    probed = tuple(known[b] for b in run)
-    sizes, last = zip(*points[-LINE_POINTS:], strict=True)
-    constant, slope, residual = fit(sizes, last)
-    if len(points) > LINE_POINTS:
-        b, value = points[-LINE_POINTS - 1]
-        residual = max(residual, abs(constant + slope * b - value))
-    return SampleLine(probed=probed, constant=constant, slope=slope, residual=residual)
-
-
-LINE_POINTS = 2
-
-
-def bytes_line(
-    micro_batches: Sequence[int], values: Sequence[int]
-) -> tuple[int, int, int]:
-    """Draw a line of whole bytes."""
-    if len(values) > 1:
-        return fit_bytes(micro_batches, values)
-    return 0, -(-values[0] // micro_batches[0]), 0
-
-
-def seconds_line(
-    micro_batches: Sequence[int], values: Sequence[float]
-) -> tuple[float, float, float]:
-    """Draw a line of seconds."""
-    line = line_through(micro_batches, values)
-    return line.constant, line.slope, line.residual
-
-
 def both_s(passes: PassCosts) -> float:
     """Return the seconds of both passes."""
     return (passes.forward_s or 0.0) + (passes.backward_s or 0.0)
@@ -329,10 +276,3 @@ def both_s(passes: PassCosts) -> float:
 def line_of(kind: Kind, passes: Sequence[PassCosts], value: PassField) -> Line:
     """Fit a line to one field."""
     return line_through(kind.micro_batches, [value(p) or 0.0 for p in passes])
-
-
-def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
-    """Fit a line; through one probe alone, let it grow with the samples."""
-    if len(values) > 1:
-        return fit_line(micro_batches, values)
-    return Line(constant=0.0, slope=values[0] / micro_batches[0], residual=0.0)

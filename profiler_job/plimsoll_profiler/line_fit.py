@@ -8,12 +8,20 @@ optimum is the free one, or the better of the two lines on the border.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from plimsoll_profiler.errors import TooFewProbesError
+
+LINE_POINTS = 2
+"""The largest probes, which the line goes through."""
+Number = TypeVar("Number", int, float)
+Fit = Callable[[Sequence[int], Sequence[Number]], tuple[Number, Number, Number]]
+"""From one or two probes to constant, slope and residual."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,3 +80,58 @@ def fit_bytes(
         for b, value in zip(micro_batches, values, strict=True)
     ]
     return constant, slope, max(gaps)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleLine(Generic[Number]):
+    """A quantity over the micro-batch: probed one by one at first, then a line."""
+
+    probed: tuple[Number, ...]
+    constant: Number
+    slope: Number
+    residual: Number
+
+
+def fit_samples(
+    micro_batches: Sequence[int], values: Sequence[Number], fit: Fit[Number]
+) -> SampleLine[Number]:
+    """Draw a line through the two largest probes.
+
+    A peak is the largest of several lines, so it bends upward and is straight from the
+    last bend on; the next smaller probe shows whether that lies behind. Through one
+    probe alone, all of it is taken to grow with the samples.
+    """
+    points = sorted(zip(micro_batches, values, strict=True))
+    known = dict(points)
+    run = takewhile(lambda b: b in known, count(1))
+    probed = tuple(known[b] for b in run)
+    sizes, last = zip(*points[-LINE_POINTS:], strict=True)
+    constant, slope, residual = fit(sizes, last)
+    if len(points) > LINE_POINTS:
+        b, value = points[-LINE_POINTS - 1]
+        residual = max(residual, abs(constant + slope * b - value))
+    return SampleLine(probed=probed, constant=constant, slope=slope, residual=residual)
+
+
+def bytes_line(
+    micro_batches: Sequence[int], values: Sequence[int]
+) -> tuple[int, int, int]:
+    """Draw a line of whole bytes."""
+    if len(values) > 1:
+        return fit_bytes(micro_batches, values)
+    return 0, -(-values[0] // micro_batches[0]), 0
+
+
+def seconds_line(
+    micro_batches: Sequence[int], values: Sequence[float]
+) -> tuple[float, float, float]:
+    """Draw a line of seconds."""
+    line = line_through(micro_batches, values)
+    return line.constant, line.slope, line.residual
+
+
+def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
+    """Fit a line; through one probe alone, let it grow with the samples."""
+    if len(values) > 1:
+        return fit_line(micro_batches, values)
+    return Line(constant=0.0, slope=values[0] / micro_batches[0], residual=0.0)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from plimsoll_planner.records.layer_costs import ByteColumns, SecondsColumns, Source
-from plimsoll_profiler.assemble import bytes_line, fit_samples, seconds_line
+from plimsoll_profiler.line_fit import bytes_line, fit_samples, seconds_line
 
 
 def columns(micro_batches: tuple[int, ...], values: tuple[int, ...]) -> ByteColumns:
