@@ -21,7 +21,7 @@ from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadLine
 from plimsoll_planner.records.engine import EngineTraits
 from plimsoll_planner.records.interval import ByteInterval
-from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Limits
 
@@ -111,17 +111,31 @@ def num_communicators(
 
 
 def overhead_for(
-    offer: Offer, overheads: tuple[DeviceOverhead, ...]
+    offer: Offer, overheads: tuple[DeviceOverhead, ...], fingerprint: Fingerprint
 ) -> DeviceOverhead | None:
-    """Return the overhead of the offer's product with the most observations."""
+    """Return the overhead of the offer's product that is nearest to what runs there.
+
+    The same image counts most, then the same torch version as far as the key states it
+    (2.15 is that of 2.15.0+cu132), then the number of observations.
+    """
+    versions = (fingerprint.torch_version, fingerprint.torch_version.partition("+")[0])
+
+    def nearness(overhead: DeviceOverhead) -> tuple[bool, bool, int]:
+        key = overhead.key
+        return (
+            key.image == fingerprint.image,
+            any(f"{v}.".startswith(f"{key.torch_version}.") for v in versions),
+            overhead.num_observations,
+        )
+
     mine = [o for o in overheads if o.key.device_product == offer.device_product]
-    return max(mine, key=lambda overhead: overhead.num_observations, default=None)
+    return max(mine, key=nearness, default=None)
 
 
 def allowance(
     offer: Offer,
     limits: Limits,
-    overheads: tuple[DeviceOverhead, ...],
+    overhead: DeviceOverhead | None,
     engine: EngineTraits,
     *,
     micro_batch: int,
@@ -132,16 +146,15 @@ def allowance(
     Args:
         offer: its device.
         limits: on the memory in use.
-        overheads: calibrated ones.
+        overhead: calibrated for the device, if any is.
         engine: that runs the plan.
         micro_batch: samples.
         communicators: at least, for the lower bound, and at most.
     """
-    found = overhead_for(offer, overheads)
-    assumed = found is None and offer.device_kind is DeviceKind.CUDA
+    assumed = overhead is None and offer.device_kind is DeviceKind.CUDA
     allocator, outside = NO_LINE, NO_LINE
-    if found is not None:
-        allocator, outside = found.allocator, found.outside
+    if overhead is not None:
+        allocator, outside = overhead.allocator, overhead.outside
     elif assumed:
         outside = ASSUMED_OUTSIDE
     widening = 0 if engine.verified else UNVERIFIED_PERMILLE

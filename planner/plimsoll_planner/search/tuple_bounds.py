@@ -19,6 +19,7 @@ from plimsoll_planner.memory.device_bytes import (
     Allowance,
     allowance,
     num_communicators,
+    overhead_for,
 )
 from plimsoll_planner.memory.recompute_labels import Floats
 from plimsoll_planner.memory.stage_peaks import (
@@ -79,11 +80,12 @@ class TupleBounds:
         )
         key = (candidate.offer, candidate.micro_batch, communicators)
         if key not in self._allowances:
+            problem, offer = self.problem, self.problem.offers[candidate.offer]
             self._allowances[key] = allowance(
-                self.problem.offers[candidate.offer],
-                self.problem.limits,
-                self.problem.overheads,
-                self.problem.engine,
+                offer,
+                problem.limits,
+                overhead_for(offer, problem.overheads, problem.profile.fingerprint),
+                problem.engine,
                 micro_batch=candidate.micro_batch,
                 communicators=communicators,
             )

@@ -11,12 +11,13 @@ from plimsoll_planner.memory.device_bytes import (
     Allowance,
     allowance,
     num_communicators,
+    overhead_for,
 )
-from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Limits
-from tests.support.builders import MIB, an_engine, an_offer, an_overhead
+from tests.support.builders import MIB, a_fingerprint, an_engine, an_offer, an_overhead
 
 LIMITS = Limits(max_gpus=1)
 INTERVALS = st.lists(st.integers(0, 500), min_size=3, max_size=3).map(
@@ -52,15 +53,36 @@ def test_the_tensor_capacity_is_the_largest_that_fits(
         assert allowed.device(bound, most) <= allowed.capacity_bytes
 
 
-def test_a_calibrated_line_is_used() -> None:
-    """The product's own overhead, for its micro-batch and communicators."""
-    overheads = (
-        an_overhead(key=OverheadKey(device_product="L4", torch_version="2.15.0")),
-        an_overhead(),
+def test_the_nearest_overhead_is_used() -> None:
+    """The product's own; then that of the image, of the version, of most ranks."""
+
+    def measured(
+        product: str, torch: str, image: str = "", ranks: int = 1
+    ) -> DeviceOverhead:
+        key = OverheadKey(device_product=product, torch_version=torch, image=image)
+        return an_overhead(key=key, num_observations=ranks)
+
+    offer = an_offer()
+    other = measured("L4", "2.15.0", ranks=99)
+    rising = (
+        measured(offer.device_product, "2.1", ranks=2),
+        measured(offer.device_product, "2.14.1", ranks=9),
+        measured(offer.device_product, "2.15", ranks=2),
+        measured(offer.device_product, "2.15.0", ranks=3),
+        measured(offer.device_product, "2.14.1", "mine", ranks=1),
+        measured(offer.device_product, "2.15.0", "mine", ranks=1),
     )
+    fingerprint = a_fingerprint(torch_version="2.15.0+cu132", image="mine")
+    assert overhead_for(offer, (other,), fingerprint) is None
+    for place, best in enumerate(rising):
+        assert overhead_for(offer, (other, *rising[: place + 1]), fingerprint) is best
+
+
+def test_a_calibrated_line_is_used() -> None:
+    """For its micro-batch and communicators."""
     verified = an_engine(verified=True, num_verified_plans=1)
     allowed = allowance(
-        an_offer(), LIMITS, overheads, verified, micro_batch=2, communicators=(3, 3)
+        an_offer(), LIMITS, an_overhead(), verified, micro_batch=2, communicators=(3, 3)
     )
     assert not allowed.is_assumed
     assert allowed.reserved(Bound.EXPECTED, 100) == 100 + 64 * MIB
@@ -72,7 +94,7 @@ def test_without_calibration_cuda_is_assumed_and_emulated_is_exact() -> None:
     """1 GiB +- 60 % and 4 % +- 3 % for CUDA; a device that counts tensors has none."""
     verified = an_engine(verified=True, num_verified_plans=1)
     cuda = allowance(
-        an_offer(), LIMITS, (), verified, micro_batch=1, communicators=(1, 1)
+        an_offer(), LIMITS, None, verified, micro_batch=1, communicators=(1, 1)
     )
     assert cuda.is_assumed
     assert cuda.reserved(Bound.LOWER, 1000) == 1010
@@ -80,7 +102,7 @@ def test_without_calibration_cuda_is_assumed_and_emulated_is_exact() -> None:
     assert cuda.device(Bound.EXPECTED, 0) == 2**30
     offer = an_offer(device_kind=DeviceKind.EMULATED)
     counted = allowance(
-        offer, LIMITS, (), verified, micro_batch=1, communicators=(1, 1)
+        offer, LIMITS, None, verified, micro_batch=1, communicators=(1, 1)
     )
     assert not counted.is_assumed
     assert [counted.device(bound, 77) for bound in Bound] == [77, 77, 77]
@@ -90,7 +112,7 @@ def test_an_unverified_engine_widens_what_is_allocated() -> None:
     """5 % on both sides, none in the middle."""
     offer = an_offer(device_kind=DeviceKind.EMULATED)
     allowed = allowance(
-        offer, LIMITS, (), an_engine(), micro_batch=1, communicators=(1, 1)
+        offer, LIMITS, None, an_engine(), micro_batch=1, communicators=(1, 1)
     )
     assert [allowed.allocated(bound, 1000) for bound in Bound] == [950, 1000, 1050]
 
@@ -115,7 +137,7 @@ def test_the_fewest_communicators_are_the_lower_bound() -> None:
         allowance(
             an_offer(),
             LIMITS,
-            (an_overhead(),),
+            an_overhead(),
             verified,
             micro_batch=1,
             communicators=count,
