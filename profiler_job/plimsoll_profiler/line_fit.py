@@ -17,8 +17,8 @@ import numpy as np
 
 from plimsoll_profiler.errors import TooFewProbesError
 
-LINE_POINTS = 2
-"""The largest probes, which the line goes through."""
+LINE_POINTS, SEEN_POINTS = 2, 3
+"""How many of the largest probes a line goes through, and is held against."""
 Number = TypeVar("Number", int, float)
 Fit = Callable[[Sequence[int], Sequence[Number]], tuple[Number, Number, Number]]
 """From one or two probes to constant, slope and residual."""
@@ -95,39 +95,50 @@ class SampleLine(Generic[Number]):
 def fit_samples(
     micro_batches: Sequence[int], values: Sequence[Number], fit: Fit[Number]
 ) -> SampleLine[Number]:
-    """Draw a line through the two largest probes.
+    """Take the probes for what they are, and a line behind them.
 
-    A peak is the largest of several lines, so it bends upward and is straight from the
-    last bend on; the next smaller probe shows whether that lies behind. Through one
-    probe alone, all of it is taken to grow with the samples.
+    Args:
+        micro_batches: samples of each probe, n of them.
+        values: bytes or seconds of each probe, n of them, in the same order.
+        fit: draws the line, `bytes_line` or `seconds_line`.
     """
     points = sorted(zip(micro_batches, values, strict=True))
     known = dict(points)
     run = takewhile(lambda b: b in known, count(1))
     probed = tuple(known[b] for b in run)
-    sizes, last = zip(*points[-LINE_POINTS:], strict=True)
-    constant, slope, residual = fit(sizes, last)
-    if len(points) > LINE_POINTS:
-        b, value = points[-LINE_POINTS - 1]
-        residual = max(residual, abs(constant + slope * b - value))
+    constant, slope, residual = fit(*zip(*points, strict=True))
     return SampleLine(probed=probed, constant=constant, slope=slope, residual=residual)
 
 
 def bytes_line(
     micro_batches: Sequence[int], values: Sequence[int]
 ) -> tuple[int, int, int]:
-    """Draw a line of whole bytes."""
-    if len(values) > 1:
-        return fit_bytes(micro_batches, values)
-    return 0, -(-values[0] // micro_batches[0]), 0
+    """Draw a line of whole bytes through the two largest probes.
+
+    A peak is the largest of several lines, so it bends upward and is straight from the
+    last bend on; the next smaller probe shows whether that lies behind. Through one
+    probe alone, all of it is taken to grow with the samples.
+    """
+    if len(values) == 1:
+        return 0, -(-values[0] // micro_batches[0]), 0
+    constant, slope, _ = fit_bytes(micro_batches[-LINE_POINTS:], values[-LINE_POINTS:])
+    gaps = [
+        abs(constant + slope * b - value)
+        for b, value in list(zip(micro_batches, values, strict=True))[-SEEN_POINTS:]
+    ]
+    return constant, slope, max(gaps)
 
 
 def seconds_line(
     micro_batches: Sequence[int], values: Sequence[float]
 ) -> tuple[float, float, float]:
-    """Draw a line of seconds."""
-    line = line_through(micro_batches, values)
-    return line.constant, line.slope, line.residual
+    """Draw a line of seconds in the same way."""
+    line = line_through(micro_batches[-LINE_POINTS:], values[-LINE_POINTS:])
+    gaps = [
+        abs(line.constant + line.slope * b - value)
+        for b, value in list(zip(micro_batches, values, strict=True))[-SEEN_POINTS:]
+    ]
+    return line.constant, line.slope, max(gaps)
 
 
 def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
