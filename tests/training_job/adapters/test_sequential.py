@@ -49,8 +49,12 @@ Values = dict[str, Tensor]
 
 def workload(*layers: nn.Module, **fields: Any) -> Workload:
     """Build a workload from a list of layers."""
-    fields = {"loss": mean_square, "batch": points, "optimizer": AdamW()} | fields
-    return from_sequential(layers, **fields)
+    defaults: dict[str, Any] = {
+        "loss": mean_square,
+        "batch": points,
+        "optimizer": AdamW(),
+    }
+    return from_sequential(layers, **(defaults | fields))
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -78,15 +82,13 @@ def test_a_layer_is_built_where_and_as_it_is_asked_for(
 
 def test_layers_of_a_workload_are_copies() -> None:
     """Training one changes neither the model nor what is built next."""
-    model = nn.Sequential(nn.Linear(6, 6))
-    made = workload(*model)
+    linear = nn.Linear(6, 6)
+    made = workload(linear)
     with torch.no_grad():
         first, second = (build_layer(made, 0, CPU) for _ in range(2))
         nn.init.zeros_(first.get_parameter("weight"))
-    assert torch.equal(second.get_parameter("weight"), model[0].weight)
-    assert torch.equal(
-        build_layer(made, 0, CPU).get_parameter("weight"), model[0].weight
-    )
+    assert torch.equal(second.get_parameter("weight"), linear.weight)
+    assert torch.equal(build_layer(made, 0, CPU).get_parameter("weight"), linear.weight)
 
 
 class Rotating(nn.Module):
@@ -278,7 +280,7 @@ class Residual(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, 5, 6] -> [b, 5, 6]."""
-        y: Tensor = x + super().forward(x)
+        y: Tensor = x + super().forward(x)  # type: ignore[no-untyped-call]
         return y
 
 
