@@ -28,7 +28,7 @@ from torch.utils.checkpoint import checkpoint
 
 from plimsoll_profiler.meters import Bench
 from plimsoll_trainer.boundaries import TensorSpec
-from plimsoll_trainer.stage import run_layer
+from plimsoll_trainer.stage import loss_alone, run_layer
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Loss
 
@@ -106,7 +106,7 @@ class MicroBatch:
         """Run forward, the loss included."""
         y = self._run(self.x)
         if self._loss is not None and self._targets is not None:
-            y = self._loss(y, self._targets)
+            y = loss_alone(self._loss, y, self._targets)
         self.y = y
 
     def release_input(self) -> None:
