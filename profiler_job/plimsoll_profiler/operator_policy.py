@@ -8,6 +8,7 @@ bf16, with and without dropout).
     scaled_dot_product_attention   flash attention; with a mask, efficient attention
     dropout                        native_dropout: a mask of bytes, not of floats
     rms_norm                       the fused kernel
+    optimizers                     lists of tensors, where their maker left it open
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from plimsoll_trainer.torch_internals import (
     efficient_attention,
     flash_attention,
     fused_rms_norm,
+    lists_by_default,
 )
 
 
@@ -38,6 +40,7 @@ def cuda_operators() -> Iterator[None]:
     with ExitStack() as stack:
         for name, route in ROUTES.items():
             stack.enter_context(mock.patch.object(F, name, route))
+        stack.enter_context(lists_by_default())
         yield
 
 

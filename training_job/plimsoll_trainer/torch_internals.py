@@ -11,6 +11,7 @@ A private name may change with any release, so each stands here once. They are f
     num_writes           tells whether a tensor was written to
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
     single_process       lets torch's pipeline runtime run as one rank of many, alone
+    lists_by_default     lets optimizers choose as on a GPU, on fake tensors
 
 `plimsoll_profiler.self_check` replays a toy against real processes and names the torch
 version where the two differ.
@@ -28,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor, UntypedStorage
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.pipelining import schedules, stage
+from torch.optim import optimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
@@ -40,6 +42,7 @@ __all__ = [
     "efficient_attention",
     "flash_attention",
     "fused_rms_norm",
+    "lists_by_default",
     "num_writes",
     "single_process",
     "storage_of",
@@ -99,6 +102,22 @@ def single_process(rank: int, num_ranks: int) -> Iterator[None]:
             yield
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def lists_by_default() -> Iterator[None]:
+    """Let optimizers of fake CPU tensors walk them in lists, as those of a GPU do.
+
+    What an optimizer does by default, torch decides from where its parameters lie and
+    whether they are plain tensors; what its maker has asked for holds as ever.
+    """
+    with (
+        mock.patch.object(
+            optimizer, "_get_foreach_kernels_supported_devices", return_value=["cpu"]
+        ),
+        mock.patch.object(optimizer, "_foreach_supported_types", [FakeTensor]),
+    ):
+        yield
 
 
 def storage_of(tensor: Tensor) -> tuple[int, UntypedStorage]:
