@@ -165,7 +165,7 @@ def test_copies_have_the_owners_values_and_the_sum_of_gradients() -> None:
 def test_layers_of_a_stage_hold_one_tensor() -> None:
     """Parameters and constants alike; its gradient is in the first layer's buffer."""
     stage = build_stage(a_workload(WEIGHTS, BIASES, TABLES), slices_of((0, 4))[0], CPU)
-    layers = [stage.layers[str(i)] for i in range(4)]
+    layers: list[Any] = [stage.layers[str(i)] for i in range(4)]
     assert layers[0].linear.weight is layers[3].linear.weight
     assert layers[1].linear.bias is layers[2].linear.bias is layers[3].linear.bias
     assert len({id(layer.table) for layer in layers}) == 1

@@ -84,7 +84,7 @@ def joined(device: Device, place: Place, timeout_s: float) -> Iterator[None]:
     alone = "RANK" not in os.environ
     dist.init_process_group(
         device.backend,
-        store=dist.HashStore() if alone else None,
+        store=dist.HashStore() if alone else None,  # type: ignore[attr-defined]
         rank=place.rank,
         world_size=place.num_ranks,
         timeout=timedelta(seconds=timeout_s),

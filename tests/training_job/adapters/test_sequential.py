@@ -287,9 +287,9 @@ def test_running_statistics_are_not_recomputed() -> None:
 class Residual(nn.Sequential):
     """Does more than its children do."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
         """[b, 5, 6] -> [b, 5, 6]."""
-        y: Tensor = x + super().forward(x)  # type: ignore[no-untyped-call]
+        y: Tensor = input + super().forward(input)  # type: ignore[no-untyped-call]
         return y
 
 

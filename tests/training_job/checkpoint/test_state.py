@@ -101,7 +101,7 @@ def test_making_the_optimizer_state_moves_nothing() -> None:
 class CountsInState(torch.optim.SGD):
     """Keeps a number that is no tensor."""
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Step and count."""
         super().step(closure)
         for group in self.param_groups:
@@ -112,7 +112,7 @@ class CountsInState(torch.optim.SGD):
 class CountsInGroup(torch.optim.SGD):
     """Keeps a number beside its settings, as some optimizers from elsewhere do."""
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Step and count."""
         super().step(closure)
         for group in self.param_groups:
@@ -122,7 +122,7 @@ class CountsInGroup(torch.optim.SGD):
 class OnlyForMatrices(torch.optim.SGD):
     """Does not work on what it is tried on."""
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Refuse."""
         del closure
         raise ValueError("larger, please")
