@@ -67,6 +67,8 @@ class Binding(StrEnum):
     BATCH = "batch"
     ENGINE = "engine"
     GPU_LIMIT = "gpu-limit"
+    WORK_LIMIT = "work-limit"
+    """None that is known: the search was cut off before it could tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,7 @@ from plimsoll_planner.records.bounds import (
     Fraction,
     Index,
     Label,
+    Message,
     Name,
 )
 from plimsoll_planner.records.document import Document
@@ -69,6 +70,8 @@ class Fingerprint(Record):
     libraries: tuple[LibraryVersion, ...] = ()
     image: Label = ""
     """Image id of the container; empty outside a container."""
+    arguments: Message = "{}"
+    """Of the entry point: a JSON object, its names in order."""
 
     def check_rules(self) -> None:
         """One version of each library."""

@@ -9,7 +9,6 @@ from plimsoll_planner.records.bounds import (
     Bytes,
     Count,
     Currency,
-    Digest,
     Index,
     Name,
     Price,
@@ -17,7 +16,7 @@ from plimsoll_planner.records.bounds import (
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
-from plimsoll_planner.records.model_profile import OptimizerMode, Variant
+from plimsoll_planner.records.model_profile import Fingerprint, OptimizerMode, Variant
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import Record
 
@@ -139,8 +138,8 @@ class HybridPlan(Document):
     micro-batch, M micro-batches for each replica and step: global batch = D * b * M.
     """
 
-    fingerprint_digest: Digest
-    """Digest of the fingerprint of the profile that the plan was made from."""
+    fingerprint: Fingerprint
+    """Of the profile that the plan was made from."""
     revision: Count = 1
     """Counts changes that keep the world and its groups."""
     global_batch_size: Count

@@ -8,6 +8,7 @@ from enum import StrEnum
 from plimsoll_planner.records.bounds import (
     Count,
     Fraction,
+    GPUCount,
     Index,
     Rate,
     Seconds,
@@ -48,7 +49,7 @@ class Objective(Record):
 class Limits(Record):
     """The part of the space that the search may use."""
 
-    max_gpus: Count
+    max_gpus: GPUCount
     """Counts from 1 to this are searched, every one of them."""
     headroom: Fraction = 0.0
     """Of the device memory, kept free on every device."""
@@ -174,6 +175,9 @@ class Problem(Document):
             if not row_of[layers.kind[layer]]:
                 rule = f"layers that can recompute, which {layers.name[layer]} cannot"
                 raise self.refuse("override.recomputed_layers", rule, layer)
+        if (fixed.num_stages or 1) > len(layers.name):
+            rule = f"at most {len(layers.name)}, one stage for each layer"
+            raise self.refuse("override.num_stages", rule, fixed.num_stages)
         stages = len(fixed.cuts) or fixed.num_stages or 1
         least = fixed.num_gpus or stages * (fixed.data_degree or 1)
         if least > self.limits.max_gpus:

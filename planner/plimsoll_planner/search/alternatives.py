@@ -9,7 +9,6 @@ floor of the chosen count.
 
 from __future__ import annotations
 
-from plimsoll_planner.search.build_plan import price_per_hour
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Floor
@@ -45,12 +44,11 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
 
 def score(explorer: Explorer, found: Found) -> tuple[float, ...]:
     """Return GPUs, peak, seconds of a step, price: smaller is better in each."""
-    price = price_per_hour(explorer.search, found)
     return (
         found.candidate.num_gpus,
         explorer.device_peak(found),
         found.step_s,
-        float(price or 0),
+        explorer.price_per_hour(found.candidate),
     )
 
 

@@ -12,7 +12,6 @@ from decimal import Decimal
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.memory.device_bytes import Allowance
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
-from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.plan import (
@@ -43,7 +42,7 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
     )
     price = offer.price_per_node_hour
     return HybridPlan(
-        fingerprint_digest=digest_of(problem.profile.fingerprint),
+        fingerprint=problem.profile.fingerprint,
         global_batch_size=problem.global_batch_size,
         micro_batch=candidate.micro_batch,
         num_micro_batches=candidate.num_micro_batches,

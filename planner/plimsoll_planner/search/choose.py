@@ -9,6 +9,8 @@ and is fast enough. Called by `answer`.
     MinimizeCost         least price of whole nodes times hours of the whole training
     MaximizeThroughput   most samples per second, then fewer GPUs
 
+Among equals the cheaper nodes are chosen.
+
 The last two have no relative floor: neither is degenerate without one. Their plans are
 compared by walked steps; `gap` says what the step bounds leave open.
 """
@@ -21,7 +23,6 @@ from dataclasses import dataclass, field
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal
-from plimsoll_planner.search.build_plan import price_per_hour
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
@@ -106,7 +107,7 @@ def slimness(explorer: Explorer, plan: Found) -> tuple[float, ...]:
     return (
         explorer.device_peak(plan),
         plan.step_s,
-        float(price_per_hour(explorer.search, plan) or 0),
+        explorer.price_per_hour(candidate),
         candidate.num_stages,
         candidate.micro_batch,
         candidate.offer,
@@ -118,7 +119,12 @@ def least_memory(explorer: Explorer, floor: Floor) -> Choice | None:
     best: Found | None = None
     least_open: int | None = None
     for candidate in sorted(
-        explorer.fitting, key=lambda c: (corner_peak(explorer, c), c.num_gpus)
+        explorer.fitting,
+        key=lambda c: (
+            corner_peak(explorer, c),
+            c.num_gpus,
+            explorer.price_per_hour(c),
+        ),
     ):
         least = corner_peak(explorer, candidate)
         if best is not None and least >= explorer.device_peak(best):
@@ -144,11 +150,8 @@ def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
     """Branch and bound on the price of the training."""
 
     def cost(candidate: Candidate, step_s: float) -> float:
-        offer = explorer.problem.offers[candidate.offer]
-        price = float(offer.price_per_node_hour or 0)
-        nodes = explorer.search.placed(candidate).num_nodes
         steps = explorer.problem.num_steps or 1
-        return price * nodes * steps * step_s / S_PER_HOUR
+        return explorer.price_per_hour(candidate) * steps * step_s / S_PER_HOUR
 
     def score(candidate: Candidate, step_s: float) -> float:
         slow = samples_per_s(explorer.search, step_s) < floor.total

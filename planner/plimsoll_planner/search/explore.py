@@ -110,7 +110,8 @@ class Explorer:
         """Return the walked plan of the highest score.
 
         Best first: the tuple of the highest bound is bounded better, up to its walked
-        plan; when that is still the highest, no other tuple's plan scores higher.
+        plan; when that is still the highest, no other tuple's plan scores higher. Among
+        equals fewer GPUs come first, then cheaper ones.
 
         Args:
             tuples: where to look.
@@ -118,12 +119,17 @@ class Explorer:
                 minus infinity rules a tuple out.
         """
         heap = [
-            (-score(c, self.step_bound(c, QUICK)), c.num_gpus, place, QUICK, c)
+            (
+                -score(c, self.step_bound(c, QUICK)),
+                (c.num_gpus, self.price_per_hour(c), place),
+                QUICK,
+                c,
+            )
             for place, c in enumerate(tuples)
         ]
         heapq.heapify(heap)
         while heap:
-            negative, num_gpus, place, level, candidate = heapq.heappop(heap)
+            negative, order, level, candidate = heapq.heappop(heap)
             if negative == float("inf"):
                 return None
             if level == WALKED:
@@ -132,8 +138,13 @@ class Explorer:
             bounded = max(negative, -score(candidate, step_s))
             if level + 1 == WALKED:
                 bounded = -score(candidate, step_s)
-            heapq.heappush(heap, (bounded, num_gpus, place, level + 1, candidate))
+            heapq.heappush(heap, (bounded, order, level + 1, candidate))
         return None
+
+    def price_per_hour(self, candidate: Candidate) -> float:
+        """Return the price of all nodes; 0 where the offer states none."""
+        price = self.problem.offers[candidate.offer].price_per_node_hour
+        return float(price or 0) * self.search.placed(candidate).num_nodes
 
     def best_per_gpu(self) -> Found | None:
         """Return the plan of the most samples per second per GPU."""

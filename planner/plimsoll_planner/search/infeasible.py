@@ -7,6 +7,9 @@ tried by really solving the changed problem, so what it promises holds:
     a larger device    the least peak over all tuples says how large
     a smaller batch    halves of the global batch
     a lower floor      the rate that the fastest plan reaches
+
+Where the work limit cut the search off, nothing binds that is known, and a longer
+search is all that can be advised.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from plimsoll_planner.search import certify
 from plimsoll_planner.search.certify import warnings_of
 from plimsoll_planner.search.choose import corner_peak
 from plimsoll_planner.search.explore import Explorer, is_fitting
+from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision
 from plimsoll_planner.units import at_least
 
@@ -38,6 +42,8 @@ def infeasible(
     statistics: SearchStatistics,
 ) -> Infeasible:
     """Return why there is no plan and what would change that."""
+    if certificate.cut_off:
+        return cut_off(explorer, decided, certificate, statistics)
     binding = binding_of(explorer, certificate)
     misses = [
         count.nearest_miss
@@ -52,10 +58,11 @@ def infeasible(
         larger_device(explorer) if binding is Binding.MEMORY else "",
         smaller_batch(explorer.problem) if binding is not Binding.RATE else "",
         lower_floor(explorer) if binding is Binding.RATE else "",
+        smaller_micro_batch(explorer.problem) if binding is Binding.ENGINE else "",
+        fewer_gpus(explorer.problem) if binding is Binding.GPU_LIMIT else "",
     ]
     helping = [change for change in changes if change]
     text = "; or ".join(helping) or "none was found: change the model or its limits"
-    first = next(iter(decided.values()))[0].candidate
     return Infeasible(
         binding=binding,
         nearest_miss=min(
@@ -70,7 +77,28 @@ def infeasible(
         needed_gpus=gpus,
         certificate=certificate,
         statistics=statistics,
-        warnings=warnings_of(explorer, first),
+        warnings=warnings_of(explorer, first_of(decided)),
+    )
+
+
+def first_of(decided: dict[int, list[Decision]]) -> Candidate:
+    """Return the tuple that stands for all where warnings are looked for."""
+    return next(iter(decided.values()))[0].candidate
+
+
+def cut_off(
+    explorer: Explorer,
+    decided: dict[int, list[Decision]],
+    certificate: Certificate,
+    statistics: SearchStatistics,
+) -> Infeasible:
+    """Return that no plan was found, and that nothing follows from that."""
+    return Infeasible(
+        binding=Binding.WORK_LIMIT,
+        nearest_change=f"a longer search, for this one left out {certificate.cut_off}",
+        certificate=certificate,
+        statistics=statistics,
+        warnings=warnings_of(explorer, first_of(decided)),
     )
 
 
@@ -134,6 +162,31 @@ def smaller_batch(problem: Problem) -> str:
             return f"a global batch of {batch // part} samples, on {gpus} GPUs"
         part *= 2
     return ""
+
+
+def smaller_micro_batch(problem: Problem) -> str:
+    """Return the largest micro-batch with as many micro-batches as stages."""
+    fixed = problem.override
+    stages = len(fixed.cuts) or fixed.num_stages
+    if not stages or not fixed.micro_batch:
+        return ""
+    most = problem.global_batch_size // (stages * (fixed.data_degree or 1))
+    if not most:
+        return f"a global batch of {stages} samples or more, one for each stage"
+    return f"a micro-batch of at most {most}: {stages} stages need {stages} of them"
+
+
+def fewer_gpus(problem: Problem) -> str:
+    """Return how many devices there are, where more are asked for."""
+    counts = [offer.nodes_available for offer in problem.offers]
+    asked = problem.override.num_gpus
+    most = max(
+        (offer.nodes_available or 0) * offer.devices_per_node
+        for offer in problem.offers
+    )
+    if None in counts or not asked or asked <= most:
+        return ""
+    return f"at most {most} GPUs, which is what the offers have"
 
 
 def lower_floor(explorer: Explorer) -> str:

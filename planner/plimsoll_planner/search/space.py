@@ -10,6 +10,7 @@ A count whose degrees the limits rule out altogether has one tuple, P = G, that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -69,7 +70,8 @@ def candidates(problem: Problem, num_layers: int, num_gpus: int) -> list[Candida
 
 def divisors(number: int) -> list[int]:
     """Return the divisors in order."""
-    return [d for d in range(1, number + 1) if number % d == 0]
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
 
 
 def is_within_limits(

@@ -15,89 +15,25 @@ from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.engine import EngineTraits, Granularity
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind, TiedLayers
-from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.problem import (
     Goal,
     Limits,
     Objective,
     Override,
-    Problem,
 )
-from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+from plimsoll_planner.records.solution import Termination
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import an_offer
-from tests.support.chains import Activation, Layer, chain_profile
-
-EMBEDDING = Layer(
-    parameters=60,
-    gradients=60,
-    boundary=4,
-    kept=Activation(forward=4, backward=4),
-    again=Activation(keeps_input=True, forward=4, backward=4),
-    forward_s=0.25,
-    backward_s=0.25,
-    recompute_s=0.25,
+from tests.support.chains import chain_profile
+from tests.support.questions import (
+    BLOCK,
+    CHAIN,
+    a_device,
+    a_question,
+    least_memory,
+    refused,
+    solved,
 )
-BLOCK = Layer(
-    parameters=40,
-    gradients=40,
-    optimizer=80,
-    boundary=4,
-    kept=Activation(saved=60, keeps_input=True, forward=66, backward=80),
-    again=Activation(keeps_input=True, forward=36, backward=84),
-)
-HEAD = Layer(
-    parameters=60,
-    gradients=60,
-    boundary=1,
-    kept=Activation(saved=90, keeps_input=True, forward=120, backward=150),
-    again=Activation(keeps_input=True, forward=120, backward=170),
-    forward_s=1.5,
-    backward_s=3.0,
-    recompute_s=1.5,
-)
-CHAIN = [EMBEDDING, *[BLOCK] * 8, HEAD]
-
-
-def a_device(memory_bytes: int, **fields: Any) -> Any:
-    """Build an offer of emulated devices, whose memory counts tensors alone."""
-    return an_offer(
-        **(
-            {
-                "device_kind": DeviceKind.EMULATED,
-                "device_memory_bytes": memory_bytes,
-                "link_in_node": None,
-            }
-            | fields
-        )
-    )
-
-
-def a_question(memory_bytes: int = 900, **fields: Any) -> Problem:
-    """Ask for the chain on emulated devices."""
-    defaults: dict[str, Any] = {
-        "profile": chain_profile(CHAIN, device_kind=DeviceKind.EMULATED),
-        "offers": (a_device(memory_bytes),),
-        "engine": PLIMSOLL,
-        "global_batch_size": 8,
-        "limits": Limits(max_gpus=8),
-        "objective": Objective(),
-    }
-    return Problem(**(defaults | fields))
-
-
-def solved(problem: Problem) -> Solution:
-    """Answer, and insist on a plan."""
-    answer = solve(problem)
-    assert isinstance(answer, Solution)
-    return answer
-
-
-def refused(problem: Problem) -> Infeasible:
-    """Answer, and insist on there being no plan."""
-    answer = solve(problem)
-    assert isinstance(answer, Infeasible)
-    return answer
 
 
 def test_the_fewest_gpus_are_proven() -> None:
@@ -193,6 +129,22 @@ def test_memory_throughput_and_cost_have_their_own_best() -> None:
     assert min(peaks.values()) == peaks[Goal.MINIMIZE_MEMORY]
 
 
+@pytest.mark.parametrize("goal", list(Goal))
+def test_of_equals_the_cheaper_is_chosen(goal: Goal) -> None:
+    """Two offers of the same machines, the dearer one first."""
+    dear, cheap = (
+        a_device(900, name=name, price_per_node_hour=Decimal(price), currency="USD")
+        for name, price in (("dear", 2), ("cheap", 1))
+    )
+    answer = solved(
+        a_question(offers=(dear, cheap), objective=Objective(goal=goal), num_steps=100)
+    )
+    assert answer.plan.stages[0].offer == 0
+    assert [offer.name for offer in answer.plan.offers] == ["cheap"]
+    for other in answer.alternatives:
+        assert [offer.name for offer in other.offers] == ["cheap"]
+
+
 def test_a_deadline_is_a_floor() -> None:
     """The cheapest plan that is done in time, and none where nothing is."""
     cheap = a_question(
@@ -227,60 +179,6 @@ def test_alternatives_are_a_front() -> None:
         for other in range(len(plans)):
             worse = all(a >= b for a, b in zip(score(one), score(other), strict=True))
             assert one == other or not worse
-
-
-def test_no_plan_names_rank_bytes_and_what_would_do() -> None:
-    """The nearest changes were really solved: asking again with them gives a plan."""
-    answer = refused(a_question(600, limits=Limits(max_gpus=2)))
-    assert answer.binding is Binding.MEMORY
-    miss = answer.nearest_miss
-    assert miss is not None
-    assert miss.capacity_bytes == 600
-    assert miss.phase in set(Phase)
-    assert answer.needed_gpus is not None
-    more = Limits(max_gpus=answer.needed_gpus)
-    assert solved(a_question(600, limits=more)).plan.num_gpus == answer.needed_gpus
-    fewer = Limits(max_gpus=answer.needed_gpus - 1)
-    refused(a_question(600, limits=fewer))
-    assert "devices of" in answer.nearest_change
-
-
-def least_memory(**fields: Any) -> int:
-    """Return the smallest device that some plan fits on, by halving."""
-    low, high = 0, 4000
-    while high - low > 1:
-        middle = (low + high) // 2
-        answer = solve(
-            a_question(middle, objective=Objective(rate_floor=0.0), **fields)
-        )
-        if isinstance(answer, Solution):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def test_a_larger_device_that_is_named_is_large_enough() -> None:
-    """What is promised is the least device of all, at any speed."""
-    answer = refused(a_question(10))
-    assert f"devices of {least_memory()} B on 8 GPUs" in answer.nearest_change
-
-
-def test_a_batch_that_never_divides_binds() -> None:
-    """Three replicas of a batch of eight: no tuple, and the batch is named."""
-    limits = Limits(max_gpus=8, data_degrees=(3,))
-    answer = refused(a_question(9000, limits=limits))
-    assert answer.binding in {Binding.BATCH, Binding.GPU_LIMIT}
-    rules = answer.certificate.counts[2].decisions.rule
-    assert rules == (Rule.BATCH_DOES_NOT_DIVIDE,)
-
-
-def test_machines_that_are_not_there_bind() -> None:
-    """One node of two devices: counts above two fail by the shape of their pods."""
-    offers = (a_device(300, devices_per_node=2, nodes_available=1),)
-    answer = refused(a_question(offers=offers, limits=Limits(max_gpus=4)))
-    rules = {r for c in answer.certificate.counts[2:] for r in c.decisions.rule}
-    assert Rule.POD_SHAPE in rules
 
 
 @pytest.mark.parametrize(
