@@ -23,6 +23,7 @@ from plimsoll_planner.records.document import Document, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
+    Fingerprint,
     ProbeOutcome,
     Recipe,
     TiedLayers,
@@ -40,6 +41,7 @@ from plimsoll_profiler.messages import (
 from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_profiler.work_counter import Work, count_work
+from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import TrainerError, described
@@ -60,10 +62,10 @@ def main() -> int:
     sys.stdout = sys.stderr  # what the workload prints must not mix with answers
     torch.set_num_threads(1)
     try:
-        workload = load_workload(entrypoint, json.loads(arguments))
+        workload = load_workload(entrypoint, parse_arguments(arguments))
         prober = Prober(workload, sorted({1, *json.loads(sizes)}))
         with open_bench(DeviceKind(kind), Source(source)) as bench:
-            answer(out, prober.frame(entrypoint, bench))
+            answer(out, prober.frame(fingerprint_of(entrypoint, arguments), bench))
             for line in sys.stdin:
                 request = from_text(line, ProbeRequest)
                 answer(out, prober.probe(request, bench))
@@ -93,13 +95,13 @@ class Prober:
         self.shapes = {b: boundaries_of(workload, b) for b in micro_batches}
         self.cases, self.kind_of_layer = cases_of(workload, self.shapes[1].between)
 
-    def frame(self, entrypoint: str, bench: Bench) -> Frame:
+    def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
         """Say what is known before anything is probed."""
         shapes, workload = self.shapes[1], self.workload
         sample = torch.nn.Parameter(torch.zeros(2, 2))
         optimizer = workload.optimizer([sample])
         return Frame(
-            fingerprint=fingerprint_of(entrypoint),
+            fingerprint=fingerprint,
             recipe=Recipe(
                 precision=workload.precision,
                 optimizer=type(optimizer).__name__,

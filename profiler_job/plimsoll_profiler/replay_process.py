@@ -26,7 +26,7 @@ def replay_plan(plan: HybridPlan, entrypoint: str, arguments: str = "{}") -> Rep
         arguments: of the entry point, as a JSON object.
 
     Raises:
-        BadWorkloadError: the entry point cannot be used.
+        BadWorkloadError: the entry point cannot be used, or not for this plan.
         ReplayFailedError: the replayer ended for another reason.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -48,6 +48,6 @@ def replay_plan(plan: HybridPlan, entrypoint: str, arguments: str = "{}") -> Rep
         sys.stderr.write(done.stderr)
     silent = f"it said nothing, exit status {done.returncode}"
     said = (done.stderr.strip().splitlines() or [silent])[-1]
-    if done.returncode == ExitCode.BAD_WORKLOAD:
+    if done.returncode in (ExitCode.BAD_WORKLOAD, ExitCode.FOREIGN_FINGERPRINT):
         raise BadWorkloadError(said)
     raise ReplayFailedError(f"the replay ended: {said}")

@@ -7,7 +7,6 @@ the user's image, on a CPU, also for plans of GPUs.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import traceback
@@ -20,11 +19,13 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
 from plimsoll_profiler.request import DEBUG_VARIABLE
+from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.assignment import check_engine, check_layers, slices_of
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import TrainerError, described
 from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.fingerprint import fingerprint_of, require_same
 
 
 def main() -> int:
@@ -52,9 +53,11 @@ def replay(plan: HybridPlan, entrypoint: str, arguments: str) -> Replay:
     """Replay one rank of every stage of a plan.
 
     Raises:
-        TrainerError: the plan or the workload cannot be run.
+        TrainerError: the plan or the workload cannot be run, or do not belong
+            together.
     """
-    workload = load_workload(entrypoint, json.loads(arguments))
+    require_same(fingerprint_of(entrypoint, arguments), plan.fingerprint)
+    workload = load_workload(entrypoint, parse_arguments(arguments))
     check_engine(plan)
     check_layers(plan, workload)
     job = ReplayJob(

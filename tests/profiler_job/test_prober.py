@@ -18,6 +18,7 @@ from plimsoll_profiler.meters import open_bench
 from plimsoll_profiler.prober import Prober, tied_layers, work_of
 from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.workload import Layer, Tie
+from tests.support.builders import a_fingerprint
 from tests.support.workloads import a_sequential
 
 B, N, FLOAT = 3, 8, 4
@@ -36,7 +37,7 @@ def test_each_tie_counts_its_own_optimizer_state() -> None:
     """AdamW keeps two floats for each of a parameter, and four bytes of step count."""
     prober = Prober(a_sequential(), [1])
     with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
-        tied = prober.frame("tests.support.workloads:a_sequential", bench).tied
+        tied = prober.frame(a_fingerprint(), bench).tied
     assert len(tied) == 2
     for tie in tied:
         assert tie.layers == (2, 4)

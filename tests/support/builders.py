@@ -290,7 +290,7 @@ def a_stage(first: int, end: int, ranks: tuple[int, ...], **fields: Any) -> Stag
 def a_plan(**fields: Any) -> HybridPlan:
     """Build two stages, each on two data-parallel ranks."""
     defaults: dict[str, Any] = {
-        "fingerprint_digest": DIGEST,
+        "fingerprint": a_fingerprint(),
         "global_batch_size": 8,
         "micro_batch": 1,
         "num_micro_batches": 4,

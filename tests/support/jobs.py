@@ -136,7 +136,8 @@ class Job:
             plan: fields of the plan.
             fields: of the options.
         """
-        path = write_plan(self.folder, cuts, **(plan or {}))
+        arguments = {"arguments": fields.get("args", "{}")}
+        path = write_plan(self.folder, cuts, **(arguments | dict(plan or {})))
         defaults: dict[str, Any] = {"entrypoint": ENTRYPOINT}
         if saves:
             defaults["checkpoint_dir"] = self.checkpoints

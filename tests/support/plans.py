@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from plimsoll_planner.records.document import digest_of, save
+from plimsoll_planner.records.document import save
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan, PodShape
 from plimsoll_trainer.fingerprint import fingerprint_of
@@ -24,6 +24,7 @@ def plan_for(
     micro_batch: int = 2,
     global_batch: int = 8,
     entrypoint: str = ENTRYPOINT,
+    arguments: str = "{}",
     **fields: Any,
 ) -> HybridPlan:
     """Build a plan of emulated devices.
@@ -35,6 +36,7 @@ def plan_for(
         micro_batch: samples.
         global_batch: samples of a step.
         entrypoint: whose fingerprint the plan is for.
+        arguments: of the entry point, as JSON.
         fields: of the plan.
     """
     num_stages = len(cuts) - 1
@@ -59,7 +61,7 @@ def plan_for(
         devices_per_node=num_ranks,
     )
     defaults: dict[str, Any] = {
-        "fingerprint_digest": digest_of(fingerprint_of(entrypoint)),
+        "fingerprint": fingerprint_of(entrypoint, arguments),
         "global_batch_size": global_batch,
         "micro_batch": micro_batch,
         "num_micro_batches": num_micro_batches,

@@ -10,30 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_planner.records.document import digest_of, save
+from plimsoll_planner.records.document import save
 from plimsoll_trainer.admission import (
     TORCHRUN,
     Place,
     admit,
-    check_code,
     check_world,
 )
-from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
+from plimsoll_trainer.errors import PlanMismatchError
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.options import Options
-from tests.support.builders import a_fingerprint, a_plan, a_profile
-
-
-def test_the_first_difference_is_named_where_the_profile_is_at_hand() -> None:
-    """Without the profile the digests are all there is."""
-    profile = a_profile()
-    plan = a_plan(fingerprint_digest=digest_of(profile.fingerprint))
-    here = a_fingerprint(torch_version="2.11.0")
-    check_code(plan, profile.fingerprint, [])
-    with pytest.raises(ForeignFingerprintError, match="--fingerprint-from PROFILE"):
-        check_code(plan, here, [])
-    with pytest.raises(ForeignFingerprintError, match=r"torch_version '2\.15\.0'"):
-        check_code(plan, here, [profile])
+from tests.support.builders import a_plan
 
 
 def test_a_world_of_another_size_is_refused() -> None:

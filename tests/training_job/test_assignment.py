@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -117,7 +116,7 @@ def test_another_precision_or_name_is_refused_where_the_profile_is_at_hand() -> 
         precision=Precision.FP32, optimizer="AdamW", optimizer_mode=OptimizerMode.FUSED
     )
     profile = a_profile(recipe=recipe)
-    planned = plan(fingerprint_digest=digest_of(profile.fingerprint))
+    planned = plan(fingerprint=profile.fingerprint)
     assign(planned, workload(), [profile])
     with pytest.raises(PlanMismatchError, match=r"precision was 'fp32' .* 'bf16'"):
         assign(planned, workload(precision=Precision.BF16), [profile])

@@ -75,17 +75,30 @@ def test_a_world_of_another_size_is_refused(job: Job) -> None:
     ]
 
 
+def test_a_plan_for_other_arguments_is_refused(job: Job) -> None:
+    """Else a model of another width would train without a word."""
+    planned = {"arguments": '{"width": 16, "depth": 3}'}
+    options = job.options((0, 5), 5, args='{"depth": 3, "width": 8}', plan=planned)
+    process = job.command([TRAINER], options)
+    (line,), _ = said(process)
+    assert process.returncode == ExitCode.FOREIGN_FINGERPRINT
+    assert line == (
+        'plimsoll: rank 0: planned for args {"depth": 3, "width": 16}, here '
+        '{"depth": 3, "width": 8}: pass the same with --args, or profile and plan again'
+    )
+
+
 @pytest.mark.parametrize("words", [[], ["--debug"]])
 def test_a_foreign_fingerprint_is_refused(words: list[str], job: Job) -> None:
     """Other code ends with the reserved code; the traceback only on demand."""
     options = job.options((0, 5), 5)
     plan = json.loads(options.plan.read_text())
-    plan["fingerprint_digest"] = "sha256:" + "0" * 64
+    plan["fingerprint"]["source_digest"] = "sha256:" + "0" * 64
     options.plan.write_text(json.dumps(plan))
     process = job.command([TRAINER, *words], options)
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == ExitCode.FOREIGN_FINGERPRINT
     *above, line = err.splitlines()
-    assert line.startswith("plimsoll: rank 0: the plan was made for code and versions ")
-    assert "sha256:00000000, but here they are sha256:" in line
+    assert line.startswith("plimsoll: rank 0: the plan was made for source_digest ")
+    assert "sha256:00000000" in line
     assert above[:1] == (["Traceback (most recent call last):"] if words else [])

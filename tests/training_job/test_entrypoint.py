@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from plimsoll_trainer.entrypoint import load_workload, parse_arguments
+from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.exit_codes import ExitCode
 
@@ -95,14 +95,3 @@ def test_wrong_arguments_are_told_from_an_error_inside(their_model: str) -> None
     said = r"unexpected keyword argument 'width'; its parameters are \(\*, depth: "
     with pytest.raises(WorkloadError, match=said):
         load_workload(f"{their_model}:workload", {"width": 5})
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("{depth: 3}", "are no JSON"), ("[3]", "are list, but a JSON object is needed")],
-)
-def test_arguments_are_a_json_object(text: str, said: str) -> None:
-    """Anything else is refused with an example."""
-    assert parse_arguments('{"depth": 3}') == {"depth": 3}
-    with pytest.raises(WorkloadError, match=said):
-        parse_arguments(text)

@@ -100,6 +100,17 @@ def test_a_module_without_source_is_refused(entrypoint: str) -> None:
     assert caught.value.exit_code is ExitCode.BAD_WORKLOAD
 
 
+def test_arguments_are_part_of_what_is_planned_for(workload: Path) -> None:
+    """They build the model; the order of their names, and spaces, build nothing."""
+    assert workload.exists()
+    one = fingerprint_of("their_model:f", '{"width": 512, "depth": 2}')
+    assert one == fingerprint_of("their_model:f", '{"depth":2,"width":512}')
+    other = fingerprint_of("their_model:f", '{"depth": 2, "width": 256}')
+    said = r'planned for args .*"width": 512}, here .*"width": 256}: pass the same'
+    with pytest.raises(ForeignFingerprintError, match=said):
+        require_same(other, planned=one)
+
+
 def test_a_foreign_plan_is_refused() -> None:
     """The first difference is named, and the exit code is the reserved one."""
     require_same(a_fingerprint(), a_fingerprint())

@@ -7,13 +7,12 @@ number of ranks, other code or other versions ends within a second.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plimsoll_planner.records.document import digest_of, load
+from plimsoll_planner.records.document import load
 from plimsoll_planner.records.model_profile import Fingerprint, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
+from plimsoll_trainer.errors import PlanMismatchError
 from plimsoll_trainer.fingerprint import fingerprint_of, require_same
 from plimsoll_trainer.options import Options
 
@@ -76,12 +75,13 @@ def admit(options: Options, place: Place) -> Admitted:
         InvalidInputError: the plan or a profile cannot be read.
         PlanMismatchError: the plan is for another number of ranks.
         ForeignFingerprintError, MissingSourceError: it is for other code, or none.
+        WorkloadError: the arguments of the entry point are no JSON object.
     """
     plan = load(options.plan, HybridPlan)
     check_world(plan, place.num_ranks)
     profiles = tuple(load(path, ModelProfile) for path in options.fingerprint_from)
-    fingerprint = fingerprint_of(options.entrypoint)
-    check_code(plan, fingerprint, profiles)
+    fingerprint = fingerprint_of(options.entrypoint, options.args)
+    require_same(fingerprint, plan.fingerprint)
     return Admitted(
         options=options,
         place=place,
@@ -102,25 +102,3 @@ def check_world(plan: HybridPlan, num_ranks: int) -> None:
             f"the plan is for {plan.num_gpus} ranks, but there are {num_ranks}: start "
             f"{plan.num_gpus} (torchrun --nproc-per-node), or plan for {num_ranks}"
         )
-
-
-def check_code(
-    plan: HybridPlan, here: Fingerprint, profiles: Sequence[ModelProfile]
-) -> None:
-    """Refuse a plan that was made for other code or versions.
-
-    Raises:
-        ForeignFingerprintError: naming the first difference, where the profile that
-            the plan was made from is among `profiles`.
-    """
-    found = digest_of(here)
-    if found == plan.fingerprint_digest:
-        return
-    for profile in profiles:
-        if digest_of(profile.fingerprint) == plan.fingerprint_digest:
-            require_same(here, profile.fingerprint)
-    raise ForeignFingerprintError(
-        f"the plan was made for code and versions {plan.fingerprint_digest[:15]}, but "
-        f"here they are {found[:15]}: profile this code again and plan from that "
-        "(--fingerprint-from PROFILE says what differs)"
-    )

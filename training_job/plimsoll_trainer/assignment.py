@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -62,7 +61,7 @@ def assign(
     check_layers(plan, workload)
     check_optimizer(plan.optimizer_mode, workload, plan.offers[0].device_kind)
     for profile in profiles:
-        if digest_of(profile.fingerprint) == plan.fingerprint_digest:
+        if profile.fingerprint == plan.fingerprint:
             check_profile(profile, workload)
     return Assignment(
         slices=slices_of(plan),

@@ -10,11 +10,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-import json
 import traceback
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from plimsoll_trainer.errors import TrainerError, WorkloadError, described
 from plimsoll_trainer.workload import Workload
@@ -47,30 +46,6 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
             "is needed: build one, or use plimsoll_trainer.adapters",
         )
     return made
-
-
-def parse_arguments(text: str) -> dict[str, Any]:
-    """Read the arguments of an entry point.
-
-    Args:
-        text: a JSON object.
-
-    Raises:
-        WorkloadError: it is something else.
-    """
-    try:
-        found: object = json.loads(text)
-    except ValueError as error:
-        raise WorkloadError(
-            f"arguments {text!r} are no JSON: {error}; give an object such as "
-            '{"depth": 12}'
-        ) from None
-    if not isinstance(found, dict):
-        raise WorkloadError(
-            f"arguments {text!r} are {type(found).__name__}, but a JSON object is "
-            'needed, such as {"depth": 12}'
-        )
-    return cast("dict[str, Any]", found)
 
 
 def split(entrypoint: str) -> tuple[str, str]:

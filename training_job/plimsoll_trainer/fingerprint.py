@@ -1,6 +1,7 @@
 """What code on which versions runs here, and whether a plan was made for it.
 
-In: the workload's entry point (`package.module:function`). Out: a `Fingerprint`. The
+In: the workload's entry point (`package.module:function`) and its arguments. Out: a
+`Fingerprint`. The
 profiler records it, every replay and training process computes it again and refuses a
 plan with another one before it allocates anything. The source digest covers what the
 entry point may import beside itself: for a script `my_model` all Python files in and
@@ -13,12 +14,14 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from plimsoll_planner.records.model_profile import Fingerprint, LibraryVersion
+from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.errors import ForeignFingerprintError, MissingSourceError
 
 IMAGE_VARIABLE = "PLIMSOLL_IMAGE"
@@ -29,11 +32,16 @@ LIBRARIES = ("numpy", "torchvision", "transformers")
 """Libraries whose version changes what a layer costs, where they are installed."""
 
 
-def fingerprint_of(entrypoint: str) -> Fingerprint:
+def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
     """Compute the fingerprint of a workload on this machine.
+
+    Args:
+        entrypoint: `package.module:function`.
+        arguments: of it, as a JSON object.
 
     Raises:
         MissingSourceError: the entry point's source cannot be found.
+        WorkloadError: the arguments are no JSON object.
     """
     return Fingerprint(
         source_digest=source_digest(source_files(entrypoint)),
@@ -45,11 +53,17 @@ def fingerprint_of(entrypoint: str) -> Fingerprint:
             if (version := installed_version(name))
         ),
         image=os.environ.get(IMAGE_VARIABLE, ""),
+        arguments=json.dumps(parse_arguments(arguments), sort_keys=True),
     )
 
 
 def require_same(here: Fingerprint, planned: Fingerprint) -> None:
     """Raise `ForeignFingerprintError` naming the first difference, if there is one."""
+    if here.arguments != planned.arguments:
+        raise ForeignFingerprintError(
+            f"planned for args {planned.arguments}, here {here.arguments}: pass the "
+            "same with --args, or profile and plan again"
+        )
     for field in type(here).__slots__:
         mine, theirs = getattr(here, field), getattr(planned, field)
         if mine != theirs:

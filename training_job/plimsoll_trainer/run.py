@@ -24,13 +24,14 @@ from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
 from plimsoll_trainer.admission import Admitted, Place
+from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.assignment import Assignment, assign
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.checkpointing import Checkpointing
 from plimsoll_trainer.console import say
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.device import Device, open_device
-from plimsoll_trainer.entrypoint import load_workload, parse_arguments
+from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.failures import explain
 from plimsoll_trainer.peaks import PeakWatch
