@@ -5,7 +5,8 @@ operators that save other tensors. So a few functions are sent to what CUDA runs
 bytes saved then equal those of fake CUDA tensors within 0.1 % (measured in fp32 and
 bf16, with and without dropout).
 
-    scaled_dot_product_attention   flash attention; with a mask, efficient attention
+    scaled_dot_product_attention   flash attention; in fp32 or with a mask, efficient
+                                   attention; where neither can, products and softmax
     dropout                        native_dropout: a mask of bytes, not of floats
     rms_norm                       the fused kernel
     optimizers                     lists of tensors, where their maker left it open
@@ -26,6 +27,7 @@ from plimsoll_trainer.torch_internals import (
     flash_attention,
     fused_rms_norm,
     lists_by_default,
+    math_attention,
 )
 
 
@@ -57,7 +59,7 @@ def attention(
     """Attend as on a GPU of compute capability 8 or newer.
 
     Args:
-        query: [batch, heads, length, width]; the others as in torch's function.
+        query: [batch, heads, length, width], or with any other leading dimensions.
         key: may have fewer heads.
         value: as `key`.
         attn_mask: added to the scores, or boolean.
@@ -66,31 +68,67 @@ def attention(
         scale: of the scores.
         enable_gqa: fewer heads in key and value are allowed.
     """
-    del enable_gqa
-    if attn_mask is None and query.dtype in (torch.bfloat16, torch.float16):
-        out: Tensor = flash_attention(
-            query, key, value, dropout_p, is_causal, scale=scale
-        )[0]
-        return out
-    if key.shape[1] != query.shape[1]:
-        groups = query.shape[1] // key.shape[1]
-        key = key.repeat_interleave(groups, 1)
-        value = value.repeat_interleave(groups, 1)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
+    if attn_mask is None and suits_flash(query, key, value, is_causal=is_causal):
+        rows = (query, key, value)
+        return first(flash_attention(*rows, dropout_p, is_causal, scale=scale))
+    if not suits_efficient(query, key, value):
+        return first(
+            math_attention(
+                *(query, key, value, attn_mask, dropout_p, is_causal),
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )
+        )
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (each.repeat_interleave(groups, 1) for each in (key, value))
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
-    masked: Tensor = efficient_attention(
-        query,
-        key,
-        value,
-        attn_mask,
-        compute_log_sumexp=True,
-        dropout_p=dropout_p,
-        is_causal=is_causal,
-        scale=scale,
-    )[0]
-    return masked
+    return first(
+        efficient_attention(
+            *(query, key, value, attn_mask),
+            compute_log_sumexp=True,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            scale=scale,
+        )
+    )
+
+
+def first(made: tuple[Tensor, ...]) -> Tensor:
+    """Return what an operator computes, without what it makes for its backward pass."""
+    return made[0]
+
+
+HALVES = (torch.bfloat16, torch.float16)
+FUSED_DIMENSIONS = 4
+WIDEST_FLASH = 256
+ALIGNED_BYTES = 16
+"""A row of efficient attention is read in pieces of so many bytes."""
+
+
+def suits_flash(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> bool:
+    """Tell whether flash attention takes tensors, unless there is a mask."""
+    return (
+        query.ndim == key.ndim == value.ndim == FUSED_DIMENSIONS
+        and query.dtype in HALVES
+        and query.shape[-1] == key.shape[-1] == value.shape[-1] <= WIDEST_FLASH
+        and not (is_causal and query.shape[-2] != key.shape[-2])
+    )
+
+
+def suits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Tell whether efficient attention takes tensors."""
+    return (
+        query.ndim == key.ndim == value.ndim == FUSED_DIMENSIONS
+        and query.shape[-1] == key.shape[-1]
+        and all(
+            each.shape[-1] * each.itemsize % ALIGNED_BYTES == 0
+            for each in (query, value)
+        )
+    )
 
 
 def dropout(
@@ -103,8 +141,7 @@ def dropout(
     del inplace
     if not training or p == 0:
         return input
-    out: Tensor = torch.native_dropout(input, p, train=True)[0]
-    return out
+    return first(torch.native_dropout(input, p, train=True))
 
 
 def rms_norm(
@@ -114,8 +151,7 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     """Normalise with the fused kernel, which saves one number for each row."""
-    out: Tensor = fused_rms_norm(input, normalized_shape, weight, eps)[0]
-    return out
+    return first(fused_rms_norm(input, normalized_shape, weight, eps))
 
 
 ROUTES: dict[str, Callable[..., Tensor]] = {

@@ -43,6 +43,7 @@ __all__ = [
     "flash_attention",
     "fused_rms_norm",
     "lists_by_default",
+    "math_attention",
     "num_writes",
     "single_process",
     "storage_of",
@@ -53,6 +54,7 @@ __all__ = [
 
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
+math_attention = torch.ops.aten._scaled_dot_product_attention_math
 fused_rms_norm = torch.ops.aten._fused_rms_norm
 unsafe_view = torch.ops.aten._unsafe_view.default
 
