@@ -14,8 +14,10 @@ bf16, with and without dropout).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest import mock
 
 import torch
@@ -25,7 +27,6 @@ from torch import Tensor
 from plimsoll_trainer.torch_internals import (
     efficient_attention,
     flash_attention,
-    fused_rms_norm,
     lists_by_default,
     math_attention,
 )
@@ -102,6 +103,7 @@ def first(made: tuple[Tensor, ...]) -> Tensor:
     return made[0]
 
 
+TORCHS_RMS_NORM = F.rms_norm
 HALVES = (torch.bfloat16, torch.float16)
 FUSED_DIMENSIONS = 4
 WIDEST_FLASH = 256
@@ -150,8 +152,34 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Normalise with the fused kernel, which saves one number for each row."""
-    return first(fused_rms_norm(input, normalized_shape, weight, eps))
+    """Normalise as the fused kernel does."""
+    del eps
+    if weight is not None and weight.dtype != input.dtype:
+        return TORCHS_RMS_NORM(input, normalized_shape, weight)
+    num_rows = input.numel() // math.prod(normalized_shape)
+    normalised: Tensor = FusedRmsNorm.apply(input, weight, num_rows)
+    return normalised
+
+
+class FusedRmsNorm(torch.autograd.Function):
+    """Holds what CUDA's kernel holds: its input, and a number for each row.
+
+    On the CPU the operator of that name is made of others, which keep more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor | None, num_rows: int) -> Tensor:
+        """Read the rows and write as many."""
+        scales = rows.new_empty(num_rows, dtype=torch.float32)
+        ctx.save_for_backward(rows, weight, scales)
+        return rows.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        """Read the rows and their gradients, and write gradients."""
+        rows, weight, _ = ctx.saved_tensors
+        of_weight = None if weight is None else torch.zeros_like(weight)
+        return gradients[0] + rows, of_weight, None
 
 
 ROUTES: dict[str, Callable[..., Tensor]] = {

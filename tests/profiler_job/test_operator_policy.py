@@ -177,12 +177,17 @@ def held_bytes(call: Callable[[Tensor, Tensor], Tensor], device: str) -> int:
     return held
 
 
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """Call torch's function by its own name, as modules do."""
+    return F.rms_norm(x, [1024], weight)
+
+
 def dropped(x: Tensor, weight: Tensor) -> Tensor:
     """Drop a tenth."""
     return F.dropout(x, 0.1) * weight
 
 
-@pytest.mark.parametrize("call", [dropped])
+@pytest.mark.parametrize("call", [rms_norm, dropped])
 def test_what_is_held_is_what_fake_tensors_of_a_gpu_hold(
     call: Callable[[Tensor, Tensor], Tensor],
 ) -> None:
@@ -191,6 +196,20 @@ def test_what_is_held_is_what_fake_tensors_of_a_gpu_hold(
         expected = held_bytes(call, "cuda")
         with cuda_operators():
             assert held_bytes(call, "cpu") == expected
+
+
+def test_rms_norm_keeps_a_number_for_each_row(bench: Bench) -> None:
+    """4 rows: the output, and one block for their scales; then gradients as ever."""
+    norm = nn.RMSNorm(1024)
+    x = torch.empty(4, 1024, requires_grad=True)
+    before = bench.meter.current_bytes
+    y = norm(x)
+    kept_bytes = bench.meter.current_bytes - before
+    assert kept_bytes == y.numel() * y.itemsize + CUDA_BLOCK_BYTES
+    backward(y)
+    for each in (x, norm.weight):
+        assert each.grad is not None
+        assert each.grad.shape == each.shape
 
 
 def test_functions_are_themselves_behind_a_trace() -> None:

@@ -41,7 +41,6 @@ __all__ = [
     "TorchDispatchMode",
     "efficient_attention",
     "flash_attention",
-    "fused_rms_norm",
     "lists_by_default",
     "math_attention",
     "num_writes",
@@ -55,7 +54,6 @@ __all__ = [
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
 math_attention = torch.ops.aten._scaled_dot_product_attention_math
-fused_rms_norm = torch.ops.aten._fused_rms_norm
 unsafe_view = torch.ops.aten._unsafe_view.default
 
 
