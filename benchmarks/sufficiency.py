@@ -41,6 +41,7 @@ NUM_RANDOM_PLANS = 50
 SEED = 20261121
 AT_ANY_SPEED = Objective(rate_floor=0.0)
 SLIMMEST = Objective(goal=Aim.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0)
+MOST_GPUS = 5
 AMPLE_BYTES = 2**34
 SAYS_FULL = "can't allocate memory"
 
@@ -175,7 +176,7 @@ class Step:
 
     def run(self) -> bool:
         """Find such a capacity and run both counts; False where there is none."""
-        for num_gpus in range(2, 5):
+        for num_gpus in range(MOST_GPUS, 1, -1):
             plan = self.slimmest(num_gpus)
             capacity = plan.peak_bytes or AMPLE_BYTES
             found = self.ask(capacity, num_gpus)

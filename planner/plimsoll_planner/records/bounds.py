@@ -77,6 +77,8 @@ Bytes = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER, unit="bytes")]
 Count = Annotated[int, Range(minimum=1, maximum=LARGEST_INTEGER)]
 GPUCount = Annotated[int, Range(minimum=1, maximum=65_536)]
 """As many as a search goes through one by one."""
+BatchSize = Annotated[int, Range(minimum=1, maximum=1_000_000, unit="samples")]
+"""Of one step; its micro-batches are walked one by one."""
 Index = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER)]
 Seconds = Annotated[float, Range(minimum=0, maximum=1e10, unit="s")]
 Fraction = Annotated[float, Range(minimum=0, maximum=1)]

