@@ -127,7 +127,7 @@ def replayed_answer(
 
         def replay(best: HybridPlan) -> Replay:
             status.update(f"replaying {len(best.stages)} ranks")
-            return replay_plan(best, entrypoint, arguments)
+            return replay_plan(best, problem.profile, entrypoint, arguments)
 
         return solve_with_replay(problem, replay)
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from plimsoll_planner.records.document import from_text, save
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
@@ -17,25 +18,31 @@ from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_trainer.exit_codes import ExitCode
 
 
-def replay_plan(plan: HybridPlan, entrypoint: str, arguments: str = "{}") -> Replay:
+def replay_plan(
+    plan: HybridPlan, profile: ModelProfile, entrypoint: str, arguments: str = "{}"
+) -> Replay:
     """Replay every stage of a plan in a process of its own.
 
     Args:
         plan: what to replay.
+        profile: what the plan was made from.
         entrypoint: `package.module:function`.
         arguments: of the entry point, as a JSON object.
 
     Raises:
-        BadWorkloadError: the entry point cannot be used, or not for this plan.
+        BadWorkloadError: the entry point cannot be used, or not for this plan and
+            profile.
         ReplayFailedError: the replayer ended for another reason.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
-        save(path, plan)
+        paths = (Path(folder) / "plan.json", Path(folder) / "profile.json")
+        save(paths[0], plan)
+        save(paths[1], profile)
         done = subprocess.run(  # noqa: S603 - our own module
             (
                 *(sys.executable, "-m", "plimsoll_profiler.replayer"),
-                *("--plan", path, "--entrypoint", entrypoint, "--args", arguments),
+                *("--plan", paths[0], "--profile", paths[1]),
+                *("--entrypoint", entrypoint, "--args", arguments),
             ),
             capture_output=True,
             text=True,

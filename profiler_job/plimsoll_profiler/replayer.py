@@ -15,12 +15,13 @@ from pathlib import Path
 import torch
 
 from plimsoll_planner.records.document import digest_of, load, to_text
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
 from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.assignment import check_engine, check_layers, slices_of
+from plimsoll_trainer.assignment import assign
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import TrainerError, described
@@ -32,13 +33,15 @@ def main() -> int:
     """Replay every stage."""
     parser = argparse.ArgumentParser(prog="plimsoll_profiler.replayer")
     parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--profile", type=Path, required=True, help="it is made from")
     parser.add_argument("--entrypoint", required=True)
     parser.add_argument("--args", default="{}", help="a JSON object")
     options = parser.parse_args()
     out, sys.stdout = sys.stdout, sys.stderr
     try:
         plan = load(options.plan, HybridPlan)
-        found = replay(plan, options.entrypoint, options.args)
+        profile = load(options.profile, ModelProfile)
+        found = replay(plan, profile, options.entrypoint, options.args)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
@@ -49,23 +52,26 @@ def main() -> int:
     return ExitCode.DONE
 
 
-def replay(plan: HybridPlan, entrypoint: str, arguments: str) -> Replay:
+def replay(
+    plan: HybridPlan, profile: ModelProfile, entrypoint: str, arguments: str
+) -> Replay:
     """Replay one rank of every stage of a plan.
 
     Raises:
-        TrainerError: the plan or the workload cannot be run, or do not belong
-            together.
+        TrainerError: plan, profile and workload do not belong together, or cannot be
+            run.
     """
-    require_same(fingerprint_of(entrypoint, arguments), plan.fingerprint)
+    here = fingerprint_of(entrypoint, arguments)
+    require_same(here, plan.fingerprint)
+    require_same(here, profile.fingerprint)
     workload = load_workload(entrypoint, parse_arguments(arguments))
-    check_engine(plan)
-    check_layers(plan, workload)
+    work = assign(plan, workload, (profile,))
     job = ReplayJob(
         workload=workload,
-        slices=slices_of(plan),
-        num_replicas=plan.stages[0].data_degree,
-        num_micro_batches=plan.num_micro_batches,
-        boundaries=boundaries_of(workload, plan.micro_batch),
+        slices=work.slices,
+        num_replicas=work.num_replicas,
+        num_micro_batches=work.num_micro_batches,
+        boundaries=boundaries_of(workload, work.micro_batch),
         device_kind=plan.offers[0].device_kind,
     )
     stages = tuple(

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.replay_process import replay_plan
+from tests.support.builders import a_profile
 from tests.support.plans import plan_for
 
 pytestmark = pytest.mark.slow
@@ -26,4 +27,4 @@ def test_a_workload_of_other_arguments_is_not_replayed(
     plan = plan_for((0, 4), entrypoint=GPT, arguments='{"depth": 2, "width": 16}')
     said = 'planned for args {"depth": 2, "width": 16}, here {"depth": 2}: pass the'
     with pytest.raises(BadWorkloadError, match=re.escape(said)):
-        replay_plan(plan, GPT, '{"depth": 2}')
+        replay_plan(plan, a_profile(), GPT, '{"depth": 2}')

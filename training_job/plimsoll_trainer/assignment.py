@@ -153,10 +153,13 @@ def check_layers(plan: HybridPlan, workload: Workload) -> None:
 def check_optimizer(planned: OptimizerMode, workload: Workload, on: DeviceKind) -> None:
     """Refuse an optimizer that holds something else than was planned.
 
+    Where there is no GPU, as in a replay, the one of the CPU tells as much.
+
     Raises:
         PlanMismatchError: the workload's optimizer walks its parameters otherwise.
     """
-    device = "cuda" if on is DeviceKind.CUDA else "cpu"
+    is_there = on is DeviceKind.CUDA and torch.cuda.is_available()
+    device = "cuda" if is_there else "cpu"
     sample = nn.Parameter(torch.empty(1, 1, device=device))
     found = optimizer_mode(workload.optimizer([sample]), on)
     if found is not planned:
