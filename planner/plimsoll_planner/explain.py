@@ -13,6 +13,7 @@ from plimsoll_planner.records.certificate import (
     Certificate,
     CountVerdict,
     NearestMiss,
+    Rule,
     Space,
 )
 from plimsoll_planner.records.interval import Verdict
@@ -85,9 +86,10 @@ def certificate_lines(certificate: Certificate) -> list[str]:
 def fewest_text(certificate: Certificate, fewest: int) -> str:
     """Return the headline: the fewest, and why one fewer does not do."""
     head = f"fewest: {gpus_text(fewest)}"
-    smaller = certificate.counts[: fewest - 1]
+    smaller = [c for c in certificate.counts[: fewest - 1] if is_searched(c)]
     if not smaller:
-        return head
+        outside = "; fewer GPUs are outside what was fixed or allowed"
+        return head + (outside if fewest > 1 else "")
     open_counts = [str(c.num_gpus) for c in smaller if c.verdict is not Verdict.FAILS]
     if open_counts:
         return f"{head} found; undecided: {', '.join(open_counts)}"
@@ -96,6 +98,11 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
     if last.nearest_miss is not None:
         why = miss_text(last.nearest_miss)
     return f"{head}; {last.num_gpus} {last.verdict.value}: {why}"
+
+
+def is_searched(count: CountVerdict) -> bool:
+    """Tell whether limits and override left the count any degrees."""
+    return any(rule is not Rule.OUTSIDE_LIMITS for rule in count.decisions.rule)
 
 
 def space_text(space: Space) -> str:
@@ -148,6 +155,9 @@ ENDINGS = {
 def ending_text(answer: Solution) -> str:
     """Return how good the answer is known to be."""
     text = ENDINGS[answer.termination]
+    is_optimal = answer.termination is Termination.OPTIMAL
+    if is_optimal and answer.certificate.space.override.is_given:
+        return "proven within what is fixed by hand"
     if answer.termination is Termination.WITHIN_GAP:
         text += f"; something up to {answer.gap:.1%} better is not excluded"
     return text

@@ -25,6 +25,7 @@ from tests.support.builders import (
     an_infeasible,
     decisions,
 )
+from tests.support.questions import a_question, solved
 
 
 def test_a_failing_count_names_rank_phase_and_bytes() -> None:
@@ -70,6 +71,18 @@ def test_the_headline_says_why_one_fewer_fails() -> None:
     ]
     one = a_certificate(counts=(a_count(1, Verdict.FITS),), fewest_at_any_speed=1)
     assert certificate_lines(one) == ["fewest: 1 GPU"]
+
+
+def test_a_count_that_was_fixed_is_not_sold_as_the_fewest() -> None:
+    """Smaller counts were left out by hand, and the proof holds within that."""
+    answer = solved(a_question(9000, override=Override(num_gpus=4)))
+    assert certificate_lines(answer.certificate)[0] == (
+        "fewest: 4 GPUs; fewer GPUs are outside what was fixed or allowed"
+    )
+    assert ending_text(answer) == "proven within what is fixed by hand"
+    even = solved(a_question(900, override=Override(data_degree=2)))
+    assert even.plan.num_gpus == 6
+    assert "; 4 fails: rank " in certificate_lines(even.certificate)[0]
 
 
 def test_what_was_not_searched_is_said() -> None:
