@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -107,6 +108,11 @@ def seconds_of(
             if turn >= warm_up:
                 its_times.append(taken_s)
     return [tuple(its_times) for its_times in times]
+
+
+def start_python(statement: str) -> None:
+    """Start an interpreter that runs one statement."""
+    subprocess.run([sys.executable, "-c", statement], check=True)  # noqa: S603 - own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,12 +7,11 @@ beyond numpy. The memory of the devices is chosen so that the model needs a pipe
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.frame import Goal, Measurement, run, seconds_of
+from benchmarks.frame import Goal, Measurement, run, seconds_of, start_python
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Link
@@ -89,11 +88,6 @@ def question(num_blocks: int, memory_mib: int, max_gpus: int, batch: int) -> Pro
         limits=Limits(max_gpus=max_gpus),
         objective=Objective(),
     )
-
-
-def start_python(statement: str) -> None:
-    """Start an interpreter that runs one statement."""
-    subprocess.run([sys.executable, "-c", statement], check=True)  # noqa: S603 - own
 
 
 def answered(problem: Problem) -> str:

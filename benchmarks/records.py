@@ -8,12 +8,11 @@ parser alone on the same text, in turn: the difference is what checking costs.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.frame import Goal, Measurement, run, seconds_of
+from benchmarks.frame import Goal, Measurement, run, seconds_of, start_python
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.model_profile import (
     EdgeColumns,
@@ -44,11 +43,6 @@ def large_profile() -> ModelProfile:
         tied=(),
         probes=(),
     )
-
-
-def start_python(statement: str) -> None:
-    """Start an interpreter that runs one statement."""
-    subprocess.run([sys.executable, "-c", statement], check=True)  # noqa: S603 - own
 
 
 def measure() -> Iterator[Measurement]:
