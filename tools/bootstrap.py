@@ -23,13 +23,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
-INPUTS = (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve())
+PROJECT = ROOT / "pyproject.toml"
+INPUTS = (PROJECT, CONSTRAINTS, Path(__file__).resolve())
 INSTALLER = "uv"
 """Installs in parallel, checks the hashes of constraints and links from its cache."""
 TORCH_ORIGINS = ("fetch", "existing")
 TORCH_FOUND = "import torch; print(torch.__version__); print(torch.__file__)"
-OLDEST_TORCH = (2, 11)
-"""The oldest on which profiles and replays are exact."""
 
 
 class SetUpError(Exception):
@@ -75,6 +74,14 @@ def recorded(pattern: str) -> str:
     return found.group(1)
 
 
+def oldest_torch() -> str:
+    """Return the oldest release of torch that pyproject.toml allows."""
+    found = re.search(r'"torch>=([0-9.]+)"', PROJECT.read_text())
+    if found is None:
+        raise SetUpError("pyproject.toml names no oldest torch, as torch>=2.15")
+    return found.group(1)
+
+
 def existing_torch(env: Path) -> Path:
     """Return the folder of the torch that the calling Python already has.
 
@@ -90,10 +97,12 @@ def existing_torch(env: Path) -> Path:
         raise SetUpError(f"TORCH=existing, but {sys.executable} says {said}: {advice}")
     # The last two lines: importing torch may print others.
     version, file = found.stdout.splitlines()[-2:]
-    if tuple(map(int, version.split(".")[:2])) < OLDEST_TORCH:
+    oldest = oldest_torch()
+    found_parts, oldest_parts = (v.split(".")[:2] for v in (version, oldest))
+    if list(map(int, found_parts)) < list(map(int, oldest_parts)):
         raise SetUpError(
             f"TORCH=existing, but {sys.executable} has torch {version}, and the oldest "
-            f"that works is 2.11: {advice}"
+            f"that works is {oldest}: {advice}"
         )
     if env.resolve() in Path(file).resolve().parents:
         raise SetUpError(f"TORCH=existing, but that torch is in {env} itself: {advice}")

@@ -105,7 +105,7 @@ def test_what_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ("content", "message"),
     [
         ("raise ImportError('no CUDA')", "says ImportError: no CUDA: name a Python"),
-        ("__version__ = '2.10.1'", "has torch 2.10.1, and the oldest that works"),
+        ("__version__ = '2.14.1'", "has torch 2.14.1, and the oldest that works is 2"),
     ],
 )
 def test_an_unfit_torch_is_not_reused(
@@ -116,6 +116,12 @@ def test_an_unfit_torch_is_not_reused(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(SetUpError, match=re.escape(message)):
         bootstrap.existing_torch(tmp_path / "env")
+
+
+def test_the_oldest_torch_is_the_same_in_all_places() -> None:
+    """The pipeline runtime that the trainer uses is that of the torch it asks for."""
+    readme = (ROOT / "README.md").read_text()
+    assert f"the torch ({bootstrap.oldest_torch()} or newer)" in readme
 
 
 def test_a_torch_is_not_taken_from_what_is_about_to_go(
