@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from plimsoll_cli.option_types import COUNT
 from plimsoll_cli.output import Output, new_table, output_option, print_table
-from plimsoll_cli.plan import read_problem, say
-from plimsoll_cli.questions import question_options
+from plimsoll_cli.plan import say
+from plimsoll_cli.question_options import question_options
+from plimsoll_cli.questions import read_problem
 from plimsoll_planner.units import at_least
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("profile", type=click.Path(path_type=Path))
 @question_options
-@click.option("--gpus", required=True, type=click.IntRange(min=1))
+@click.option("--gpus", required=True, type=COUNT, help="That the model is cut for.")
 @output_option
 def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     """Cut the model of PROFILE uniformly, by parameters, by time, and exactly."""

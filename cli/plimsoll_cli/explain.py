@@ -9,18 +9,17 @@ import click
 
 from plimsoll_cli.answer_tables import tuples_table
 from plimsoll_cli.errors import NothingMatchesError
+from plimsoll_cli.files import read_answer
+from plimsoll_cli.option_types import COUNT
 from plimsoll_cli.output import Output, output_option, print_table
 from plimsoll_cli.plan import say
-from plimsoll_cli.questions import read_answer
 from plimsoll_planner.explain import count_text
 from plimsoll_planner.explain import explain as explained
 
 
 @click.command()
 @click.argument("solution", type=click.Path(path_type=Path))
-@click.option(
-    "--gpus", type=click.IntRange(min=1), help="List every tuple of this count."
-)
+@click.option("--gpus", type=COUNT, help="List every tuple of this count.")
 @output_option
 def explain(solution: Path, gpus: int | None, output: str) -> None:
     """Say why the answer in SOLUTION is the fewest; written by `plan --solution`."""

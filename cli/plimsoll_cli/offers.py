@@ -10,8 +10,8 @@ import click
 from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
+from plimsoll_cli.option_types import ByteQuantity
 from plimsoll_cli.output import (
-    ByteQuantity,
     Output,
     format_bytes,
     new_table,

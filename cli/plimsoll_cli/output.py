@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,7 +12,7 @@ import click
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from plimsoll_planner.errors import shorten
+from plimsoll_cli.option_types import UNITS
 
 WIDER_THAN_ANY = 10_000
 """Columns of no terminal, to measure what a table wants."""
@@ -82,48 +80,9 @@ def print_table(table: Table, *, less_important: Sequence[str]) -> None:
     page.print(table)
 
 
-UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-QUANTITY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
-
-
 def format_bytes(num_bytes: int) -> str:
     """Return bytes as people read them, `80.0 GiB`; exact bytes stay in JSON."""
     for unit, size in reversed(UNITS.items()):
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"
     return f"{num_bytes} B"
-
-
-class ByteQuantity(click.ParamType[int]):
-    """An amount of memory with its unit, as in `40GiB`."""
-
-    name = "memory"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Return bytes, or fail with an example of what is meant."""
-        found = QUANTITY.fullmatch(str(value))
-        if found is None:
-            units = ", ".join(UNITS)
-            self.fail(f"got {shorten(value)}, allowed is 40GiB ({units})", param, ctx)
-        return int(float(found["number"]) * UNITS[found["unit"]])
-
-
-class JsonObject(click.ParamType[str]):
-    """A JSON object, kept as text."""
-
-    name = "json"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Return the text, or fail with an example of what is meant."""
-        try:
-            found = json.loads(str(value))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            example = '{"depth": 8}'
-            self.fail(f"got {value}, allowed is a JSON object: {example}", param, ctx)
-        return str(value)

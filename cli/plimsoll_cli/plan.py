@@ -10,21 +10,18 @@ import click
 from rich.console import Console
 
 from plimsoll_cli.answer_tables import alternatives_table, plan_line, plan_table
-from plimsoll_cli.errors import CannotWriteError, ExitCode
+from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.files import require_places, write
+from plimsoll_cli.option_names import in_options
+from plimsoll_cli.option_types import JsonObject
 from plimsoll_cli.output import (
-    JsonObject,
     Output,
     console,
     output_option,
     print_table,
 )
-from plimsoll_cli.questions import (
-    Question,
-    override_of,
-    override_options,
-    problem_of,
-    question_options,
-)
+from plimsoll_cli.question_options import override_options, question_options
+from plimsoll_cli.questions import read_problem
 from plimsoll_planner.explain import (
     certificate_lines,
     ending_text,
@@ -32,8 +29,6 @@ from plimsoll_planner.explain import (
     infeasible_lines,
     space_text,
 )
-from plimsoll_planner.records.document import load, save
-from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
@@ -41,8 +36,6 @@ from plimsoll_planner.records.solution import Infeasible, Solution
 
 if TYPE_CHECKING:
     from plimsoll_planner.search.replayed import ReplayedAnswer
-
-FIXED = ("gpus", "pipeline", "data", "micro_batch", "cuts", "recompute")
 
 
 @click.command()
@@ -81,6 +74,10 @@ def plan(
     **options: Any,
 ) -> None:
     """Find the fewest GPUs that the job of PROFILE fits on, and prove it."""
+    require_places(
+        {"--out": out, "--solution": solution},
+        inputs=(profile, options["offers"], *options["overheads"]),
+    )
     problem = read_problem(profile, options)
     found: ReplayedAnswer | None = None
     if replay is None:
@@ -89,9 +86,9 @@ def plan(
         found = replayed_answer(problem, replay, arguments)
         answer = found.answer
     if out is not None and isinstance(answer, Solution):
-        save_as(out, answer.plan)
+        write(out, answer.plan)
     if solution is not None:
-        save_as(solution, answer)
+        write(solution, answer)
     if output == Output.JSON:
         click.echo(json.dumps(answer.to_json(), indent=2))
     else:
@@ -99,14 +96,6 @@ def plan(
         say(*replay_lines(found) if found else ())
     if isinstance(answer, Infeasible):
         click.get_current_context().exit(ExitCode.NO_PLAN)
-
-
-def read_problem(path: Path, options: dict[str, Any]) -> Problem:
-    """Read the profile and everything that the options name."""
-    profile = load(path, ModelProfile)
-    fixed = {name: options.pop(name, None) for name in FIXED}
-    override = override_of(profile, **fixed)
-    return problem_of(profile, Question(**options), override)
 
 
 def answer_to(problem: Problem) -> Solution | Infeasible:
@@ -151,14 +140,6 @@ def replay_lines(found: ReplayedAnswer) -> list[str]:
     ]
 
 
-def save_as(path: Path, document: Any) -> None:
-    """Write a document whole, or say why it cannot be written."""
-    try:
-        save(path, document)
-    except OSError as error:
-        raise CannotWriteError(f"cannot write {path}: {error.strerror}") from None
-
-
 def show(problem: Problem, answer: Solution | Infeasible) -> None:
     """Print the answer for people."""
     lines = [f"warning: {warning}" for warning in answer.warnings]
@@ -183,7 +164,7 @@ def show(problem: Problem, answer: Solution | Infeasible) -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines that wrap at the terminal's width."""
+    """Print lines that wrap at the terminal's width, with options for fields."""
     page = console()
     for line in lines:
-        page.print(line)
+        page.print(in_options(line))

@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from plimsoll_cli.errors import CannotWriteError
+from plimsoll_cli.files import require_places, write
+from plimsoll_cli.option_types import ByteQuantity, JsonObject
 from plimsoll_cli.output import (
-    ByteQuantity,
-    JsonObject,
     Output,
     console,
     format_bytes,
@@ -21,7 +20,7 @@ from plimsoll_cli.output import (
     output_option,
     print_table,
 )
-from plimsoll_planner.records.document import save, to_text
+from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -116,29 +115,13 @@ def profile(
         micro_batches=micro_batches,
         device_memory_bytes=memory or 0,
     )
-    require_place(out)
+    require_places({"--out": out})
     made = with_progress(request)
-    try:
-        save(out, made)
-    except OSError as error:
-        raise CannotWriteError(f"cannot write {out}: {error.strerror}") from None
+    write(out, made)
     if output == Output.JSON:
         click.echo(to_text(made))
     else:
         show(made, out)
-
-
-def require_place(out: Path) -> None:
-    """Refuse a place that cannot be written to before minutes are spent.
-
-    Raises:
-        CannotWriteError: its folder is not there.
-    """
-    if not out.resolve().parent.is_dir():
-        raise CannotWriteError(
-            f"cannot write {out}: there is no folder {out.resolve().parent}; make it, "
-            "or choose another --out"
-        )
 
 
 def with_progress(request: ProfileRequest) -> ModelProfile:

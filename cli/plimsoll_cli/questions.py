@@ -1,26 +1,26 @@
-"""Turns files and options of a command line into a `Problem`, and answers from files.
+"""Turns files and options of a command line into a `Problem`.
 
-In: what a person typed. Out: records; everything is checked on the way. Called by
-`plan`, `explain` and `compare`, whose common options are `question_options`.
+In: what a person typed (`question_options`). Out: records; everything is checked on the
+way, and told in options. Called by `plan` and `compare`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-import click
-
+from plimsoll_cli.files import read
 from plimsoll_cli.offers import read_table
+from plimsoll_cli.option_names import told_in_options
+from plimsoll_cli.question_options import DEFAULT_MAX_GPUS
 from plimsoll_planner.engines import engine_named
-from plimsoll_planner.errors import InvalidFieldError, UnreadableError, shorten
+from plimsoll_planner.errors import InvalidFieldError, UnreadableError
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
-from plimsoll_planner.records.document import from_text, load
+from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import (
@@ -30,105 +30,12 @@ from plimsoll_planner.records.problem import (
     Override,
     Problem,
 )
-from plimsoll_planner.records.solution import Infeasible, Solution
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-DEFAULT_BATCH = 32
-DEFAULT_MAX_GPUS = 16
+FIXED = ("gpus", "pipeline", "data", "micro_batch", "cuts", "recompute")
+"""Options that fix a part of the plan."""
+OFFERS_ADVICE = "plimsoll offers --output json > offers.json lists this machine"
 LAYERS = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*")
 NUMBERS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
-
-PATH = click.Path(path_type=Path)
-COUNT = click.IntRange(min=1)
-OPTIONS = (
-    click.option(
-        "--offers", required=True, type=PATH, help="Machines: CSV, or JSON of Offer."
-    ),
-    click.option(
-        "--overhead",
-        "overheads",
-        multiple=True,
-        type=PATH,
-        help="Calibrated DeviceOverhead, JSON; may be given several times.",
-    ),
-    click.option("--engine", default="plimsoll", show_default=True),
-    click.option(
-        "--batch",
-        type=COUNT,
-        default=DEFAULT_BATCH,
-        show_default=True,
-        help="Samples in one step of all replicas.",
-    ),
-    click.option(
-        "--max-gpus",
-        type=COUNT,
-        help=f"Search every count up to this.  [default: {DEFAULT_MAX_GPUS}]",
-    ),
-    click.option(
-        "--objective",
-        type=click.Choice([goal.value for goal in Goal], case_sensitive=False),
-        default=Goal.MINIMIZE_GPUS.value,
-        show_default=True,
-    ),
-    click.option(
-        "--rate-floor",
-        type=click.FloatRange(0, 1),
-        default=0.5,
-        show_default=True,
-        help="Least part of the best samples per second per GPU.",
-    ),
-    click.option(
-        "--min-throughput",
-        type=click.FloatRange(min=0, min_open=True),
-        help="Samples per second; takes the place of --rate-floor.",
-    ),
-    click.option(
-        "--tolerance",
-        type=click.FloatRange(0, 1),
-        default=0.05,
-        show_default=True,
-        help="How much throughput may go for less memory.",
-    ),
-    click.option("--steps", type=COUNT, help="Of the whole training; for its cost."),
-    click.option(
-        "--deadline",
-        type=click.FloatRange(min=0, min_open=True),
-        help="Seconds for the whole training.",
-    ),
-    click.option(
-        "--headroom",
-        type=click.FloatRange(0, 1, max_open=True),
-        default=0.0,
-        show_default=True,
-        help="Part of the device memory to keep free.",
-    ),
-    click.option("--max-micro-batch", type=COUNT),
-    click.option(
-        "--max-tuples", type=COUNT, help="Work limit: how many tuples are searched."
-    ),
-)
-OVERRIDES = (
-    click.option("--gpus", type=COUNT, help="Fix the number of GPUs."),
-    click.option("--pipeline", type=COUNT, help="Fix the number of stages."),
-    click.option("--data", type=COUNT, help="Fix the number of replicas."),
-    click.option("--micro-batch", type=COUNT, help="Fix the micro-batch."),
-    click.option("--cuts", help="Fix the first layer of each stage, as in 0,9,17."),
-    click.option("--recompute", help="Fix what recomputes: 0-5, 2,4,7, all or none."),
-)
-
-
-def question_options(command: Command) -> Command:
-    """Add the options that make a problem, but for overrides."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
-
-
-def override_options(command: Command) -> Command:
-    """Add the options that fix parts of the plan."""
-    for option in reversed(OVERRIDES):
-        command = option(command)
-    return command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,22 +58,31 @@ class Question:
     max_tuples: int | None
 
 
-def problem_of(
-    profile: ModelProfile, question: Question, override: Override
-) -> Problem:
-    """Build the problem.
+def read_problem(path: Path, options: dict[str, Any]) -> Problem:
+    """Read the profile and everything that the options name.
 
     Raises:
         InvalidInputError: a file cannot be read, or parts do not fit together.
     """
+    profile = read(path, ModelProfile)
+    fixed = {name: options.pop(name, None) for name in FIXED}
+    with told_in_options():
+        override = override_of(profile, **fixed)
+        return problem_of(profile, Question(**options), override)
+
+
+def problem_of(
+    profile: ModelProfile, question: Question, override: Override
+) -> Problem:
+    """Build the problem; see `read_problem`."""
     needed = override.num_gpus or (len(override.cuts) or override.num_stages or 1) * (
         override.data_degree or 1
     )
-    offers = offers_for(profile, read_offers(question.offers))
+    offers = offers_for(profile, question.offers)
     return Problem(
         profile=profile,
         overheads=with_built_in(
-            (load(path, DeviceOverhead) for path in question.overheads), offers
+            (read(path, DeviceOverhead) for path in question.overheads), offers
         ),
         offers=offers,
         engine=engine_named(question.engine),
@@ -193,6 +109,27 @@ def problem_of(
     )
 
 
+def offers_for(profile: ModelProfile, path: Path) -> tuple[Offer, ...]:
+    """Return the offers of the profile's kind of device.
+
+    Raises:
+        InvalidInputError: the file cannot be read, or has no such device.
+    """
+    try:
+        found = read_offers(path)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; {OFFERS_ADVICE}") from None
+    mine = tuple(offer for offer in found if offer.device_kind is profile.device_kind)
+    if not mine:
+        kinds = " and ".join(sorted({offer.device_kind for offer in found})) or "no"
+        raise UnreadableError(
+            f"{path}: lists {kinds} devices, and the profile is for "
+            f"{profile.device_kind} ones; profile with another --device, or name other "
+            "--offers"
+        )
+    return mine
+
+
 def read_offers(path: Path) -> tuple[Offer, ...]:
     """Read offers from JSON (one Offer, or a list) or from a CSV table."""
     if path.suffix.casefold() != ".json":
@@ -211,12 +148,6 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
         Offer.from_json(entry, f"{path}: Offer[{place}]")
         for place, entry in enumerate(entries)
     )
-
-
-def offers_for(profile: ModelProfile, found: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    """Return the offers of the profile's kind of device, or all for the error."""
-    mine = tuple(offer for offer in found if offer.device_kind is profile.device_kind)
-    return mine or found
 
 
 def override_of(
@@ -263,31 +194,8 @@ def parse_recompute(text: str, profile: ModelProfile) -> tuple[int, ...]:
     layers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        layers.extend(range(int(first), int(last or first) + 1))
+        run = range(int(first), int(last or first) + 1)
+        if not run:
+            raise InvalidFieldError("--recompute", part, f"{last}-{first}")
+        layers.extend(run)
     return tuple(layers)
-
-
-def read_answer(path: Path) -> Solution | Infeasible:
-    """Read what `plimsoll plan --solution` wrote.
-
-    Raises:
-        UnreadableError: no such file, no JSON, or neither of the two kinds.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-        value: object = json.loads(text)
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
-    kind: object = None
-    if isinstance(value, dict):
-        kind = cast("dict[str, object]", value).get("kind")
-    if kind == Infeasible.__name__:
-        return from_text(text, Infeasible, str(path))
-    if kind == Solution.__name__:
-        return from_text(text, Solution, str(path))
-    raise UnreadableError(
-        f"{path}: kind is {shorten(kind)}, needs Solution or Infeasible; "
-        "plimsoll plan --solution writes one"
-    )

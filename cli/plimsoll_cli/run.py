@@ -27,6 +27,8 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         words: the command line without the program's name.
         debug: show the traceback of an error before its line.
     """
+    if sys.stdout is None:  # `>&-`; the next file that is opened would take its place
+        return closed_output()
     try:
         with debugging() if debug else nullcontext():
             code: object = plimsoll.main(
@@ -52,6 +54,13 @@ def described(error: OSError | UnicodeEncodeError) -> str:
         return f"{error.filename or 'this folder'}: {error.strerror}"
     drop_output()
     return f"cannot write the output: {error}"
+
+
+def closed_output() -> ExitCode:
+    """Refuse to run without an output."""
+    text = "plimsoll: the output is closed; send what is not wanted to /dev/null"
+    click.echo(text, err=True)
+    return ExitCode.FAILED
 
 
 @contextmanager

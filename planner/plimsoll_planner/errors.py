@@ -15,6 +15,7 @@ answers with its text. Infeasible is a result (`records.solution`), not an error
 
 from __future__ import annotations
 
+import dataclasses
 import reprlib
 
 LONGEST_TEXT = 1000
@@ -89,7 +90,9 @@ class UnreadableError(InvalidInputError):
 
 
 def shorten(value: object) -> str:
-    """Return `value` as text of bounded length and depth."""
+    """Return `value` as text of bounded length and depth; a record by its name."""
+    if dataclasses.is_dataclass(value):
+        return f"a {type(value).__name__}"
     brief = reprlib.Repr()
     brief.maxlevel = 3
     brief.maxstring = brief.maxother = brief.maxlong = LONGEST_VALUE

@@ -108,6 +108,7 @@ def test_filters_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
             ExitCode.USAGE,
             "got '40', allowed is 40GiB",
         ),
+        (["offers", "--min-memory", "0MiB"], ExitCode.USAGE, "allowed is 1 byte or"),
         (["offers", "--min-memory", "1 gb"], ExitCode.USAGE, "got '1 gb'"),
         (["offers", "--min-memory", "9" * 400 + "TiB"], ExitCode.USAGE, "got '999"),
         (["ofers"], ExitCode.USAGE, "Did you mean 'offers'?"),
@@ -200,6 +201,7 @@ def test_a_broken_driver_is_a_warning(
 @pytest.mark.parametrize(
     ("redirect", "environment", "message"),
     [
+        (">&-", {}, "the output is closed"),
         (">/dev/full", {"PYTHONUNBUFFERED": ""}, "output: [Errno 28] No space left"),
         (">/dev/full", {"PYTHONUNBUFFERED": "1"}, "output: [Errno 28] No space left"),
         ("", {"PYTHONIOENCODING": "ascii", "COLUMNS": "20"}, "cannot write the output"),

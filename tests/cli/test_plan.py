@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
-from plimsoll_planner.records.document import load, save, to_text
-from plimsoll_planner.records.model_profile import DeviceKind, EdgeColumns, ModelProfile
+from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution
-from tests.support.builders import an_offer, an_overhead
-from tests.support.chains import Activation, Layer, chain_profile
-
-MIB = 2**20
-EMBEDDING = Layer(
-    parameters=6 * MIB,
-    gradients=6 * MIB,
-    boundary=MIB,
-    kept=Activation(forward=MIB, backward=MIB),
-    again=Activation(keeps_input=True, forward=MIB, backward=MIB),
-    forward_s=0.25,
-    backward_s=0.25,
-)
-BLOCK = Layer(
-    parameters=4 * MIB,
-    gradients=4 * MIB,
-    optimizer=8 * MIB,
-    boundary=MIB,
-    kept=Activation(saved=6 * MIB, keeps_input=True, forward=7 * MIB, backward=8 * MIB),
-    again=Activation(keeps_input=True, forward=4 * MIB, backward=9 * MIB),
-)
-HEAD = Layer(
-    parameters=6 * MIB,
-    gradients=6 * MIB,
-    boundary=1,
-    kept=Activation(
-        saved=9 * MIB, keeps_input=True, forward=12 * MIB, backward=15 * MIB
-    ),
-    again=Activation(keeps_input=True, forward=12 * MIB, backward=17 * MIB),
+from tests.support.builders import an_overhead
+from tests.support.command_lines import (
+    MIB,
+    a_profile_file,
+    words,
 )
 
 
@@ -52,48 +25,6 @@ HEAD = Layer(
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal that cuts nothing."""
     monkeypatch.setenv("COLUMNS", "200")
-
-
-def a_profile_file(folder: Path, **fields: Any) -> str:
-    """Write the profile of a small chain on emulated devices."""
-    kind: dict[str, Any] = {"device_kind": DeviceKind.EMULATED}
-    profile = chain_profile(
-        [EMBEDDING, *[BLOCK] * 8, HEAD],
-        byte_error=0.01,
-        time_error=0.05,
-        **(kind | fields),
-    )
-    save(folder / "profile.json", profile)
-    return str(folder / "profile.json")
-
-
-def an_offers_file(folder: Path, memory_mib: int = 96, **fields: Any) -> str:
-    """Write one offer of emulated devices."""
-    offer = an_offer(
-        **(
-            {
-                "device_kind": DeviceKind.EMULATED,
-                "device_memory_bytes": memory_mib * MIB,
-                "price_per_node_hour": Decimal("2.50"),
-            }
-            | fields
-        )
-    )
-    save(folder / "offer.json", offer)
-    return str(folder / "offer.json")
-
-
-def words(folder: Path, *more: str) -> list[str]:
-    """Return the command line of a plan for the small chain."""
-    return [
-        "plan",
-        a_profile_file(folder),
-        "--offers",
-        an_offers_file(folder),
-        "--batch",
-        "8",
-        *more,
-    ]
 
 
 def test_a_plan_is_a_table_a_proof_and_alternatives(
@@ -155,7 +86,7 @@ def test_no_plan_has_an_exit_code_of_its_own(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "no plan: memory binds"
     assert lines[1].startswith("nearest miss: rank ")
-    assert lines[2].startswith("would do: 3 GPUs (limits.max_gpus is 2); or devices of")
+    assert lines[2].startswith("would do: 3 GPUs (--max-gpus is 2); or devices of")
     assert isinstance(load(answer, Infeasible), Infeasible)
     assert not plan.exists()
 
@@ -279,116 +210,6 @@ def test_calibrated_overhead_and_csv_offers_are_read(
     overhead = ["--overhead", str(tmp_path / "overhead.json")]
     assert main([*command, *overhead]) == ExitCode.DONE
     assert "warning" not in capsys.readouterr().out
-
-
-def broken_profile(folder: Path, **changes: Any) -> str:
-    """Write a profile with some fields of its JSON changed."""
-    profile = load(Path(a_profile_file(folder)), ModelProfile)
-    value = json.loads(to_text(profile))
-    for path, new in changes.items():
-        place = value
-        *way, last = path.split("__")
-        for step in way:
-            place = place[step]
-        place[last] = new
-    (folder / "broken.json").write_text(json.dumps(value))
-    return str(folder / "broken.json")
-
-
-def test_profiles_that_cannot_be_planned_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Negative slopes, skip tensors, no times: the field, the edge, the next step."""
-    offers = an_offers_file(tmp_path)
-    slopes = [-1, 0, 0]
-    skipping = chain_profile(
-        [BLOCK] * 3,
-        device_kind=DeviceKind.EMULATED,
-        edges=EdgeColumns(source=(0, 0, 1), target=(1, 2, 2), part=(1.0, 1.0, 1.0)),
-    )
-    save(tmp_path / "skip.json", skipping)
-    silent = chain_profile(
-        [dataclasses.replace(BLOCK, forward_s=0.0, backward_s=0.0)],
-        device_kind=DeviceKind.EMULATED,
-    )
-    save(tmp_path / "silent.json", silent)
-    cases = {
-        broken_profile(
-            tmp_path, costs__boundary__slope_bytes_per_sample=slopes
-        ): "slope_bytes_per_sample[0]: got -1, allowed is a whole number at least 0",
-        str(tmp_path / "skip.json"): "edge layer.0 -> layer.2 skips: skip tensors",
-        str(tmp_path / "silent.json"): "offer h200-8: the profile has no times",
-    }
-    for path, message in cases.items():
-        assert main(["plan", path, "--offers", offers]) == ExitCode.BAD_INPUT
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert message in captured.err
-        assert captured.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (["--cuts", "1,2"], ExitCode.BAD_INPUT, "Override.cuts: got (1, 2), allowed"),
-        (["--cuts", "a"], ExitCode.BAD_INPUT, "--cuts: got 'a', allowed is first"),
-        (["--recompute", "x"], ExitCode.BAD_INPUT, "--recompute: got 'x', allowed is"),
-        (["--recompute", "0-99"], ExitCode.BAD_INPUT, "layers below 10, the number"),
-        (
-            ["--gpus", "4", "--pipeline", "3"],
-            ExitCode.BAD_INPUT,
-            "Override.num_gpus: got 4, allowed is a multiple of num_stages",
-        ),
-        (
-            ["--cuts", "0,4", "--pipeline", "3"],
-            ExitCode.BAD_INPUT,
-            "Override.num_stages: got 3, allowed is 2, the stages that cuts has",
-        ),
-        (["--micro-batch", "3"], ExitCode.BAD_INPUT, "a multiple of the 3 samples"),
-        (
-            ["--objective", "MinimizeCost"],
-            ExitCode.BAD_INPUT,
-            "Problem.num_steps: got None, allowed is given",
-        ),
-        (["--deadline", "60"], ExitCode.BAD_INPUT, "given, where a deadline is"),
-        (["--engine", "plimsol"], ExitCode.BAD_INPUT, "did you mean plimsoll?"),
-        (["--offers", "no.csv"], ExitCode.BAD_INPUT, "no.csv: No such file"),
-        (["--offers", "no.json"], ExitCode.BAD_INPUT, "no.json: No such file"),
-        (["--overhead", "no.json"], ExitCode.BAD_INPUT, "no.json: No such file"),
-        (["--headroom", "1"], ExitCode.USAGE, "1.0 is not in the range 0<=x<1"),
-        (["--objective", "fun"], ExitCode.USAGE, "'fun' is not one of"),
-        (["--batch", "0"], ExitCode.USAGE, "0 is not in the range x>=1"),
-        (["--out", "/nowhere/plan.json"], ExitCode.FAILED, "cannot write /nowhere"),
-    ],
-)
-def test_errors_are_one_line_and_an_exit_code(
-    options: list[str],
-    code: ExitCode,
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """What, which value, what is allowed; nothing half-written, no traceback."""
-    assert main(words(tmp_path, *options)) == code
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("plimsoll: ")
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
-
-
-def test_offers_without_a_price_are_named_where_cost_is_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The offer's name, and what is missing."""
-    profile = a_profile_file(tmp_path)
-    offers = an_offers_file(
-        tmp_path, name="free-8", price_per_node_hour=None, currency=None
-    )
-    cost = ["--objective", "MinimizeCost", "--steps", "10"]
-    command = ["plan", profile, "--offers", offers, *cost]
-    assert main(command) == ExitCode.BAD_INPUT
-    assert "free-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -182,4 +182,7 @@ class LayerCosts(Record):
             raise self.refuse("kind", "one row for each kind and variant")
         for field in ("backward", "recompute", "optimizer_step_s"):
             if (getattr(self, field) is None) == self.is_timed:
-                raise self.refuse(field, "given exactly where forward is")
+                rule = (
+                    "given, as forward is" if self.is_timed else "null, as forward is"
+                )
+                raise self.refuse(field, rule)

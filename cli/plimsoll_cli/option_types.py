@@ -1,0 +1,79 @@
+"""What an option takes: numbers, amounts of memory, JSON; each refuses in one line.
+
+In: a word of the command line. Out: a value. Called by click for every verb's options.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import click
+
+from plimsoll_planner.errors import shorten
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+QUANTITY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
+
+
+class WholeNumber(click.IntRange):
+    """A whole number; click would call its type an `integer range`."""
+
+    name = "integer"
+
+
+class FiniteNumber(click.FloatRange):
+    """A number within its range; `nan` compares with no bound and is in none."""
+
+    name = "number"
+
+    def convert(
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or fail."""
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"got {value}, allowed is a finite number", param, ctx)
+        return found
+
+
+COUNT = WholeNumber(min=1)
+
+
+class ByteQuantity(click.ParamType[int]):
+    """An amount of memory with its unit, as in `40GiB`."""
+
+    name = "memory"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return bytes, at least one, or fail with an example of what is meant."""
+        found = QUANTITY.fullmatch(str(value))
+        if found is None:
+            units = ", ".join(UNITS)
+            self.fail(f"got {shorten(value)}, allowed is 40GiB ({units})", param, ctx)
+        num_bytes = int(float(found["number"]) * UNITS[found["unit"]])
+        if num_bytes == 0:
+            self.fail(f"got {shorten(value)}, allowed is 1 byte or more", param, ctx)
+        return num_bytes
+
+
+class JsonObject(click.ParamType[str]):
+    """A JSON object, kept as text."""
+
+    name = "json"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the text, or fail with an example of what is meant."""
+        try:
+            found = json.loads(str(value))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            example = '{"depth": 8}'
+            self.fail(f"got {value}, allowed is a JSON object: {example}", param, ctx)
+        return str(value)
