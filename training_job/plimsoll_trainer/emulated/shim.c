@@ -100,11 +100,25 @@ static int remember(uintptr_t block, uint64_t bytes)
     if (2 * (shard->num_used + 1) > shard->num_slots)
         error = grow(shard);
     if (!error) {
-        *find(shard, block) = (struct slot){block, bytes};
-        shard->num_used++;
+        struct slot *slot = find(shard, block);
+        shard->num_used += !slot->block;
+        *slot = (struct slot){block, bytes};
     }
     pthread_mutex_unlock(&shard->lock);
     return error;
+}
+
+/* Mark a slot as given back; as never used, where no search goes on past it. */
+static void give_back(struct shard *shard, struct slot *slot)
+{
+    size_t last = shard->num_slots - 1, place = slot - shard->slots;
+    slot->block = 1;
+    if (shard->slots[(place + 1) & last].block)
+        return;
+    for (; shard->slots[place].block == 1; place = (place - 1) & last) {
+        shard->slots[place].block = 0;
+        shard->num_used--;
+    }
 }
 
 /* The bytes of a block that is given back; 0 when it is not a tensor's. */
@@ -117,7 +131,7 @@ static uint64_t forget(uintptr_t block)
         struct slot *slot = find(shard, block);
         if (slot->block == block) {
             bytes = slot->bytes;
-            slot->block = 1;
+            give_back(shard, slot);
         }
     }
     pthread_mutex_unlock(&shard->lock);
