@@ -4,6 +4,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
 
     request, messages       what is asked, and what the two processes say
     profiling, assemble     asks, survives the prober's death, fits the lines
+    entrypoint_path         where the entry point is, before a process is started
     prober_process, prober  the process that probes, from outside and from inside
     cases, layer_probe      which layers are alike; one layer in its place
     layer_timing            seconds of layers that take turns

@@ -13,6 +13,7 @@ from typing import IO, Self
 from plimsoll_planner.records.document import AnyDocument, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ProbeOutcome
+from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError, ProbingFailedError
 from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
 from plimsoll_profiler.request import DEBUG_VARIABLE, ProfileRequest
@@ -34,8 +35,10 @@ class ProberProcess:
         """Start it and read what it knows of the workload.
 
         Raises:
-            ProbingFailedError: it cannot use the entry point.
+            BadWorkloadError: it cannot use the entry point.
+            ProbingFailedError: it ended for another reason.
         """
+        require_module(request.entrypoint)
         self._said: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             (
@@ -119,11 +122,6 @@ def environment_of(request: ProfileRequest) -> dict[str, str]:
     if is_measured and request.device_kind is DeviceKind.EMULATED:
         extra |= emulated.environment(request.device_memory_bytes)
     return extra
-
-
-def python_path() -> str:
-    """Return a PYTHONPATH on which the entry point is found as it is from here."""
-    return os.pathsep.join(filter(None, ["", os.getcwd(), *sys.path]))  # noqa: PTH109
 
 
 def lost(request: ProbeRequest) -> ProbeResult:

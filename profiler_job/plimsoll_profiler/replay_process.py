@@ -12,8 +12,8 @@ from plimsoll_planner.records.document import from_text, save
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay
+from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
-from plimsoll_profiler.prober_process import python_path
 from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_trainer.exit_codes import ExitCode
 
@@ -34,6 +34,7 @@ def replay_plan(
             profile.
         ReplayFailedError: the replayer ended for another reason.
     """
+    require_module(entrypoint)
     with tempfile.TemporaryDirectory() as folder:
         paths = (Path(folder) / "plan.json", Path(folder) / "profile.json")
         save(paths[0], plan)

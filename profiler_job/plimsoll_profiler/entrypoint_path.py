@@ -1,0 +1,58 @@
+"""Where the profiler's processes find an entry point, and whether it is there at all.
+
+Looked up here before a process is started, which imports torch for seconds before it
+comes to the same answer. Nothing is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+
+from plimsoll_profiler.errors import BadWorkloadError
+
+
+def folders() -> list[str]:
+    """Return the folders of a process that finds the entry point as from here.
+
+    The path of a command begins with the folder of the command, not the current one.
+    """
+    return [os.getcwd(), *filter(None, sys.path)]  # noqa: PTH109 - a name, no path
+
+
+def python_path() -> str:
+    """Return those folders as PYTHONPATH."""
+    return os.pathsep.join(folders())
+
+
+def require_module(entrypoint: str) -> None:
+    """Refuse an entry point whose module is not there.
+
+    Raises:
+        BadWorkloadError: see above.
+    """
+    module = entrypoint.partition(":")[0]
+    places: Sequence[str] = folders()
+    name = ""
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        spec = find(name, places)
+        if spec is None:
+            raise BadWorkloadError(
+                f"entry point {entrypoint}: no module {module} on the Python path; "
+                "check the name, and that its folder is in PYTHONPATH"
+            )
+        places = spec.submodule_search_locations or ()
+
+
+def find(name: str, places: Sequence[str]) -> ModuleSpec | None:
+    """Find a module without importing it."""
+    found = PathFinder.find_spec(name, places)
+    if found is None and "." not in name:
+        with contextlib.suppress(ValueError):  # no name at all, or that of a script
+            found = importlib.util.find_spec(name)  # installers have ways of their own
+    return found
