@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_trainer.arguments import parse_arguments
 
 DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
 """Set where tracebacks of what a workload raises are wanted."""
@@ -34,10 +35,14 @@ class ProfileRequest:
     """The template image and its code volumes, on a cluster."""
 
     def key(self) -> str:
-        """Return the request key: it finds a cached profile without running code."""
+        """Return the request key: it finds a cached profile without running code.
+
+        Raises:
+            WorkloadError: the arguments are no JSON object.
+        """
         parts = (
             self.entrypoint,
-            json.dumps(json.loads(self.arguments), sort_keys=True),
+            json.dumps(parse_arguments(self.arguments), sort_keys=True),
             self.device_kind,
             self.source,
             self.micro_batches,
