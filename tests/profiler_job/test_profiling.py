@@ -133,9 +133,7 @@ def test_a_layer_that_never_fits_is_named() -> None:
 def test_a_killed_prober_loses_one_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's SIGKILL in one probe: it is recorded, all others are there."""
     monkeypatch.setenv("PLIMSOLL_TEST_KILL_AT", "4")
-    made = run(
-        "tests.support.workloads:a_killer", arguments="{}", source=Source.MEASURED
-    )
+    made = run(KILLER, arguments="{}", source=Source.MEASURED)
     outcomes = {(p.kind, p.micro_batch): p.outcome for p in made.probes}
     lost = {at for at, end in outcomes.items() if end is ProbeOutcome.OUT_OF_MEMORY}
     assert lost == {(0, 4)}
