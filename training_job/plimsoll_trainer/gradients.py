@@ -38,5 +38,8 @@ def attach_buffer(parameters: list[nn.Parameter]) -> Tensor:
     buffer = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
     parts = torch.split(buffer, sizes)
     for parameter, part in zip(parameters, parts, strict=True):
-        parameter.grad = part[: parameter.numel()].view_as(parameter)
+        # In the parameter's own order in memory, as autograd and fused steps want it.
+        strides = torch.empty_like(parameter, device="meta").stride()
+        place = part.storage_offset()
+        parameter.grad = torch.as_strided(part, parameter.shape, strides, place)
     return buffer
