@@ -6,23 +6,21 @@ they stand alike: first, last, and in the same ties.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from plimsoll_profiler.messages import Case
-from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.boundaries import Boundaries, TensorSpec
 from plimsoll_trainer.workload import Workload
 
 Key = tuple[str, TensorSpec, bool, bool, frozenset[int]]
 
 
 def cases_of(
-    workload: Workload, between: Sequence[TensorSpec]
+    workload: Workload, shapes: Boundaries
 ) -> tuple[tuple[Case, ...], tuple[int, ...]]:
     """Find the kinds of layers.
 
     Args:
         workload: the chain.
-        between: between[i] enters layer i, at some micro-batch.
+        shapes: of some micro-batch.
 
     Returns:
         One case for each kind, and which case each layer is.
@@ -32,13 +30,13 @@ def cases_of(
     kind_of_layer: list[int] = []
     names: set[str] = set()
     for index, layer in enumerate(workload.layers):
-        key = key_of(workload, index, between[index])
+        key = key_of(workload, index, shapes.between[index])
         if key not in places:
             places[key] = len(cases)
             name = free_name(layer.kind, layer.name, names)
             names.add(name)
-            case = Case(name=name, layer=index, recomputable=layer.recomputable)
-            cases.append(case)
+            may_be = layer.recomputable and index not in shapes.overwritten
+            cases.append(Case(name=name, layer=index, recomputable=may_be))
         kind_of_layer.append(places[key])
     return tuple(cases), tuple(kind_of_layer)
 

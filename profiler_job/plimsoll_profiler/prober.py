@@ -93,7 +93,7 @@ class Prober:
         """Find kinds and shapes, while tensors still have data."""
         self.workload = workload
         self.shapes = {b: boundaries_of(workload, b) for b in micro_batches}
-        self.cases, self.kind_of_layer = cases_of(workload, self.shapes[1].between)
+        self.cases, self.kind_of_layer = cases_of(workload, self.shapes[1])
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
         """Say what is known before anything is probed."""

@@ -14,12 +14,14 @@ from torch import nn
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.layer_probe import LayerCase
+from plimsoll_profiler.messages import ProbeRequest
 from plimsoll_profiler.meters import open_bench
 from plimsoll_profiler.prober import Prober, tied_layers, work_of
+from plimsoll_trainer.adapters.sequential import from_sequential
 from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.workload import Layer, Tie
 from tests.support.builders import a_fingerprint
-from tests.support.workloads import a_sequential
+from tests.support.workloads import a_sequential, mean_square, points
 
 B, N, FLOAT = 3, 8, 4
 BETWEEN = LayerCase(incoming=TensorSpec((B, N), torch.float32), is_first=False)
@@ -31,6 +33,22 @@ def test_the_work_of_backward_is_the_layers_own() -> None:
         forward, backward = work_of(nn.ReLU(), BETWEEN, bench)
     assert forward.traffic_bytes == 2 * B * N * FLOAT
     assert backward.traffic_bytes == 3 * B * N * FLOAT
+
+
+def test_a_layer_that_overwrites_its_input_is_not_recomputed() -> None:
+    """A recompute would start from another input; torch refuses it."""
+    net = [nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 6)]
+    workload = from_sequential(
+        net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
+    )
+    prober = Prober(workload, [1])
+    assert [case.recomputable for case in prober.cases] == [True, False, True]
+    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
+        found = prober.probe(ProbeRequest(case=1, micro_batch=1), bench)
+    assert found.kept is not None
+    assert found.recomputed is None
+    assert found.kept.saved_bytes == 0
+    assert (found.kept.keeps_input, found.kept.keeps_output) == (False, True)
 
 
 def test_each_tie_counts_its_own_optimizer_state() -> None:

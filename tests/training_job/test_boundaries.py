@@ -117,6 +117,32 @@ def test_every_rank_refuses_it_before_it_trains(job: Job) -> None:
     assert all("WorkloadError: the loss is float32[2]" in line for line in said)
 
 
+def linear() -> nn.Module:
+    """Build a layer that keeps its input for the backward pass."""
+    return nn.Linear(4, 4)
+
+
+def overwriting() -> nn.Module:
+    """Build a layer that writes to its input."""
+    return nn.ReLU(inplace=True)
+
+
+def test_layers_that_overwrite_their_input_are_told() -> None:
+    """None of them can be recomputed; what a layer overwrites inside is its own."""
+    made = chain(linear, overwriting, lambda: nn.Sequential(linear(), overwriting()))
+    assert boundaries_of(made, 2).overwritten == {1}
+
+
+@pytest.mark.parametrize("between", [[], [nn.Flatten]])
+def test_no_layer_overwrites_what_the_one_before_needs(between: list[Any]) -> None:
+    """Torch would refuse in the backward pass, and name no layer."""
+    layers = [linear, nn.Sigmoid, *between, overwriting]
+    last = f"layer.{len(layers) - 1}"
+    said = f"'{last}' overwrites what layer 'layer.1' gives and needs in its backward"
+    with pytest.raises(WorkloadError, match=said):
+        boundaries_of(chain(*layers), 2)
+
+
 class Swapping(nn.Module):
     """Puts another tensor in the place of its buffer at every pass."""
 

@@ -8,15 +8,15 @@ layers do not fit together is refused here, by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.errors import WorkloadError, described
-from plimsoll_trainer.stage import build_layer
-from plimsoll_trainer.torch_internals import FakeTensorMode, num_writes
+from plimsoll_trainer.stage import Received, build_layer
+from plimsoll_trainer.torch_internals import FakeTensorMode, num_writes, storage_of
 from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")
@@ -57,6 +57,19 @@ class Boundaries:
     between: tuple[TensorSpec, ...]
     """between[i] enters layer i; the last one enters the loss."""
     targets: TensorSpec
+    overwritten: frozenset[int] = frozenset()
+    """Layers that write to what enters them, so that no recompute could start there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Passed:
+    """What one layer makes of what enters it."""
+
+    output: TensorSpec
+    overwrites: bool
+    """It writes to its input."""
+    gives_back: bool
+    """Its output lies in the memory of its input."""
 
 
 def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
@@ -67,15 +80,22 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
     """
     inputs, targets = first_batch(workload, micro_batch)
     between = [TensorSpec.of(cast_inputs(inputs, workload))]
-    known: dict[tuple[str, TensorSpec], TensorSpec] = {}
+    known: dict[tuple[str, TensorSpec], Passed] = {}
+    passed: list[Passed] = []
     with FakeTensorMode():
         for index, layer in enumerate(workload.layers):
             place = (layer.kind, between[-1])
             if place not in known:
-                known[place] = output_of(workload, index, between[-1])
-            between.append(known[place])
+                known[place] = pass_through(workload, index, between[-1])
+            passed.append(known[place])
+            between.append(known[place].output)
         check_loss(workload, between[-1], TensorSpec.of(targets))
-    return Boundaries(between=tuple(between), targets=TensorSpec.of(targets))
+        check_overwritten(workload, between, passed)
+    return Boundaries(
+        between=tuple(between),
+        targets=TensorSpec.of(targets),
+        overwritten=frozenset(i for i, made in enumerate(passed) if made.overwrites),
+    )
 
 
 def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
@@ -126,7 +146,7 @@ def cast_inputs(inputs: Tensor, workload: Workload) -> Tensor:
     return inputs.to(workload.dtype) if inputs.is_floating_point() else inputs
 
 
-def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpec:
+def pass_through(workload: Workload, index: int, incoming: TensorSpec) -> Passed:
     """Run one layer on a fake tensor.
 
     Raises:
@@ -141,8 +161,10 @@ def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpe
             f"layer {name!r} cannot be built: {described(error)}"
         ) from error
     buffers = [(key, kept, num_writes(kept)) for key, kept in layer.named_buffers()]
+    x = incoming.empty("cpu")
+    num_before = num_writes(x)
     try:
-        output: object = layer(incoming.empty("cpu"))
+        output: object = layer(x)
     except Exception as error:
         before = workload.layers[index - 1].name if index else "the batch"
         raise WorkloadError(
@@ -156,7 +178,11 @@ def output_of(workload: Workload, index: int, incoming: TensorSpec) -> TensorSpe
         )
     if workload.layers[index].recomputable:
         check_unwritten(name, layer, buffers)
-    return TensorSpec.of(output)
+    return Passed(
+        output=TensorSpec.of(output),
+        overwrites=num_writes(x) != num_before,
+        gives_back=storage_of(output)[0] == storage_of(x)[0],
+    )
 
 
 def check_unwritten(
@@ -179,6 +205,52 @@ def check_unwritten(
                 "a recompute would do twice: declare it with recomputable=False, or "
                 "name it in never_recomputed of the adapter"
             )
+
+
+def check_overwritten(
+    workload: Workload, between: Sequence[TensorSpec], passed: Sequence[Passed]
+) -> None:
+    """Refuse a layer that overwrites what the one before needs for its backward pass.
+
+    Raises:
+        WorkloadError: torch would refuse to train it.
+    """
+    tried: set[tuple[str, ...]] = set()
+    for index in range(1, len(passed)):
+        first = index - 1
+        while first > 0 and passed[first].gives_back:
+            first -= 1
+        kinds = tuple(layer.kind for layer in workload.layers[first : index + 1])
+        if not passed[index].overwrites or kinds in tried:
+            continue
+        tried.add(kinds)
+        try:
+            run_both_ways(workload, first, index, between[first])
+        except RuntimeError as error:
+            if OVERWRITTEN not in str(error):
+                raise
+            name, before = workload.layers[index].name, workload.layers[first].name
+            raise WorkloadError(
+                f"layer {name!r} overwrites what layer {before!r} gives and needs in "
+                f"its backward pass: let {name!r} make a tensor of its own, as without "
+                "inplace=True"
+            ) from error
+
+
+OVERWRITTEN = "modified by an inplace operation"
+"""What torch says in a backward pass that finds other values than it has saved."""
+
+
+def run_both_ways(
+    workload: Workload, first: int, last: int, incoming: TensorSpec
+) -> None:
+    """Run some layers forward and backward."""
+    x = incoming.empty("cpu", grad=incoming.dtype.is_floating_point)
+    x = Received.apply(x)
+    for index in range(first, last + 1):
+        x = build_layer(workload, index, CPU)(x)
+    if x.requires_grad:
+        x.sum().backward()
 
 
 def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,25 @@ class StageSlice:
     def holds(self, layer: int) -> bool:
         """Tell whether a layer is in the slice."""
         return self.first_layer <= layer < self.end_layer
+
+
+class Received(torch.autograd.Function):
+    """Passes on what a stage received, as a tensor that its first layer may overwrite.
+
+    Torch hands it over as a leaf, and lets nobody overwrite one that needs a gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return the same memory."""
+        del ctx
+        return x.data
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Return the same gradient."""
+        del ctx
+        return gradients[0]
 
 
 class StageModule(nn.Module):
@@ -72,6 +92,8 @@ class StageModule(nn.Module):
             x: inputs of the model, or what the stage before sent.
             targets: on the last stage, what the loss compares with.
         """
+        if x.requires_grad:
+            x = Received.apply(x)
         for name, layer in self.layers.items():
             index = int(name)
             key = random_key(self._seed, self.step, self.first_sample, index)
