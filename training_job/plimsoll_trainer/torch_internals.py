@@ -6,11 +6,11 @@ A private name may change with any release, so each stands here once. They are f
     FakeTensor           one of them
     TorchDispatchMode    sees every operator: counts live bytes and work
     tree_iter            walks what an operator returns
-    FakeStore            a process group in which nothing is sent: replay
     storage_of           tells storages apart
     num_writes           tells whether a tensor was written to
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
-    single_process       lets torch's pipeline runtime run as one rank of many, alone
+    single_process       lets torch's pipeline runtime run as one rank of many, alone,
+                         in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
 
 `plimsoll_profiler.self_check` replays a toy against real processes and names the torch
@@ -28,14 +28,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, UntypedStorage
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.distributed.pipelining import schedules, stage
 from torch.optim import optimizer
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 __all__ = [
-    "FakeStore",
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
@@ -76,19 +73,21 @@ def pretend_p2p(
     return [HeldTensor(operation.tensor) for operation in operations]
 
 
-def slot_is_releasable(self: Any, output: Any) -> tuple[bool, str]:
-    """Treat a fake output as what it stands for, a plain tensor."""
-    if type(output) is FakeTensor and not self.is_last:
-        return True, ""
-    return REAL_SLOT_IS_RELEASABLE(self, output)
-
-
-REAL_SLOT_IS_RELEASABLE = stage._PipelineStageBase._output_slot_is_releasable
-
-
 @contextmanager
 def single_process(rank: int, num_ranks: int) -> Iterator[None]:
     """Be one rank of a process group that has no other members."""
+    # Half of what torch takes to import, and only a replay comes here.
+    from torch.distributed.pipelining import schedules, stage  # noqa: PLC0415
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
+
+    real = stage._PipelineStageBase._output_slot_is_releasable
+
+    def slot_is_releasable(self: Any, output: Any) -> tuple[bool, str]:
+        """Treat a fake output as what it stands for, a plain tensor."""
+        if type(output) is FakeTensor and not self.is_last:
+            return True, ""
+        return real(self, output)
+
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=num_ranks)
     try:
         with (
