@@ -118,6 +118,16 @@ def test_what_a_layer_keeps_beside_parameters_is_copied_as_well() -> None:
     ] * 2
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_a_tensor_without_numbers_is_taken_over(shape: tuple[int, ...]) -> None:
+    """A cache that is still empty is nothing to stumble over."""
+    layer = nn.Linear(6, 6)
+    layer.register_buffer("cache", torch.empty(shape, dtype=torch.int64))
+    built = build_layer(workload(layer), 0, CPU)
+    assert built.get_buffer("cache").shape == shape
+    assert built.get_buffer("cache").dtype == torch.int64
+
+
 class Wide(nn.Module):
     """Prints alike at every width."""
 

@@ -215,5 +215,7 @@ def filled(form: Tensor, value: Tensor) -> Tensor:
 
 def on_host(tensor: Tensor) -> Tensor:
     """Copy values into memory from numpy, which an emulated device does not count."""
+    if not tensor.numel():  # torch does not see no bytes as another type
+        return tensor.detach().to("cpu", copy=True)
     buffer = torch.from_numpy(np.empty(tensor.nbytes, dtype=np.uint8))
     return buffer.view(tensor.dtype).view(tensor.shape).copy_(tensor.detach())
