@@ -44,7 +44,7 @@ from plimsoll_profiler.work_counter import Work, count_work
 from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.errors import TrainerError, described
+from plimsoll_trainer.errors import TrainerError, WorkloadError, described
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.fingerprint import fingerprint_of
 from plimsoll_trainer.gradients import attach_gradients
@@ -63,7 +63,7 @@ def main() -> int:
     torch.set_num_threads(1)
     try:
         workload = load_workload(entrypoint, parse_arguments(arguments))
-        prober = Prober(workload, sorted({1, *json.loads(sizes)}))
+        prober = Prober(workload, sorted(json.loads(sizes)))
         with open_bench(DeviceKind(kind), Source(source)) as bench:
             answer(out, prober.frame(fingerprint_of(entrypoint, arguments), bench))
             for line in sys.stdin:
@@ -90,14 +90,22 @@ class Prober:
     """Probes the layers of one workload."""
 
     def __init__(self, workload: Workload, micro_batches: Sequence[int]) -> None:
-        """Find kinds and shapes, while tensors still have data."""
+        """Find kinds and shapes, while tensors still have data.
+
+        Args:
+            workload: what is probed.
+            micro_batches: of the probes, the smallest first.
+        """
         self.workload = workload
-        self.shapes = {b: boundaries_of(workload, b) for b in micro_batches}
-        self.cases, self.kind_of_layer = cases_of(workload, self.shapes[1])
+        self.fewest = micro_batches[0]
+        smallest = smallest_shapes(workload, self.fewest)
+        self.shapes = {b: boundaries_of(workload, b) for b in micro_batches[1:]}
+        self.shapes[self.fewest] = smallest
+        self.cases, self.kind_of_layer = cases_of(workload, smallest)
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
         """Say what is known before anything is probed."""
-        shapes, workload = self.shapes[1], self.workload
+        shapes, workload = self.shapes[self.fewest], self.workload
         sample = torch.nn.Parameter(torch.zeros(2, 2))
         optimizer = workload.optimizer([sample])
         return Frame(
@@ -109,8 +117,8 @@ class Prober:
             ),
             device_product=bench.product,
             tokens_per_sample=workload.tokens_per_sample,
-            input_bytes_per_sample=shapes.between[0].nbytes,
-            target_bytes_per_sample=shapes.targets.nbytes,
+            input_bytes_per_sample=shapes.between[0].nbytes // self.fewest,
+            target_bytes_per_sample=shapes.targets.nbytes // self.fewest,
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
@@ -179,6 +187,31 @@ class Prober:
             targets=shapes.targets if is_last else None,
             loss=self.workload.loss if is_last else None,
         )
+
+
+def smallest_shapes(workload: Workload, micro_batch: int) -> Boundaries:
+    """Find the shapes of the smallest micro-batch.
+
+    Raises:
+        WorkloadError: the layers do not fit together; or one sample is too few.
+    """
+    try:
+        return boundaries_of(workload, micro_batch)
+    except WorkloadError as error:
+        if micro_batch > 1 or not fits_together(workload, 2):
+            raise
+        raise WorkloadError(
+            f"{error}; at least 2 samples are needed: pass --micro-batches 2,3,4"
+        ) from error
+
+
+def fits_together(workload: Workload, micro_batch: int) -> bool:
+    """Tell whether the layers take so many samples."""
+    try:
+        boundaries_of(workload, micro_batch)
+    except WorkloadError:
+        return False
+    return True
 
 
 def probe_state(

@@ -19,6 +19,7 @@ from plimsoll_profiler.meters import open_bench
 from plimsoll_profiler.prober import Prober, tied_layers, work_of
 from plimsoll_trainer.adapters.sequential import from_sequential
 from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import Layer, Tie
 from tests.support.builders import a_fingerprint
 from tests.support.workloads import a_sequential, mean_square, points
@@ -49,6 +50,24 @@ def test_a_layer_that_overwrites_its_input_is_not_recomputed() -> None:
     assert found.recomputed is None
     assert found.kept.saved_bytes == 0
     assert (found.kept.keeps_input, found.kept.keeps_output) == (False, True)
+
+
+def test_a_batch_norm_is_probed_from_two_samples_on() -> None:
+    """It takes no single one; who asks for one is told what to ask for."""
+    net = [nn.Flatten(), nn.Linear(30, 30), nn.BatchNorm1d(30), nn.Unflatten(1, (5, 6))]
+    workload = from_sequential(
+        net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
+    )
+    one, two = Prober(a_sequential(), [1, 2]), Prober(workload, [2, 4])
+    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
+        frame = two.frame(a_fingerprint(), bench)
+        plain = one.frame(a_fingerprint(), bench)
+    assert frame.input_bytes_per_sample == plain.input_bytes_per_sample
+    assert frame.target_bytes_per_sample == plain.target_bytes_per_sample
+    with pytest.raises(
+        WorkloadError, match=r"least 2 samples .* --micro-batches 2,3,4"
+    ):
+        Prober(workload, [1, 2, 4])
 
 
 def test_each_tie_counts_its_own_optimizer_state() -> None:
