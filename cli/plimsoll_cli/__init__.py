@@ -8,8 +8,11 @@ plan           plimsoll plan: the fewest devices for a profile, and the proof
 explain        plimsoll explain: why this count and not fewer
 compare        plimsoll compare: the usual cuts beside the exact ones
 offers         plimsoll offers: which machines there are, and at what price
-questions      options and files of plan, explain and compare, as records
-answer_tables  what they draw
-output         tables, JSON, and bytes as people read them
+question_options, option_types    the options of plan and compare, and their values
+questions      what was typed, as records
+option_names   errors about records, in options
+files          documents that are read and written
+answer_tables  what plan, explain and compare draw
+output         tables of any width, JSON, and bytes as people read them
 errors         what can go wrong, and how it leaves the process
 """

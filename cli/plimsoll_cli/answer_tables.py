@@ -7,16 +7,32 @@ letters only: a table must also fit a log file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import groupby
 
 from rich.table import Table
 
-from plimsoll_cli.output import new_table
+from plimsoll_cli.output import BARS, new_table
+from plimsoll_planner.explain import (
+    cost_of,
+    counted,
+    nodes_text,
+    offer_text,
+    rule_lines,
+)
 from plimsoll_planner.records.certificate import CountVerdict
-from plimsoll_planner.records.offer import CapacityType, Offer
+from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.units import at_least, at_most
 
 BAR_LENGTH = 20
+PLAN_LESS_IMPORTANT = ("LOWER", "EXPECTED", "PHASE", "RANKS", "IN FLIGHT", "RECOMPUTE")
+ALTERNATIVES_LESS_IMPORTANT = ("REPLICAS", "PRICE/H", "COST", "OFFER", "MICRO-BATCH")
+"""The GPUs and the stages tell the replicas."""
+TUPLES_LESS_IMPORTANT = ("REPLICAS", "AT MOST SAMPLES/S", "VERDICT")
+LONGEST_OFFERS = 60
+"""Columns that the names of like offers take before they fold."""
 
 
 def plan_table(plan: HybridPlan, capacity_bytes: int) -> Table:
@@ -32,7 +48,8 @@ def plan_table(plan: HybridPlan, capacity_bytes: int) -> Table:
             ("LOWER", "right"),
             ("EXPECTED", "right"),
             ("UPPER", "right"),
-            ("OF CAPACITY", "left"),
+            ("OF CAPACITY", "right"),
+            (BARS, "left"),
         )
     )
     for place, stage in enumerate(plan.stages):
@@ -52,7 +69,7 @@ def stage_cells(stage: Stage, capacity_bytes: int) -> list[str]:
         f"{len(stage.recomputed_layers)} of {last - chunk.first_layer + 1}",
     ]
     if peak is None:
-        return [*cells, "-", "-", "-", "-", "-"]
+        return [*cells, *"-----", ""]
     device = peak.device
     return [
         *cells,
@@ -60,7 +77,7 @@ def stage_cells(stage: Stage, capacity_bytes: int) -> list[str]:
         at_most(device.lower_bytes),
         at_least(device.expected_bytes),
         at_least(device.upper_bytes),
-        bar(device.upper_bytes, capacity_bytes),
+        *filling(device.upper_bytes, capacity_bytes),
     ]
 
 
@@ -69,12 +86,12 @@ def span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def bar(num_bytes: int, capacity_bytes: int) -> str:
-    """Return how full a device is, with a mark behind a full one."""
+def filling(num_bytes: int, capacity_bytes: int) -> tuple[str, str]:
+    """Return how full a device is, in words and as a bar."""
     part = num_bytes / max(capacity_bytes, 1)
     filled = min(round(part * BAR_LENGTH), BAR_LENGTH)
     mark = " over" if part > 1 else ""
-    return f"{'#' * filled}{'.' * (BAR_LENGTH - filled)} {part:.0%}{mark}"
+    return f"{part:.0%}{mark}", f"{'#' * filled}{'.' * (BAR_LENGTH - filled)}"
 
 
 def plan_line(plan: HybridPlan) -> str:
@@ -88,6 +105,7 @@ def plan_line(plan: HybridPlan) -> str:
             f"step {time.expected_s:.4g} s ({time.lower_s:.4g} to {time.upper_s:.4g}), "
             f"{rate:.4g} samples/s"
         )
+    parts.append(nodes_text(plan))
     if plan.price_per_hour is not None:
         parts.append(f"{plan.price_per_hour:.2f} {plan.currency}/h")
     return "; ".join(parts)
@@ -98,50 +116,83 @@ def mesh_text(plan: HybridPlan) -> str:
     mesh = plan.mesh()
     if mesh is None:
         return "uneven mesh"
-    stages = "stage" if mesh[0] == 1 else "stages"
-    replicas = "replica" if mesh[1] == 1 else "replicas"
-    return f"{mesh[0]} {stages} x {mesh[1]} {replicas}"
+    return f"{counted(mesh[0], 'stage')} x {counted(mesh[1], 'replica')}"
 
 
-def offer_text(offer: Offer) -> str:
-    """Return the name of an offer, with its terms where they are special."""
-    if offer.capacity_type is CapacityType.ON_DEMAND:
-        return offer.name
-    return f"{offer.name} ({offer.capacity_type})"
-
-
-def alternatives_table(plans: Sequence[HybridPlan]) -> Table:
+def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
     """Draw what else could be had."""
+    costs = [cost_of(plan, num_steps) for plan in plans]
+    headings = ["GPUS", "OFFER", "STAGES", "REPLICAS", "MICRO-BATCH", "PEAK"]
+    headings += ["SAMPLES/S", "PRICE/H", *(["COST"] if any(costs) else [])]
     table = new_table(
-        (
-            ("GPUS", "right"),
-            ("OFFER", "left"),
-            ("STAGES", "right"),
-            ("REPLICAS", "right"),
-            ("MICRO-BATCH", "right"),
-            ("PEAK", "right"),
-            ("SAMPLES/S", "right"),
-            ("PRICE/H", "right"),
-        )
+        (heading, "left" if heading == "OFFER" else "right") for heading in headings
     )
-    for plan in plans:
+    for plan, cost in zip(plans, costs, strict=True):
         mesh = plan.mesh() or (0, 0, 0)
-        price = plan.price_per_hour
-        table.add_row(
+        cells = [
             str(plan.num_gpus),
             offer_text(plan.offers[0]),
-            str(mesh[0]),
-            str(mesh[1]),
-            str(plan.micro_batch),
+            *(str(mesh[0]), str(mesh[1]), str(plan.micro_batch)),
             at_least(plan.peak_bytes or 0),
             f"{plan.samples_per_s or 0:.4g}",
-            "-" if price is None else f"{price:.2f} {plan.currency}",
-        )
+            money(plan.price_per_hour, plan),
+            money(cost, plan),
+        ]
+        table.add_row(*cells[: len(headings)])
     return table
 
 
+def money(amount: Decimal | None, plan: HybridPlan) -> str:
+    """Return an amount in the plan's currency."""
+    return "-" if amount is None else f"{amount:.2f} {plan.currency}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TupleGroup:
+    """Tuples of one mesh and offer, of micro-batches in a row, alike in the verdict."""
+
+    mesh: tuple[int, int]
+    offer: str
+    ending: tuple[str, str]
+    """Verdict and rule."""
+    micro_batches: str
+    least_peak: str
+    most_rate: str
+
+
+def grouped(count: CountVerdict, offers: Sequence[Offer]) -> list[TupleGroup]:
+    """Return the tuples of one count in groups, in order of stages and offer."""
+    found = count.decisions
+    places = sorted(
+        range(len(found.rule)),
+        key=lambda i: (found.pipeline_degree[i], found.offer[i], found.micro_batch[i]),
+    )
+
+    def alike(i: int) -> tuple[int, int, str, str]:
+        ending = (found.verdict[i], found.rule[i])
+        return (found.pipeline_degree[i], found.offer[i], *ending)
+
+    groups: list[TupleGroup] = []
+    for _, mine in groupby(places, key=alike):
+        run = list(mine)
+        first, last = run[0], run[-1]
+        least = min(found.least_lower_bytes[i] for i in run)
+        rate = max(found.best_samples_per_s[i] for i in run)
+        groups.append(
+            TupleGroup(
+                mesh=(found.pipeline_degree[first], found.data_degree[first]),
+                offer=offer_text(offers[found.offer[first]]),
+                ending=(found.verdict[first], found.rule[first]),
+                micro_batches=span(found.micro_batch[first], found.micro_batch[last]),
+                least_peak=at_least(least) if least else "-",
+                most_rate=f"{rate:.4g}" if rate else "-",
+            )
+        )
+    return groups
+
+
 def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
-    """Draw every tuple of one count, with the rule that decided it."""
+    """Draw the tuples of one count with the rule that decided them, like ones once."""
     table = new_table(
         (
             ("STAGES", "right"),
@@ -154,18 +205,27 @@ def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
             ("AT MOST SAMPLES/S", "right"),
         )
     )
-    found = count.decisions
-    for place, rule in enumerate(found.rule):
-        least = found.least_lower_bytes[place]
-        rate = found.best_samples_per_s[place]
+    offer_column = table.columns[3]
+    offer_column.no_wrap, offer_column.max_width = False, LONGEST_OFFERS
+    rows: dict[TupleGroup, list[str]] = {}
+    for group in grouped(count, offers):
+        rows.setdefault(replace(group, offer=""), []).append(group.offer)
+    for group, names in rows.items():
         table.add_row(
-            str(found.pipeline_degree[place]),
-            str(found.data_degree[place]),
-            str(found.micro_batch[place]),
-            offer_text(offers[found.offer[place]]),
-            found.verdict[place],
-            rule,
-            at_least(least) if least else "-",
-            f"{rate:.4g}" if rate else "-",
+            *(str(group.mesh[0]), str(group.mesh[1]), group.micro_batches),
+            "all" if len(names) == len(offers) > 1 else ", ".join(names),
+            *group.ending,
+            group.least_peak,
+            group.most_rate,
         )
     return table
+
+
+def tuples_legend(count: CountVerdict) -> list[str]:
+    """Return what the columns of the table mean, and the rules that occur in it."""
+    return [
+        "LEAST PEAK: the fullest rank of every plan of the row needs that or more; "
+        "states-exceed and layer-exceeds are quick bounds, and the need is larger",
+        "AT MOST SAMPLES/S: no plan of the row is faster",
+        *rule_lines(count.decisions.rule),
+    ]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from plimsoll_cli.option_types import COUNT
-from plimsoll_cli.output import Output, new_table, output_option, print_table
-from plimsoll_cli.plan import say
+from plimsoll_cli.output import Output, new_table, output_option, print_table, say
 from plimsoll_cli.question_options import question_options
 from plimsoll_cli.questions import read_problem
 from plimsoll_planner.units import at_least
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from plimsoll_planner.baselines import Row
+
+LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 
 
 @click.command()
@@ -37,7 +38,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     if output == Output.JSON:
         click.echo(json.dumps([row_json(row) for row in rows], indent=2))
         return
-    print_table(rows_table(rows), less_important=("MICRO-BATCH", "STEP"))
+    print_table(rows_table(rows), less_important=LESS_IMPORTANT)
     say(
         "",
         baselines.ROUNDING_RULE,

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import click
 
-from plimsoll_cli.answer_tables import tuples_table
+from plimsoll_cli.answer_tables import (
+    TUPLES_LESS_IMPORTANT,
+    tuples_legend,
+    tuples_table,
+)
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.files import read_answer
 from plimsoll_cli.option_types import COUNT
-from plimsoll_cli.output import Output, output_option, print_table
-from plimsoll_cli.plan import say
+from plimsoll_cli.output import Output, output_option, print_table, say
 from plimsoll_planner.explain import count_text
 from plimsoll_planner.explain import explain as explained
 
@@ -36,6 +39,7 @@ def explain(solution: Path, gpus: int | None, output: str) -> None:
         say(*explained(answer))
     else:
         count = certificate.counts[gpus - 1]
-        say(count_text(count), "")
+        say(count_text(count, certificate.space.offers), "")
         table = tuples_table(count, certificate.space.offers)
-        print_table(table, less_important=("OFFER", "AT MOST SAMPLES/S"))
+        print_table(table, less_important=TUPLES_LESS_IMPORTANT)
+        say("", *tuples_legend(count))

@@ -62,7 +62,7 @@ def offers(
         click.echo(json.dumps([offer.to_json() for offer in wanted], indent=2))
     else:
         table = offer_table(wanted)
-        print_table(table, less_important=("REGION", "TERMS", "NODES"))
+        print_table(table, less_important=("REGION", "TERMS", "NODES", "DEVICE"))
 
 
 def own_offers() -> tuple[Offer, ...]:

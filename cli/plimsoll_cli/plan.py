@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from plimsoll_cli.answer_tables import alternatives_table, plan_line, plan_table
+from plimsoll_cli.answer_tables import (
+    ALTERNATIVES_LESS_IMPORTANT,
+    PLAN_LESS_IMPORTANT,
+    alternatives_table,
+    plan_line,
+    plan_table,
+)
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.files import require_places, write
-from plimsoll_cli.option_names import in_options
 from plimsoll_cli.option_types import JsonObject
 from plimsoll_cli.output import (
     Output,
-    console,
     output_option,
     print_table,
+    say,
 )
 from plimsoll_cli.question_options import override_options, question_options
 from plimsoll_cli.questions import read_problem
@@ -28,6 +33,8 @@ from plimsoll_planner.explain import (
     gpus_text,
     infeasible_lines,
     space_text,
+    training_text,
+    why_text,
 )
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
@@ -143,28 +150,20 @@ def replay_lines(found: ReplayedAnswer) -> list[str]:
 def show(problem: Problem, answer: Solution | Infeasible) -> None:
     """Print the answer for people."""
     lines = [f"warning: {warning}" for warning in answer.warnings]
+    lines = [f"searched: {space_text(answer.certificate.space)}", *lines]
     if isinstance(answer, Infeasible):
-        lines = [*infeasible_lines(answer), *lines]
-        say(*lines, f"searched: {space_text(answer.certificate.space)}")
+        say(*infeasible_lines(answer), *lines)
         return
-    best = answer.plan
-    say(f"{gpus_text(best.num_gpus)} ({ending_text(answer)})", plan_line(best), "")
+    best, steps = answer.plan, problem.num_steps
+    say(f"{gpus_text(best.num_gpus)} ({ending_text(answer)})", plan_line(best))
+    say(*([training_text(best, steps)] if steps else []))
+    say(why_text(problem, answer), *certificate_lines(answer.certificate), "")
     memory = problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
-    print_table(
-        plan_table(best, memory), less_important=("LOWER", "EXPECTED", "PHASE", "RANKS")
-    )
-    say("", *certificate_lines(answer.certificate))
-    say(f"searched: {space_text(answer.certificate.space)}", *lines)
+    print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
+    say("", *lines)
     if answer.alternatives:
         say("", "what else could be had:")
         print_table(
-            alternatives_table(answer.alternatives),
-            less_important=("MICRO-BATCH", "REPLICAS", "STAGES"),
+            alternatives_table(answer.alternatives, steps),
+            less_important=ALTERNATIVES_LESS_IMPORTANT,
         )
-
-
-def say(*lines: str) -> None:
-    """Print lines that wrap at the terminal's width, with options for fields."""
-    page = console()
-    for line in lines:
-        page.print(in_options(line))

@@ -16,10 +16,12 @@ from plimsoll_cli.output import (
     Output,
     console,
     format_bytes,
+    format_flop,
     new_table,
     output_option,
     print_table,
 )
+from plimsoll_planner.explain import counted
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -28,6 +30,8 @@ from plimsoll_planner.records.model_profile import (
     ProbeOutcome,
 )
 from plimsoll_profiler.request import MICRO_BATCHES, ProfileRequest
+
+LESS_IMPORTANT = ("RECOMPUTED", "FLOP", "PARAMETERS", "FORWARD", "BACKWARD", "SAVED")
 
 
 class Counts(click.ParamType[tuple[int, ...]]):
@@ -142,13 +146,15 @@ def with_progress(request: ProfileRequest) -> ModelProfile:
 
 def show(made: ModelProfile, out: Path) -> None:
     """Print what people want to know first: which layers weigh what."""
-    print_table(cost_table(made), less_important=("RECOMPUTED", "FLOP"))
+    print_table(cost_table(made), less_important=LESS_IMPORTANT)
     page = console()
     lost = sum(probe.outcome is not ProbeOutcome.COMPLETED for probe in made.probes)
     if lost:
-        page.print(f"warning: {lost} probes ran out of memory; intervals are wider")
+        probes = counted(lost, "probe")
+        page.print(f"warning: {probes} ran out of memory; intervals are wider")
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
-    page.print(f"{len(made.layers.name)} layers, {how}; written to {out}")
+    layers = counted(len(made.layers.name), "layer")
+    page.print(f"{layers}, {how}; written to {out}")
 
 
 def cost_table(made: ModelProfile) -> Table:
@@ -161,7 +167,10 @@ def cost_table(made: ModelProfile) -> Table:
     table.columns[0].max_width, table.columns[0].no_wrap = 40, False
     for row, kind in enumerate(made.costs.kind):
         table.add_row(made.kinds[kind], *cells(made, row, kind))
-    table.caption = "bytes and work of one sample; PEAK is that of the backward pass"
+    table.caption = (
+        "bytes and work of one sample; STATE: parameters, gradients, buffers and "
+        "optimizer; PEAK: of the backward pass; FLOP: of both passes"
+    )
     return table
 
 
@@ -185,7 +194,7 @@ def cells(made: ModelProfile, row: int, kind: int) -> list[str]:
         format_bytes(costs.kept.saved.at(row, 1).expected_bytes + boundary),
         format_bytes(costs.recomputed.saved.at(row, 1).expected_bytes + boundary),
         format_bytes(costs.kept.backward_transient.at(row, 1).expected_bytes),
-        f"{flop:.3g}",
+        format_flop(flop),
     ]
     timed = (seconds for seconds in (costs.forward, costs.backward) if seconds)
     milliseconds = (1000 * seconds.at(row, 1).expected_s for seconds in timed)

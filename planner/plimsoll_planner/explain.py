@@ -7,6 +7,8 @@ In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 from plimsoll_planner.records.certificate import (
     Binding,
@@ -17,27 +19,44 @@ from plimsoll_planner.records.certificate import (
     Space,
 )
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Override
+from plimsoll_planner.records.offer import CapacityType, Offer
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Goal, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
 from plimsoll_planner.units import at_least, at_most
+
+S_PER_HOUR = 3600
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def gpus_text(num_gpus: int) -> str:
     """Return a number of GPUs in words."""
-    return f"{num_gpus} GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+    return counted(num_gpus, "GPU")
 
 
-def miss_text(miss: NearestMiss) -> str:
-    """Return by what a count fails."""
+def offer_text(offer: Offer) -> str:
+    """Return the name of an offer, with its terms where they are special."""
+    if offer.capacity_type is CapacityType.ON_DEMAND:
+        return offer.name
+    return f"{offer.name} ({offer.capacity_type})"
+
+
+def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
+    """Return by what a count fails, and on which offer."""
+    where = "" if miss.offer is None else f"on {offer_text(offers[miss.offer])}, "
     if miss.binding is Binding.MEMORY:
         needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
         return (
-            f"rank {miss.rank}, {miss.phase}: needs {at_least(needed)}, "
+            f"{where}rank {miss.rank}, {miss.phase}: needs {at_least(needed)}, "
             f"has {at_most(has)}"
         )
     if miss.binding is Binding.RATE:
         return (
-            f"at most {miss.samples_per_s or 0:.4g} samples/s, "
+            f"{where}at most {miss.samples_per_s or 0:.4g} samples/s, "
             f"needs {miss.needed_samples_per_s:.4g}"
         )
     return str(miss.binding)
@@ -50,22 +69,45 @@ REASONS = {
 }
 
 
-def count_text(count: CountVerdict) -> str:
+RULES = {
+    Rule.BATCH_DOES_NOT_DIVIDE: "replicas x micro-batch does not divide the batch",
+    Rule.OUTSIDE_LIMITS: "limits or what was fixed leave no stages and replicas",
+    Rule.ENGINE_CANNOT_RUN: "fewer micro-batches than stages; the engine needs as many",
+    Rule.POD_SHAPE: "more nodes are needed than there are",
+    Rule.STATES_EXCEED: "parameters, gradients and optimizer exceed the memory alone",
+    Rule.LAYER_EXCEEDS: "one layer exceeds the memory alone",
+    Rule.MEMORY_CORNER: "the plan of the least memory, at any speed, exceeds it still",
+    Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
+    Rule.DOMINATED: "another tuple is at least as good",
+    Rule.SEARCHED: "all cuts and sets of recomputed layers were searched",
+    Rule.REPLAYED: "the replay of its plan decided it",
+    Rule.NOT_SEARCHED: "the work limit cut it off",
+}
+TUPLE = "a tuple is an offer, stages, replicas and a micro-batch, decided by one rule:"
+
+
+def rule_lines(rules: Iterable[Rule]) -> list[str]:
+    """Return what the rules that occur mean."""
+    found = set(rules)
+    return [TUPLE, *(f"  {rule}: {RULES[rule]}" for rule in Rule if rule in found)]
+
+
+def count_text(count: CountVerdict, offers: Sequence[Offer]) -> str:
     """Return one line on one count."""
     verdict = f"{count.num_gpus:>5}  {count.verdict.value:<9}"
-    rules = Counter(count.decisions.rule)
-    counted = ", ".join(f"{number} {rule}" for rule, number in rules.most_common())
+    rules = Counter(count.decisions.rule).most_common()
+    decided = ", ".join(f"{number} {rule}" for rule, number in rules)
     if count.nearest_miss is not None:
-        return f"{verdict}  {miss_text(count.nearest_miss)} ({counted})"
+        return f"{verdict}  {miss_text(count.nearest_miss, offers)} ({decided})"
     if count.binding is not None and count.binding in REASONS:
-        return f"{verdict}  {REASONS[count.binding]} ({counted})"
+        return f"{verdict}  {REASONS[count.binding]} ({decided})"
     if count.verdict is Verdict.UNDECIDED:
         open_now = f"{count.num_undecided} of {len(count.decisions.rule)} tuples"
         return (
             f"{verdict}  {open_now} are open: narrow the intervals by a measured "
-            f"profile ({counted})"
+            f"profile ({decided})"
         )
-    return f"{verdict}  ({counted})"
+    return f"{verdict}  ({decided})"
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
@@ -86,6 +128,8 @@ def certificate_lines(certificate: Certificate) -> list[str]:
 def fewest_text(certificate: Certificate, fewest: int) -> str:
     """Return the headline: the fewest, and why one fewer does not do."""
     head = f"fewest: {gpus_text(fewest)}"
+    floor = certificate.counts[fewest - 1].floor_samples_per_s
+    head += f" at {floor:.4g} samples/s or more" if floor else ""
     smaller = [c for c in certificate.counts[: fewest - 1] if is_searched(c)]
     if not smaller:
         outside = "; fewer GPUs are outside what was fixed or allowed"
@@ -96,7 +140,7 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
     last = smaller[-1]
     why = REASONS.get(last.binding) if last.binding else None
     if last.nearest_miss is not None:
-        why = miss_text(last.nearest_miss)
+        why = miss_text(last.nearest_miss, certificate.space.offers)
     return f"{head}; {last.num_gpus} {last.verdict.value}: {why}"
 
 
@@ -109,16 +153,16 @@ def space_text(space: Space) -> str:
     """Return within what the certificate holds."""
     limits = space.limits
     parts = [
-        f"1 to {limits.max_gpus} GPUs",
-        f"{len(space.offers)} offer" + ("s" if len(space.offers) > 1 else ""),
+        f"1 to {gpus_text(limits.max_gpus)}",
+        counted(len(space.offers), "offer"),
         "schedules " + ", ".join(limits.schedules),
     ]
     for name, degrees in (
-        ("pipeline", limits.pipeline_degrees),
-        ("data", limits.data_degrees),
+        ("stages", limits.pipeline_degrees),
+        ("replicas", limits.data_degrees),
     ):
         if degrees:
-            parts.append(f"{name} degrees {', '.join(map(str, degrees))}")
+            parts.append(f"{name} {', '.join(map(str, degrees))}")
     if limits.max_micro_batch:
         parts.append(f"micro-batch up to {limits.max_micro_batch}")
     if limits.headroom:
@@ -133,14 +177,70 @@ def override_text(override: Override) -> str:
     found = {
         "GPUs": override.num_gpus,
         "stages": override.num_stages,
-        "data degree": override.data_degree,
+        "replicas": override.data_degree,
         "micro-batch": override.micro_batch,
         "cuts": ",".join(map(str, override.cuts)) or None,
     }
     parts = [f"{name} {value}" for name, value in found.items() if value is not None]
     if override.recomputed_layers is not None:
-        parts.append(f"{len(override.recomputed_layers)} recomputed layers")
+        parts.append(counted(len(override.recomputed_layers), "recomputed layer"))
     return ", ".join(parts)
+
+
+def why_text(problem: Problem, answer: Solution) -> str:
+    """Return by what the plan was chosen among all that were searched."""
+    if answer.termination is Termination.FIXED:
+        return "why: what was fixed by hand, at the least memory"
+    objective = problem.objective
+    floor = f"{objective.rate_floor:.0%} of the best samples/s per GPU"
+    floor += " (objective.rate_floor)"
+    if objective.min_samples_per_s or objective.deadline_s:
+        floor = "the samples/s that were asked for"
+    slower = f"{objective.throughput_tolerance:.0%} slower than the fastest"
+    return (
+        "why: "
+        + {
+            Goal.MINIMIZE_GPUS: f"the fewest GPUs at {floor}; there, the least memory "
+            f"at most {slower} (objective.throughput_tolerance)",
+            Goal.MINIMIZE_MEMORY: f"the least memory of any device at {floor}",
+            Goal.MINIMIZE_COST: "the least cost of the whole training",
+            Goal.MAXIMIZE_THROUGHPUT: "the most samples/s, then fewer GPUs",
+        }[objective.goal]
+    )
+
+
+def cost_of(plan: HybridPlan, num_steps: int | None) -> Decimal | None:
+    """Return the expected price of all steps, None where something is not known."""
+    if plan.price_per_hour is None or plan.step_time is None or num_steps is None:
+        return None
+    hours = Decimal(num_steps * plan.step_time.expected_s / S_PER_HOUR)
+    return plan.price_per_hour * hours
+
+
+def training_text(plan: HybridPlan, num_steps: int) -> str:
+    """Return how long the whole training takes and what it costs."""
+    expected_s = 0.0 if plan.step_time is None else plan.step_time.expected_s
+    text = f"{counted(num_steps, 'step')}: {duration_text(num_steps * expected_s)}"
+    cost = cost_of(plan, num_steps)
+    return text if cost is None else f"{text}, {cost:.2f} {plan.currency}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds in the unit that people would use."""
+    for unit, size in (("d", 24 * S_PER_HOUR), ("h", S_PER_HOUR), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def nodes_text(plan: HybridPlan) -> str:
+    """Return the nodes that are paid for, and what stands idle on them."""
+    on_node = plan.offers[0].devices_per_node
+    pods_on_node = on_node // plan.pods.gpus_per_pod
+    nodes = -(-plan.pods.num_pods // pods_on_node)
+    idle = nodes * on_node - plan.num_gpus
+    text = counted(nodes, "node")
+    return f"{text} of {gpus_text(on_node)}, {idle} idle" if idle else text
 
 
 ENDINGS = {
@@ -174,13 +274,17 @@ def explain(answer: Solution | Infeasible) -> list[str]:
     lines += certificate_lines(certificate)
     lines.append(f"searched: {space_text(certificate.space)}")
     lines += [f"warning: {warning}" for warning in answer.warnings]
-    return [*lines, " GPUs  verdict", *map(count_text, certificate.counts)]
+    offers = certificate.space.offers
+    counts = [count_text(count, offers) for count in certificate.counts]
+    rules = (rule for count in certificate.counts for rule in count.decisions.rule)
+    return [*lines, " GPUs  verdict", *counts, *rule_lines(rules)]
 
 
 def infeasible_lines(answer: Infeasible) -> list[str]:
     """Return why there is no plan, and what would change that."""
     lines = [f"no plan: {answer.binding} binds"]
     if answer.nearest_miss is not None:
-        lines.append(f"nearest miss: {miss_text(answer.nearest_miss)}")
+        text = miss_text(answer.nearest_miss, answer.certificate.space.offers)
+        lines.append(f"nearest miss: {text}")
     lines.append(f"would do: {answer.nearest_change}")
     return lines

@@ -204,13 +204,12 @@ def test_a_broken_driver_is_a_warning(
         (">&-", {}, "the output is closed"),
         (">/dev/full", {"PYTHONUNBUFFERED": ""}, "output: [Errno 28] No space left"),
         (">/dev/full", {"PYTHONUNBUFFERED": "1"}, "output: [Errno 28] No space left"),
-        ("", {"PYTHONIOENCODING": "ascii", "COLUMNS": "20"}, "cannot write the output"),
     ],
 )
 def test_output_that_cannot_be_written_is_one_line(
     redirect: str, environment: dict[str, str], message: str
 ) -> None:
-    """A full disk or a terminal without the letters is no traceback."""
+    """A full disk, or nothing behind stdout, is no traceback."""
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m plimsoll_cli offers {EXAMPLE} {redirect}"],
         env=os.environ | environment,
@@ -220,6 +219,22 @@ def test_output_that_cannot_be_written_is_one_line(
     )
     assert done.returncode == ExitCode.FAILED
     assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_terminal_without_the_letters_is_one_line(tmp_path: Path) -> None:
+    """Names from somebody's file may need letters that the terminal lacks."""
+    table = Path(EXAMPLE).read_text().replace("l4-1,", "\N{GREEK SMALL LETTER MU}-1,")
+    (tmp_path / "greek.csv").write_text(table)
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll_cli", "offers", str(tmp_path / "greek.csv")],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.FAILED
+    assert done.stderr.startswith("plimsoll: cannot write the output")
     assert done.stderr.count("\n") == 1
 
 

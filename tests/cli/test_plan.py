@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,31 +38,41 @@ def test_a_plan_is_a_table_a_proof_and_alternatives(
     lines = captured.out.splitlines()
     assert lines[0] == "3 GPUs (proven, the search was exhaustive)"
     assert lines[1].startswith("h200-8: 3 stages x 1 replica; micro-batch 1 x 8; step ")
-    assert lines[1].endswith("; 2.50 USD/h")
-    assert lines[3].split()[:3] == ["STAGE", "LAYERS", "RANKS"]
-    stages = [line.split() for line in lines[4:7]]
+    assert lines[1].endswith("; 1 node of 8 GPUs, 5 idle; 2.50 USD/h")
+    assert lines[2].startswith("why: the fewest GPUs at 50% of the best samples/s")
+    assert "(--rate-floor)" in lines[2]
+    assert "(--tolerance)" in lines[2]
+    assert lines[5].split()[:3] == ["STAGE", "LAYERS", "RANKS"]
+    stages = [line.split() for line in lines[6:9]]
     assert [cells[0] for cells in stages] == ["0", "1", "2"]
-    assert all("%" in cells[-1] for cells in stages)
+    assert all("%" in cells[-2] for cells in stages)
     (proof,) = [line for line in lines if line.startswith("fewest: ")]
-    assert proof.startswith("fewest: 3 GPUs; 2 fails: rank ")
+    assert "3 GPUs at 0.0381 samples/s or more; 2 fails: on h200-8, rank " in proof
     assert proof.endswith(" MiB, has 96.00 MiB")
     assert any(line.startswith("searched: 1 to 16 GPUs; 1 offer") for line in lines)
     assert "what else could be had:" in lines
 
 
-def test_eighty_columns_cut_no_number(
+@pytest.mark.parametrize("columns", [100, 80, 60, 40])
+def test_a_narrow_terminal_cuts_no_number(
+    columns: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a usual terminal columns are left out, and none is cut."""
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(words(tmp_path)) == ExitCode.DONE
+    """The bar goes first, then columns; none is cut, and no line is too long."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(words(tmp_path, "--steps", "1000")) == ExitCode.DONE
     output = capsys.readouterr().out
     assert "\N{HORIZONTAL ELLIPSIS}" not in output
-    assert "OF CAPACITY" in output
-    assert "UPPER" in output
-    assert all(len(line) <= 80 for line in output.splitlines())
+    assert "###" not in output
+    assert "93.46 MiB" in output
+    assert "97%" in output
+    lines = output.splitlines()
+    assert all(len(line) <= columns and line == line.rstrip() for line in lines)
+    (heading,) = [line for line in lines if line.startswith("GPUS")]
+    assert "STAGES" in heading
+    assert "BATCH" in heading
 
 
 def test_json_and_files_are_the_records(
@@ -85,7 +96,7 @@ def test_no_plan_has_an_exit_code_of_its_own(
     assert main(words(tmp_path, *options)) == ExitCode.NO_PLAN
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "no plan: memory binds"
-    assert lines[1].startswith("nearest miss: rank ")
+    assert lines[1].startswith("nearest miss: on h200-8, rank ")
     assert lines[2].startswith("would do: 3 GPUs (--max-gpus is 2); or devices of")
     assert isinstance(load(answer, Infeasible), Infeasible)
     assert not plan.exists()
@@ -109,6 +120,35 @@ def test_objectives_and_floors_reach_the_search(
     assert max(rates.values()) == rates["fastest"]
     assert rates["fast"] >= 0.15
     assert found["fewest"].plan.num_gpus < found["fast"].plan.num_gpus
+
+
+def test_a_cost_that_was_asked_for_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Duration and cost of the whole training, and the cost of the alternatives."""
+    options = ["--objective", "MinimizeCost", "--steps", "1000"]
+    assert main(words(tmp_path, *options)) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "1000 steps: 14.6 h, 36.46 USD"
+    place = lines.index("what else could be had:") + 1
+    assert lines[place].split()[-1] == "COST"
+    costs = [float(line.split()[-2]) for line in lines[place + 1 :]]
+    assert all(cost >= 36.46 for cost in costs)
+    assert main(words(tmp_path)) == ExitCode.DONE
+    assert "COST" not in capsys.readouterr().out
+
+
+def test_a_missed_deadline_is_answered_with_one_that_is_met(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What would do is a deadline, and with that there is a plan."""
+    missed = ["--steps", "1", "--deadline", "10"]
+    assert main(words(tmp_path, *missed)) == ExitCode.NO_PLAN
+    output = capsys.readouterr().out
+    found = re.search(r"would do: a deadline of at least (\S+) s, on 8 GPUs", output)
+    assert found is not None
+    met = ["--steps", "1", "--deadline", found[1]]
+    assert main(words(tmp_path, *met)) == ExitCode.DONE
 
 
 def test_overrides_are_obeyed(
@@ -146,14 +186,22 @@ def test_explain_tells_every_count_and_every_tuple(
     assert main(["explain", answer]) == ExitCode.DONE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "3 GPUs: proven, the search was exhaustive"
-    counts = [line.split()[:2] for line in lines[-3:]]
+    first = lines.index(" GPUs  verdict") + 1
+    counts = [line.split()[:2] for line in lines[first : first + 3]]
     assert counts == [["1", "fails"], ["2", "fails"], ["3", "fits"]]
+    assert lines[first + 3].startswith("a tuple is an offer, stages, replicas and")
     assert main(["explain", answer, "--gpus", "2"]) == ExitCode.DONE
     header, *tuples = capsys.readouterr().out.splitlines()[2:]
     assert header.split()[:2] == ["STAGES", "REPLICAS"]
-    certificate = load(Path(answer), Solution).certificate
-    assert len(tuples) == len(certificate.counts[1].decisions.rule)
-    assert any("memory-corner" in line or "states-exceed" in line for line in tuples)
+    assert [line.split()[:6] for line in tuples[: tuples.index("")]] == [
+        ["1", "2", "1-4", "h200-8", "fails", "states-exceed"],
+        ["2", "1", "1-4", "h200-8", "fails", "memory-corner"],
+        ["2", "1", "8", "h200-8", "fails", "engine-cannot-run"],
+    ]
+    legend = "\n".join(tuples[tuples.index("") :])
+    assert "LEAST PEAK: " in legend
+    assert "memory-corner: the plan of the least memory" in legend
+    assert "rate-bound" not in legend
     assert main(["explain", answer, "--gpus", "2", "-o", "json"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["num_gpus"] == 2
 

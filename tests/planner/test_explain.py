@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from decimal import Decimal
 
 import pytest
 
@@ -11,26 +12,39 @@ from plimsoll_planner.explain import (
     count_text,
     ending_text,
     explain,
+    miss_text,
+    nodes_text,
+    rule_lines,
     space_text,
+    training_text,
+    why_text,
 )
 from plimsoll_planner.records.certificate import Binding, NearestMiss, Rule
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Limits, Override
+from plimsoll_planner.records.offer import CapacityType
+from plimsoll_planner.records.plan import PodShape
+from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
 from tests.support.builders import (
     MIB,
     a_certificate,
     a_count,
+    a_miss,
+    a_plan,
+    a_problem,
     a_solution,
     an_infeasible,
+    an_offer,
     decisions,
 )
 from tests.support.questions import a_question, solved
 
+OFFERS = (an_offer(), an_offer(name="other", capacity_type=CapacityType.SPOT))
+
 
 def test_a_failing_count_names_rank_phase_and_bytes() -> None:
     """The miss first, then which rules decided how many tuples."""
-    assert count_text(a_count(2)) == (
+    assert count_text(a_count(2), OFFERS) == (
         "    2  fails      rank 0, backward: needs 11.00 MiB, "
         "has 10.00 MiB (1 searched)"
     )
@@ -42,7 +56,7 @@ def test_every_binding_has_its_words() -> None:
         binding=Binding.RATE, samples_per_s=1.25, needed_samples_per_s=2.5
     )
     rate = a_count(3, binding=Binding.RATE, nearest_miss=slow)
-    assert "at most 1.25 samples/s, needs 2.5" in count_text(rate)
+    assert "at most 1.25 samples/s, needs 2.5" in count_text(rate, OFFERS)
     reasons = {
         Binding.BATCH: "the global batch does not divide",
         Binding.ENGINE: "the engine cannot run it",
@@ -50,12 +64,12 @@ def test_every_binding_has_its_words() -> None:
     }
     for binding, words in reasons.items():
         count = a_count(3, binding=binding, nearest_miss=None)
-        assert words in count_text(count)
+        assert words in count_text(count, OFFERS)
 
 
 def test_an_undecided_count_says_how_many_are_open() -> None:
     """Never sold as a proof."""
-    text = count_text(a_count(3, Verdict.UNDECIDED))
+    text = count_text(a_count(3, Verdict.UNDECIDED), OFFERS)
     assert "1 of 1 tuples are open" in text
     counts = (a_count(1), a_count(2, Verdict.UNDECIDED), a_count(3, Verdict.FITS))
     certificate = a_certificate(counts=counts, fewest_at_any_speed=3)
@@ -77,12 +91,13 @@ def test_a_count_that_was_fixed_is_not_sold_as_the_fewest() -> None:
     """Smaller counts were left out by hand, and the proof holds within that."""
     answer = solved(a_question(9000, override=Override(num_gpus=4)))
     assert certificate_lines(answer.certificate)[0] == (
-        "fewest: 4 GPUs; fewer GPUs are outside what was fixed or allowed"
+        "fewest: 4 GPUs at 0.06897 samples/s or more; "
+        "fewer GPUs are outside what was fixed or allowed"
     )
     assert ending_text(answer) == "proven within what is fixed by hand"
     even = solved(a_question(900, override=Override(data_degree=2)))
     assert even.plan.num_gpus == 6
-    assert "; 4 fails: rank " in certificate_lines(even.certificate)[0]
+    assert "; 4 fails: on h200-8, rank " in certificate_lines(even.certificate)[0]
 
 
 def test_what_was_not_searched_is_said() -> None:
@@ -130,8 +145,8 @@ def test_the_space_is_told_with_all_its_limits() -> None:
         ),
     )
     assert space_text(space) == (
-        "1 to 16 GPUs; 1 offer; schedules 1F1B; pipeline degrees 1, 2; micro-batch up "
-        "to 4; 10% of the memory kept free; fixed by hand: GPUs 4, micro-batch 2, cuts "
+        "1 to 16 GPUs; 1 offer; schedules 1F1B; stages 1, 2; micro-batch up to 4; "
+        "10% of the memory kept free; fixed by hand: GPUs 4, micro-batch 2, cuts "
         "0,3, 2 recomputed layers; without offload"
     )
 
@@ -141,7 +156,9 @@ def test_an_explanation_has_every_count() -> None:
     lines = explain(a_solution(warnings=("mind this",)))
     assert lines[0] == "4 GPUs: proven, the search was exhaustive"
     assert "warning: mind this" in lines
-    assert [line.split()[0] for line in lines[-4:]] == ["1", "2", "3", "4"]
+    first = lines.index(" GPUs  verdict") + 1
+    assert [line.split()[0] for line in lines[first : first + 4]] == [*"1234"]
+    assert lines[first + 4 :] == rule_lines([Rule.SEARCHED])
 
 
 def test_no_plan_says_what_would_do() -> None:
@@ -152,3 +169,70 @@ def test_no_plan_says_what_would_do() -> None:
         f"would do: {an_infeasible().nearest_change}",
     ]
     assert MIB == 2**20
+
+
+def test_a_miss_names_its_offer() -> None:
+    """Several offers are searched, and the numbers are those of one of them."""
+    assert miss_text(a_miss(offer=1), OFFERS).startswith("on other (spot), rank 0, ")
+    slow = NearestMiss(
+        binding=Binding.RATE, offer=0, samples_per_s=1.0, needed_samples_per_s=2.0
+    )
+    assert miss_text(slow, OFFERS).startswith("on h200-8, at most 1 samples/s")
+
+
+def test_the_fewest_are_told_with_the_floor_they_reach() -> None:
+    """Fewest means nothing without the speed that was asked for."""
+    counts = (a_count(1), a_count(2, Verdict.FITS, floor_samples_per_s=1.5))
+    certificate = a_certificate(counts=counts, fewest_at_any_speed=2)
+    (line,) = certificate_lines(certificate)
+    assert line.startswith("fewest: 2 GPUs at 1.5 samples/s or more; 1 fails: rank 0")
+
+
+def test_rules_that_occur_are_told_in_words() -> None:
+    """Every rule has words; those that decided nothing are left out."""
+    assert len(rule_lines(Rule)) == len(Rule) + 1
+    tuple_line, *rules = rule_lines([Rule.RATE_BOUND, Rule.RATE_BOUND])
+    assert tuple_line.startswith("a tuple is an offer, stages, replicas and")
+    assert rules == ["  rate-bound: no plan that fits can reach the rate floor"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (Objective(), "the fewest GPUs at 50% of the best samples/s per GPU (obj"),
+        (Objective(throughput_tolerance=0.1), "least memory at most 10% slower than"),
+        (Objective(min_samples_per_s=2.0), "GPUs at the samples/s that were asked"),
+        (Objective(goal=Goal.MINIMIZE_MEMORY), "the least memory of any device at"),
+        (Objective(goal=Goal.MINIMIZE_COST), "the least cost of the whole training"),
+        (Objective(goal=Goal.MAXIMIZE_THROUGHPUT), "the most samples/s"),
+    ],
+)
+def test_why_this_plan_is_told(objective: Objective, words: str) -> None:
+    """The goal, its floor, and what was given up for less memory."""
+    problem = a_problem(objective=objective, num_steps=10)
+    assert words in why_text(problem, a_solution())
+    by_hand = a_solution(termination=Termination.FIXED, gap=1.0)
+    assert why_text(problem, by_hand).startswith("why: what was fixed by hand")
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "text"),
+    [
+        (1, "1 step: 1 s"),
+        (600, "600 steps: 10.0 min"),
+        (9**6, "531441 steps: 6.2 d"),
+    ],
+)
+def test_a_whole_training_has_a_duration_and_a_cost(num_steps: int, text: str) -> None:
+    """In the unit that people would use; a cost only where a price is known."""
+    assert training_text(a_plan(), num_steps) == text
+    priced = a_plan(price_per_hour=Decimal("36.00"), currency="USD")
+    assert training_text(priced, num_steps) == f"{text}, {num_steps / 100:.2f} USD"
+
+
+def test_devices_that_are_paid_for_and_idle_are_told() -> None:
+    """A node is bought whole: 4 ranks on a node of 8 leave 4."""
+    assert nodes_text(a_plan()) == "1 node of 8 GPUs, 4 idle"
+    full = an_offer(devices_per_node=2)
+    pods = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=0)
+    assert nodes_text(a_plan(offers=(full,), pods=pods)) == "2 nodes"

@@ -76,6 +76,8 @@ class NearestMiss(Record):
     """The rank that fails by the least, or the rate that is missed by the least."""
 
     binding: Binding
+    offer: Index | None = None
+    """Which entry of the space's `offers`."""
     rank: Index | None = None
     """The rank that does not fit, in the plan that comes nearest."""
     phase: Phase | None = None
@@ -161,6 +163,8 @@ class CountVerdict(Record):
     nearest_miss: NearestMiss | None = None
     num_undecided: Index = 0
     """Plans whose interval straddles the capacity."""
+    floor_samples_per_s: SamplesPerS = 0.0
+    """What a plan must reach under expected seconds; 0 where any speed does."""
     decisions: Decisions
 
     @property
@@ -245,7 +249,8 @@ class Certificate(Document):
             rule = f"at most {self.space.limits.max_gpus} counts, the limit"
             raise self.refuse("counts", rule, len(numbers))
         for count in self.counts:
-            last_offer = max(count.decisions.offer)
+            missed = count.nearest_miss.offer if count.nearest_miss else None
+            last_offer = max(*count.decisions.offer, missed or 0)
             if last_offer >= len(self.space.offers):
                 rule = f"indices below {len(self.space.offers)}, the number of offers"
                 raise self.refuse("counts", rule, last_offer)

@@ -102,3 +102,7 @@ class Infeasible(Document):
         if self.nearest_miss and self.nearest_miss.binding is not self.binding:
             rule = f"a miss of what binds, {self.binding}"
             raise self.refuse("nearest_miss", rule, self.nearest_miss.binding)
+        offers = self.certificate.space.offers
+        if self.nearest_miss and (self.nearest_miss.offer or 0) >= len(offers):
+            rule = f"an index below {len(offers)}, the number of offers"
+            raise self.refuse("nearest_miss.offer", rule, self.nearest_miss.offer)

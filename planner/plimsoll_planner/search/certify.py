@@ -104,6 +104,7 @@ def count_verdict(
         binding=binding,
         nearest_miss=nearest_miss(explorer, decisions, binding, floor),
         num_undecided=sum(d.verdict is Verdict.UNDECIDED for d in decisions),
+        floor_samples_per_s=floor.expected(count),
         decisions=columns(decisions),
     )
 
@@ -150,6 +151,7 @@ def nearest_miss(
     needed = floor.provable(nearest.candidate.num_gpus)
     return NearestMiss(
         binding=Binding.RATE,
+        offer=nearest.candidate.offer,
         samples_per_s=None if is_zero_rate(nearest) else nearest.best_samples_per_s,
         needed_samples_per_s=needed,
     )

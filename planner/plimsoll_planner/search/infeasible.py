@@ -14,8 +14,11 @@ search is all that can be advised.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
+from plimsoll_planner.explain import gpus_text
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.certificate import Binding, Certificate
 from plimsoll_planner.records.problem import Problem
@@ -145,7 +148,7 @@ def larger_device(explorer: Explorer) -> str:
     best = min(runnable, key=lambda c: corner_peak(explorer, c))
     usable = 1 - explorer.problem.limits.headroom
     needed = -int(-corner_peak(explorer, best) // usable)
-    return f"devices of {at_least(needed)} on {best.num_gpus} GPUs, at any speed"
+    return f"devices of {at_least(needed)} on {gpus_text(best.num_gpus)}, at any speed"
 
 
 def smaller_batch(problem: Problem) -> str:
@@ -159,7 +162,8 @@ def smaller_batch(problem: Problem) -> str:
             return ""
         gpus = first_count(changed, 1)
         if gpus:
-            return f"a global batch of {batch // part} samples, on {gpus} GPUs"
+            mesh = gpus_text(gpus)
+            return f"a global batch of {batch // part} samples, on {mesh}"
         part *= 2
     return ""
 
@@ -186,15 +190,25 @@ def fewer_gpus(problem: Problem) -> str:
     )
     if None in counts or not asked or asked <= most:
         return ""
-    return f"at most {most} GPUs, which is what the offers have"
+    return f"at most {gpus_text(most)}, which is what the offers have"
 
 
 def lower_floor(explorer: Explorer) -> str:
-    """Return the rate that the fastest plan reaches."""
+    """Return the rate that the fastest plan reaches, or the deadline it meets."""
     best = explorer.best_rate(explorer.fitting)
     if best is None:
         return ""
-    return (
-        f"a floor of at most {explorer.rate(best):.4g} samples/s, which "
-        f"{best.candidate.num_gpus} GPUs reach"
-    )
+    rate, gpus = explorer.rate(best), gpus_text(best.candidate.num_gpus)
+    problem = explorer.problem
+    if problem.objective.deadline_s and problem.num_steps:
+        needed_s = problem.global_batch_size * problem.num_steps / rate
+        if needed_s > problem.objective.deadline_s:
+            text = four_digits(needed_s, math.ceil)
+            return f"a deadline of at least {text} s, on {gpus}"
+    return f"a floor of at most {four_digits(rate, math.floor)} samples/s, on {gpus}"
+
+
+def four_digits(value: float, rounding: Callable[[float], int]) -> str:
+    """Return a number above 0 rounded to the side on which it stays true."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{rounding(value / unit) * unit:.4g}"

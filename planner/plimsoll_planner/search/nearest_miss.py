@@ -24,6 +24,7 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
     stage, phase, tensor_bytes = fullest(search, candidate, Bound.LOWER)
     return NearestMiss(
         binding=Binding.MEMORY,
+        offer=candidate.offer,
         rank=stage * candidate.data_degree,
         phase=phase,
         needed_bytes=allowed.device(Bound.LOWER, tensor_bytes),

@@ -30,11 +30,32 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_planner.records.observation import ObservedPeak
 from plimsoll_planner.records.offer import ComputeRate
 from plimsoll_planner.records.plan import Chunk, Phase, PodShape
-from plimsoll_planner.records.problem import Goal, Limits, Objective
+from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
 from tests.support import builders as b
 
 BROKEN: list[tuple[str, Callable[[], Any], str]] = [
+    (
+        "a count's miss on an offer that is not there",
+        lambda: b.a_certificate(
+            counts=(b.a_count(1, nearest_miss=b.a_miss(offer=1)),),
+            fewest_at_any_speed=None,
+        ),
+        "Certificate.counts",
+    ),
+    (
+        "a miss on an offer that is not there",
+        lambda: b.an_infeasible(nearest_miss=b.a_miss(offer=1)),
+        "Infeasible.nearest_miss.offer",
+    ),
+    (
+        "a fixed micro-batch above its limit",
+        lambda: b.a_problem(
+            limits=Limits(max_gpus=4, max_micro_batch=2),
+            override=Override(micro_batch=4),
+        ),
+        "Problem.override.micro_batch",
+    ),
     (
         "an edge backwards",
         lambda: EdgeColumns(source=(0, 2), target=(1, 1), part=(1.0, 1.0)),

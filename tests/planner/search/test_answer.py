@@ -156,7 +156,7 @@ def test_a_deadline_is_a_floor() -> None:
     hopeless = Objective(goal=Goal.MINIMIZE_COST, deadline_s=10.0)
     answer = refused(dataclasses.replace(cheap, objective=hopeless))
     assert answer.binding is Binding.RATE
-    assert "a floor of at most" in answer.nearest_change
+    assert "a deadline of at least" in answer.nearest_change
 
 
 def test_alternatives_are_a_front() -> None:
