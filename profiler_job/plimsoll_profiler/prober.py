@@ -6,6 +6,7 @@ that holds its largest layer. Started as a module of its own by `prober_process`
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -19,6 +20,7 @@ from typing import TextIO
 import torch
 from torch import Tensor, nn
 
+from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.document import Document, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -28,6 +30,7 @@ from plimsoll_planner.records.model_profile import (
     Recipe,
     TiedLayers,
 )
+from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.cases import cases_of
 from plimsoll_profiler.layer_probe import LayerCase, MicroBatch, probe_activations
 from plimsoll_profiler.layer_timing import median_s, num_in_turn, time_ways
@@ -42,17 +45,18 @@ from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_profiler.work_counter import Work, count_work
 from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.boundaries import Boundaries, boundaries_of
+from plimsoll_trainer.boundaries import DEBUG, Boundaries, boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.errors import TrainerError, WorkloadError, described
+from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_trainer.failures import explain
 from plimsoll_trainer.fingerprint import fingerprint_of
 from plimsoll_trainer.gradients import attach_gradients
 from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
-from plimsoll_trainer.workload import Workload, optimizer_mode
+from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
 
 def main() -> int:
@@ -61,6 +65,7 @@ def main() -> int:
     out = sys.stdout
     sys.stdout = sys.stderr  # what the workload prints must not mix with answers
     torch.set_num_threads(1)
+    faulthandler.enable()
     try:
         workload = load_workload(entrypoint, parse_arguments(arguments))
         prober = Prober(workload, sorted(json.loads(sizes)))
@@ -69,14 +74,12 @@ def main() -> int:
             for line in sys.stdin:
                 request = from_text(line, ProbeRequest)
                 answer(out, prober.probe(request, bench))
-    except TrainerError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
-        print(described(error), file=sys.stderr)
-        return ExitCode.FAILED
+        reason = explain(error, Phase.BUILD, None)
+        print(reason, file=sys.stderr)
+        return getattr(reason, "exit_code", ExitCode.FAILED)
     return ExitCode.DONE
 
 
@@ -106,8 +109,7 @@ class Prober:
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
         """Say what is known before anything is probed."""
         shapes, workload = self.shapes[self.fewest], self.workload
-        sample = torch.nn.Parameter(torch.zeros(2, 2))
-        optimizer = workload.optimizer([sample])
+        optimizer = sample_optimizer(workload, "cpu")
         return Frame(
             fingerprint=fingerprint,
             recipe=Recipe(
@@ -129,9 +131,9 @@ class Prober:
         """Probe one case; out of memory is an outcome."""
         try:
             result = self._probe(request, bench)
-        except RuntimeError as error:
+        except Exception as error:
             if not is_out_of_memory(error):
-                raise
+                raise self.told(error, request) from error
             result = ProbeResult(
                 case=request.case,
                 micro_batch=request.micro_batch,
@@ -140,6 +142,16 @@ class Prober:
             )
         gc.collect()
         return result
+
+    def told(self, error: Exception, request: ProbeRequest) -> PlimsollError:
+        """Say which layer raised what, unless an error is one of ours."""
+        if isinstance(error, PlimsollError):
+            return error
+        name = self.workload.layers[self.cases[request.case].layer].name
+        return WorkloadError(
+            f"layer {name!r} cannot be probed at micro-batch {request.micro_batch}: "
+            f"{located(error)}; {DEBUG}"
+        )
 
     def _probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
         case = self.cases[request.case]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,10 +16,15 @@ from plimsoll_planner.records.document import AnyDocument, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ProbeOutcome
 from plimsoll_profiler.entrypoint_path import python_path, require_module
-from plimsoll_profiler.errors import BadWorkloadError, ProbingFailedError
+from plimsoll_profiler.errors import (
+    BadWorkloadError,
+    ProbingFailedError,
+    ProfilerError,
+)
 from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
 from plimsoll_profiler.request import DEBUG_VARIABLE, ProfileRequest
 from plimsoll_trainer.emulated import device as emulated
+from plimsoll_trainer.errors import is_theirs
 from plimsoll_trainer.exit_codes import ExitCode
 
 KILLED = -9
@@ -91,10 +98,7 @@ class ProberProcess:
         said = self._said.read()
         if os.environ.get(DEBUG_VARIABLE):
             sys.stderr.write(said)
-        lines = said.strip().splitlines() or [f"it said nothing, exit status {status}"]
-        if status == ExitCode.BAD_WORKLOAD:
-            raise BadWorkloadError(lines[-1])
-        raise ProbingFailedError(f"the prober ended: {lines[-1]}")
+        raise reason_of(status, said)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -113,6 +117,31 @@ class ProberProcess:
         self._process.kill()
         self._process.communicate()
         self._said.close()
+
+
+def reason_of(status: int, said: str) -> ProfilerError:
+    """Return the error that tells why the prober ended.
+
+    Args:
+        status: it ended with; below 0 the signal that ended it.
+        said: all that it wrote to stderr.
+    """
+    lines = said.strip().splitlines() or [f"it said nothing, exit status {status}"]
+    if status < 0:
+        places = [f"{file}:{line}" for file, line in FRAME.findall(said)]
+        theirs = [place for place in places if is_theirs(place)]
+        where = "".join(f" at {place}" for place in (theirs or places)[:1])
+        return BadWorkloadError(
+            f"the workload's code ended its process with "
+            f"{signal.Signals(-status).name}{where}; --debug shows where from"
+        )
+    if status in (ExitCode.BAD_WORKLOAD, ExitCode.DEVICE_OUT_OF_MEMORY):
+        return BadWorkloadError(lines[-1])
+    return ProbingFailedError(f"the prober ended: {lines[-1]}")
+
+
+FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+"""In what faulthandler writes, the innermost first."""
 
 
 def environment_of(request: ProfileRequest) -> dict[str, str]:

@@ -18,7 +18,13 @@ from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.workload import AdamW, Layer, Workload
 from tests.support.jobs import Job, texts
-from tests.support.workloads import SEQUENCE, VOCABULARY, a_gpt, tokens
+from tests.support.workloads import (
+    SEQUENCE,
+    VOCABULARY,
+    a_gpt,
+    next_token_loss,
+    tokens,
+)
 
 CALLS = itertools.count()
 
@@ -29,6 +35,32 @@ class Pair(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Give it twice."""
         return x, x
+
+
+class Booming(nn.Module):
+    """Fails in the forward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raise."""
+        raise ValueError(f"boom on {len(x)}")
+
+
+class Detaching(nn.Module):
+    """Lets no gradient through."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give it without its history."""
+        return x.detach()
+
+
+def linear() -> nn.Module:
+    """Build a layer that keeps its input for the backward pass."""
+    return nn.Linear(4, 4)
+
+
+def frozen() -> nn.Module:
+    """Build a layer that is not trained."""
+    return nn.Linear(4, 4).requires_grad_(requires_grad=False)
 
 
 def impossible() -> nn.Module:
@@ -71,11 +103,14 @@ def test_boundaries_are_found_without_computing() -> None:
 BAD = [
     (
         chain(lambda: nn.Linear(4, 5), lambda: nn.Linear(4, 4)),
-        r"layer 'layer\.1' does not take float32\[2, 5\], which 'layer\.0' gives: ",
+        r"layer 'layer\.1' fails on float32\[2, 5\], which 'layer\.0' gives: ",
     ),
-    (chain(lambda: nn.Linear(3, 4)), r"'layer\.0' does not take .* 'the batch' gives"),
+    (chain(lambda: nn.Linear(3, 4)), r"'layer\.0' fails on .* 'the batch' gives"),
     (chain(nn.Identity, Pair), r"layer 'layer\.1' returns tuple, but layers pass one"),
-    (chain(impossible), r"'layer\.0' cannot be built: ValueError: no such head$"),
+    (
+        chain(impossible),
+        r"'layer\.0' cannot be built: ValueError: no such head at .*\.py:\d+; --d",
+    ),
     (
         a_gpt(loss=lambda output, targets: output.sum(0)),  # noqa: ARG005
         r"the loss is float32\[32, 96\], but a scalar is needed: the mean",
@@ -86,7 +121,7 @@ BAD = [
     ),
     (
         a_gpt(loss=lambda output: output),
-        "the loss does not take float32.* from layer 'head' and targets int64",
+        "the loss fails on float32.* from layer 'head' and targets int64",
     ),
     (a_gpt(batch=once_so_once_so), r"batch\(0, 0, 2\) gives other inputs when called"),
     (
@@ -96,6 +131,25 @@ BAD = [
     (
         a_gpt(batch=lambda step, first, count: [1, 2]),  # noqa: ARG005
         r"gives list, but a tuple of two tensors is needed",
+    ),
+    (
+        a_gpt(batch=lambda step, first, count: open("/no/such/file")),  # noqa: ARG005, PTH123, SIM115
+        r"batch\(0, 0, 2\) raises FileNotFoundError: .*'/no/such/file' at .*\.py:\d+;",
+    ),
+    (
+        chain(linear, Booming),
+        r"'layer\.1' fails on float32\[2, 4\], which 'layer\.0' gives: ValueError: boom"
+        r" on 2 at .*test_boundaries\.py:\d+; --debug shows the traceback$",
+    ),
+    (chain(lambda: 3), r"factory of layer 'layer\.0' gives int, but an nn\.Module is"),
+    (
+        a_gpt(loss=lambda output, targets: next_token_loss(output.detach(), targets)),
+        "nothing would be trained: the loss needs no gradient",
+    ),
+    (chain(frozen, nn.Tanh, frozen), "trained: no layer gives an output that needs"),
+    (
+        chain(linear, Detaching),
+        r"trained: layer 'layer\.1' gives an output .* though what 'layer\.0' gives it",
     ),
 ]
 
@@ -115,11 +169,6 @@ def test_every_rank_refuses_it_before_it_trains(job: Job) -> None:
     said = texts(ends)
     assert len(said) == 2
     assert all("WorkloadError: the loss is float32[2]" in line for line in said)
-
-
-def linear() -> nn.Module:
-    """Build a layer that keeps its input for the backward pass."""
-    return nn.Linear(4, 4)
 
 
 def overwriting() -> nn.Module:
@@ -150,11 +199,12 @@ class Swapping(nn.Module):
         """Start at zero."""
         super().__init__()
         self.register_buffer("mean", torch.zeros(4))
+        self.shift = nn.Parameter(torch.zeros(4))
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, 4] -> [b, 4]."""
         self.mean = x.detach().mean(0)
-        return x
+        return x + self.shift
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import DeviceFullError, WorkloadError
 from plimsoll_trainer.exit_codes import ExitCode
 
 MODULE = """
@@ -30,6 +30,10 @@ def raising():
 
 def leaving():
     raise SystemExit(3)
+
+def too_large():
+    import torch
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB.")
 
 def twice_named():
     return Workload(layers=(), loss=None, batch=None, optimizer=None)
@@ -88,6 +92,13 @@ def test_a_wrong_entry_point_is_one_line(
     assert text.startswith(f"entry point {entrypoint}: ")
     assert "\n" not in text
     assert caught.value.exit_code is ExitCode.BAD_WORKLOAD
+
+
+def test_an_entry_point_that_fills_the_device_is_told(their_model: str) -> None:
+    """It is the memory that is too small, which no Python shell would show."""
+    said = rf"{their_model}:too_large: it needs more memory for itself than the device"
+    with pytest.raises(DeviceFullError, match=said):
+        load_workload(f"{their_model}:too_large", {})
 
 
 def test_wrong_arguments_are_told_from_an_error_inside(their_model: str) -> None:

@@ -14,7 +14,15 @@ from torch import nn
 
 from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload, optimizer_mode
+from plimsoll_trainer.workload import (
+    AdamW,
+    Layer,
+    Tie,
+    Workload,
+    optimizer_mode,
+    sample_optimizer,
+)
+from tests.support.workloads import a_gpt
 
 CUDA, EMULATED = DeviceKind.CUDA, DeviceKind.EMULATED
 FOREACH, FUSED, LOOP = OptimizerMode.FOREACH, OptimizerMode.FUSED, OptimizerMode.LOOP
@@ -44,6 +52,42 @@ def test_the_mode_of_an_optimizer_is_that_of_the_device_planned_for(
     """Torch's default is lists on a GPU, also while a trace for it lies on the CPU."""
     optimizer = make([nn.Parameter(torch.zeros(2, 2))])
     assert optimizer_mode(optimizer, device_kind) is mode
+
+
+def forgets_to_return(parameters: object) -> None:
+    """Make nothing."""
+
+
+def needs_a_rate(parameters: object) -> torch.optim.Optimizer:
+    """Raise."""
+    raise KeyError(parameters)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            forgets_to_return,
+            "gives NoneType, but an optimizer of torch.optim is needed",
+        ),
+        (
+            needs_a_rate,
+            r"cannot be made .*: KeyError: .* at .*test_workload\.py:\d",
+        ),
+    ],
+)
+def test_what_is_no_optimizer_is_refused(make: Any, said: str) -> None:
+    """In one line, before anything is built."""
+    with pytest.raises(WorkloadError, match=said):
+        sample_optimizer(a_gpt(optimizer=make), "cpu")
+
+
+def test_a_precision_is_one_of_two() -> None:
+    """Another one is refused where it is given, not where a layer is built."""
+    fields: Any = {"loss": None, "batch": None, "optimizer": None}
+    layer = Layer(name="a", factory=nn.Identity, kind="x")
+    with pytest.raises(WorkloadError, match=r"precision 'fp8' .* give fp32 or bf16"):
+        Workload(layers=(layer,), precision="fp8", **fields)  # type: ignore[arg-type]
 
 
 def test_a_tensor_is_in_one_tie() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.model_profile import (
@@ -22,7 +21,7 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_trainer.errors import PlanMismatchError
 from plimsoll_trainer.stage import StageSlice
-from plimsoll_trainer.workload import Workload, optimizer_mode
+from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,11 +156,11 @@ def check_optimizer(planned: OptimizerMode, workload: Workload, on: DeviceKind) 
 
     Raises:
         PlanMismatchError: the workload's optimizer walks its parameters otherwise.
+        WorkloadError: it has none.
     """
     is_there = on is DeviceKind.CUDA and torch.cuda.is_available()
     device = "cuda" if is_there else "cpu"
-    sample = nn.Parameter(torch.empty(1, 1, device=device))
-    found = optimizer_mode(workload.optimizer([sample]), on)
+    found = optimizer_mode(sample_optimizer(workload, device), on)
     if found is not planned:
         raise PlanMismatchError(
             f"the plan is for a {planned} optimizer, but the workload's is {found}: "

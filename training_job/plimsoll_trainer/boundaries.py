@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.errors import WorkloadError, described
+from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.stage import Received, build_layer
 from plimsoll_trainer.torch_internals import FakeTensorMode, num_writes, storage_of
 from plimsoll_trainer.workload import Workload
 
 CPU = torch.device("cpu")
+DEBUG = "--debug shows the traceback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Passed:
     """It writes to its input."""
     gives_back: bool
     """Its output lies in the memory of its input."""
+    trains: bool
+    """Its output needs a gradient, for something here or before is trained."""
 
 
 def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
@@ -80,15 +83,18 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
     """
     inputs, targets = first_batch(workload, micro_batch)
     between = [TensorSpec.of(cast_inputs(inputs, workload))]
-    known: dict[tuple[str, TensorSpec], Passed] = {}
+    known: dict[tuple[str, TensorSpec, bool], Passed] = {}
     passed: list[Passed] = []
+    trains = False
     with FakeTensorMode():
         for index, layer in enumerate(workload.layers):
-            place = (layer.kind, between[-1])
+            place = (layer.kind, between[-1], trains)
             if place not in known:
-                known[place] = pass_through(workload, index, between[-1])
+                known[place] = pass_through(workload, index, between[-1], trains=trains)
             passed.append(known[place])
             between.append(known[place].output)
+            trains = known[place].trains
+        check_trains(workload, passed)
         check_loss(workload, between[-1], TensorSpec.of(targets))
         check_overwritten(workload, between, passed)
     return Boundaries(
@@ -102,9 +108,17 @@ def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
     """Make the first samples of step 0, twice, and compare.
 
     Raises:
-        WorkloadError: no pair of tensors, wrong length, or not the same twice.
+        WorkloadError: it raises, or gives no pair of tensors, another length, or not
+            the same twice.
     """
-    once, again = (make_batch(workload, 0, 0, micro_batch) for _ in range(2))
+    try:
+        once, again = (make_batch(workload, 0, 0, micro_batch) for _ in range(2))
+    except WorkloadError:
+        raise
+    except Exception as error:
+        raise WorkloadError(
+            f"batch(0, 0, {micro_batch}) raises {located(error)}; {DEBUG}"
+        ) from error
     for what, left, right in zip(("inputs", "targets"), once, again, strict=True):
         if not torch.equal(left, right):
             raise WorkloadError(
@@ -146,8 +160,16 @@ def cast_inputs(inputs: Tensor, workload: Workload) -> Tensor:
     return inputs.to(workload.dtype) if inputs.is_floating_point() else inputs
 
 
-def pass_through(workload: Workload, index: int, incoming: TensorSpec) -> Passed:
+def pass_through(
+    workload: Workload, index: int, incoming: TensorSpec, *, trains: bool
+) -> Passed:
     """Run one layer on a fake tensor.
+
+    Args:
+        workload: the chain.
+        index: of the layer.
+        incoming: what enters it.
+        trains: whether what enters needs a gradient.
 
     Raises:
         WorkloadError: it cannot be built, does not turn a tensor into a tensor, or
@@ -156,20 +178,23 @@ def pass_through(workload: Workload, index: int, incoming: TensorSpec) -> Passed
     name = workload.layers[index].name
     try:
         layer = build_layer(workload, index, CPU)
+    except WorkloadError:
+        raise
     except Exception as error:
         raise WorkloadError(
-            f"layer {name!r} cannot be built: {described(error)}"
+            f"layer {name!r} cannot be built: {located(error)}; {DEBUG}"
         ) from error
     buffers = [(key, kept, num_writes(kept)) for key, kept in layer.named_buffers()]
-    x = incoming.empty("cpu")
+    x = incoming.empty("cpu", grad=trains)
+    x = Received.apply(x) if trains else x
     num_before = num_writes(x)
     try:
         output: object = layer(x)
     except Exception as error:
         before = workload.layers[index - 1].name if index else "the batch"
         raise WorkloadError(
-            f"layer {name!r} does not take {incoming}, which {before!r} gives: "
-            f"{described(error)}"
+            f"layer {name!r} fails on {incoming}, which {before!r} gives: "
+            f"{located(error)}; {DEBUG}"
         ) from error
     if not isinstance(output, Tensor):
         raise WorkloadError(
@@ -182,6 +207,7 @@ def pass_through(workload: Workload, index: int, incoming: TensorSpec) -> Passed
         output=TensorSpec.of(output),
         overwrites=num_writes(x) != num_before,
         gives_back=storage_of(output)[0] == storage_of(x)[0],
+        trains=output.requires_grad,
     )
 
 
@@ -253,22 +279,50 @@ def run_both_ways(
         x.sum().backward()
 
 
+def check_trains(workload: Workload, passed: Sequence[Passed]) -> None:
+    """Refuse a chain whose output no parameter could learn from.
+
+    Raises:
+        WorkloadError: all is frozen, or a layer lets no gradient through.
+    """
+    if passed[-1].trains:
+        return
+    trained = [index for index, made in enumerate(passed) if made.trains]
+    if not trained:
+        raise WorkloadError(
+            "nothing would be trained: no layer gives an output that needs a gradient; "
+            "let some parameters have requires_grad=True"
+        )
+    before, name = (workload.layers[trained[-1] + i].name for i in range(2))
+    raise WorkloadError(
+        f"nothing would be trained: layer {name!r} gives an output that needs no "
+        f"gradient, though what {before!r} gives it does: let it detach nothing"
+    )
+
+
 def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> None:
     """Run the loss on fake tensors.
 
     Raises:
-        WorkloadError: it does not take the output, or gives no floating scalar.
+        WorkloadError: it fails on the output, or gives no floating scalar, or one that
+            nothing could learn from.
     """
     last = workload.layers[-1].name
     try:
-        loss: object = workload.loss(output.empty("cpu"), targets.empty("cpu"))
+        made = output.empty("cpu", grad=True)
+        loss: object = workload.loss(made, targets.empty("cpu"))
     except Exception as error:
         raise WorkloadError(
-            f"the loss does not take {output} from layer {last!r} and targets "
-            f"{targets}: {described(error)}"
+            f"the loss fails on {output} from layer {last!r} and targets {targets}: "
+            f"{located(error)}; {DEBUG}"
         ) from error
     if not isinstance(loss, Tensor) or loss.ndim or not loss.is_floating_point():
         form = TensorSpec.of(loss) if isinstance(loss, Tensor) else type(loss).__name__
         raise WorkloadError(
             f"the loss is {form}, but a scalar is needed: the mean over the samples"
+        )
+    if not loss.requires_grad:
+        raise WorkloadError(
+            "nothing would be trained: the loss needs no gradient, though the output "
+            "that it is made from does; let it detach nothing"
         )

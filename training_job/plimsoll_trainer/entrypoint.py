@@ -10,12 +10,17 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-import traceback
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-from plimsoll_trainer.errors import TrainerError, WorkloadError, described
+from plimsoll_trainer.errors import (
+    DeviceFullError,
+    TrainerError,
+    WorkloadError,
+    located,
+)
+from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.workload import Workload
 
 
@@ -122,19 +127,16 @@ def check_arguments(
         )
 
 
-def located(error: BaseException) -> str:
-    """Return what was raised, its first line, and where."""
-    text = described(error)
-    if isinstance(error, SyntaxError):
-        return f"{text} at {error.filename}:{error.lineno}"
-    theirs = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename != __file__ and frame.filename[0] != "<"
-    ]
-    return f"{text} at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else text
-
-
 def refuse(entrypoint: str, text: str, cause: BaseException | None = None) -> NoReturn:
-    """Raise the error that names the entry point."""
+    """Raise the error that names the entry point.
+
+    Raises:
+        DeviceFullError: what it did needs more memory than the device has.
+        WorkloadError: it cannot be used.
+    """
+    if cause is not None and is_out_of_memory(cause):
+        raise DeviceFullError(
+            f"entry point {entrypoint}: it needs more memory for itself than the "
+            f"device has ({located(cause)}): give the device more (--memory)"
+        ) from cause
     raise WorkloadError(f"entry point {entrypoint}: {text}") from cause

@@ -14,13 +14,16 @@
         └── NotSavedError               asked to stop, with nowhere to save
 
 The entry points catch `TrainerError`, print its text and exit with its `exit_code`.
-`described` is how a message quotes what somebody else's code raised, and `causes` walks
-what that was raised from.
+`described` and `located` are how a message quotes what somebody else's code raised, and
+`causes` walks what that was raised from.
 """
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 from plimsoll_planner.errors import PlimsollError
@@ -85,6 +88,38 @@ def described(error: BaseException) -> str:
     """Return what was raised, and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+OURS = ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler")
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+
+
+def located(error: BaseException) -> str:
+    """Return what was raised, its first line, and where in the user's own code.
+
+    What a library raised that no code of the user's called is placed in the library.
+    """
+    text = described(error)
+    if isinstance(error, SyntaxError):
+        return f"{text} at {error.filename}:{error.lineno}"
+    outside = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename[0] != "<" and not is_ours(frame.filename)
+    ]
+    theirs = [f for f in outside if is_theirs(f.filename)]
+    place = (theirs or outside)[-1:]
+    return "".join([text, *(f" at {frame.filename}:{frame.lineno}" for frame in place)])
+
+
+def is_ours(file: str) -> bool:
+    """Tell whether code is Plimsoll's."""
+    return not set(OURS).isdisjoint(Path(file).parts)
+
+
+def is_theirs(file: str) -> bool:
+    """Tell whether code is the user's own, neither Plimsoll's nor of a library."""
+    return file[0] != "<" and not is_ours(file) and not file.startswith(LIBRARIES)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

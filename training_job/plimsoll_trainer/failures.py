@@ -14,12 +14,12 @@ import torch.distributed as dist
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.device import Device
-from plimsoll_trainer.entrypoint import located
 from plimsoll_trainer.errors import (
     DeviceFullError,
     LostRankError,
     TrainerError,
     causes,
+    located,
 )
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 

@@ -150,16 +150,25 @@ def build_stage(
 
 
 def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Module:
-    """Build one layer with the weights that it has under every plan."""
+    """Build one layer with the weights that it has under every plan.
+
+    Raises:
+        WorkloadError: its factory gives something else.
+    """
     layer: Layer = workload.layers[index]
     seed_device(device, random_key(workload.seed, index))
     before = torch.get_default_dtype()
     torch.set_default_dtype(workload.dtype)
     try:
         with device:
-            module = layer.factory()
+            module: object = layer.factory()
     finally:
         torch.set_default_dtype(before)
+    if not isinstance(module, nn.Module):
+        raise WorkloadError(
+            f"the factory of layer {layer.name!r} gives {type(module).__name__}, but "
+            "an nn.Module is needed: return one"
+        )
     return module.train()
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode, Precision
-from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.errors import WorkloadError, located
 
 Batch = tuple[Tensor, Tensor]
 """Inputs and targets; the first dimension of both counts samples."""
@@ -64,7 +64,8 @@ class Workload:
     """A training job, apart from how it is spread over devices.
 
     Raises:
-        WorkloadError: a name or tie contradicts the layers.
+        WorkloadError: a name or tie contradicts the layers, or there is no such
+            precision.
     """
 
     layers: tuple[Layer, ...]
@@ -83,6 +84,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Refuse what no rank could build."""
+        if self.precision not in tuple(Precision):
+            raise WorkloadError(
+                f"precision {self.precision!r} is none that can be trained in: give "
+                f"{' or '.join(Precision)}"
+            )
         names = [layer.name for layer in self.layers]
         if not names:
             raise WorkloadError("the workload has no layers: give at least one")
@@ -145,6 +151,29 @@ class AdamW:
             fused=self.mode is OptimizerMode.FUSED,
             foreach=self.mode is OptimizerMode.FOREACH,
         )
+
+
+def sample_optimizer(
+    workload: Workload, device: torch.device | str
+) -> torch.optim.Optimizer:
+    """Make the workload's optimizer, for a small parameter of no layer.
+
+    Raises:
+        WorkloadError: it cannot be made, or is none.
+    """
+    sample = nn.Parameter(torch.zeros(2, 2, device=device))
+    try:
+        made: object = workload.optimizer([sample])
+    except Exception as error:
+        raise WorkloadError(
+            f"the optimizer cannot be made for a parameter of 2 x 2: {located(error)}"
+        ) from error
+    if not isinstance(made, torch.optim.Optimizer):
+        raise WorkloadError(
+            f"optimizer(parameters) gives {type(made).__name__}, but an optimizer of "
+            "torch.optim is needed: return one for these parameters"
+        )
+    return made
 
 
 LOOPS_BY_DEFAULT = (torch.optim.Adafactor,)

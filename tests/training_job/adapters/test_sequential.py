@@ -108,14 +108,14 @@ class Rotating(nn.Module):
 
 def test_what_a_layer_keeps_beside_parameters_is_copied_as_well() -> None:
     """Under fake tensors too; what is frozen stays frozen."""
-    made = workload(Rotating(2.0), precision=Precision.BF16)
+    made = workload(Rotating(2.0), nn.Linear(6, 6), precision=Precision.BF16)
     built = build_layer(made, 0, CPU)
     assert isinstance(built, Rotating)
     assert torch.equal(built.matrix, 2 * torch.eye(6, dtype=torch.bfloat16))
     assert not built.shift.requires_grad
     assert [str(each) for each in boundaries_of(made, 2).between] == [
         "bfloat16[2, 5, 6]"
-    ] * 2
+    ] * 3
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])

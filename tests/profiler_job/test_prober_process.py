@@ -1,0 +1,105 @@
+"""What ends the prober is one line that says where, and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_profiler.errors import BadWorkloadError, ProbingFailedError
+from plimsoll_profiler.messages import ProbeRequest
+from plimsoll_profiler.prober_process import ProberProcess, reason_of
+from plimsoll_profiler.request import ProfileRequest
+from plimsoll_trainer.exit_codes import ExitCode
+
+STACK = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/home/them/kernels.py", line 12 in forward
+  File "/home/them/model.py", line 5 in forward
+"""
+
+
+def test_a_signal_is_told_by_name_and_place() -> None:
+    """The innermost line of the user's code, which faulthandler writes."""
+    found = reason_of(-11, STACK)
+    assert isinstance(found, BadWorkloadError)
+    assert str(found) == (
+        "the workload's code ended its process with SIGSEGV at "
+        "/home/them/kernels.py:12; --debug shows where from"
+    )
+    assert "with SIGABRT; --debug" in str(reason_of(-6, ""))
+
+
+def test_the_exit_code_tells_whose_fault_it_is() -> None:
+    """The workload's, or the memory's that was given; all else is the prober's."""
+    for status in (ExitCode.BAD_WORKLOAD, ExitCode.DEVICE_OUT_OF_MEMORY):
+        found = reason_of(status, "a warning\nthe line\n")
+        assert isinstance(found, BadWorkloadError)
+        assert str(found) == "the line"
+    assert isinstance(reason_of(1, "the line"), ProbingFailedError)
+
+
+MODEL = """
+import ctypes
+import torch
+from torch import nn
+from plimsoll_trainer.adapters.sequential import from_sequential
+from plimsoll_trainer.torch_internals import FakeTensor
+from tests.support.workloads import mean_square, points
+
+class Wrong(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+    def forward(self, x):
+        if isinstance(x, FakeTensor):
+            return x
+        if self.kind == "crash":
+            ctypes.string_at(0)
+        raise KeyError("no such table")
+
+def make(kind):
+    if kind == "large":
+        torch.zeros(2**20)
+    net = [nn.Linear(6, 6), Wrong(kind)]
+    return from_sequential(
+        net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
+    )
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("crash", r"with SIGSEGV at .*their_layers\.py:17; --debug"),
+        ("raise", r"layer '1' cannot be .* 1: KeyError: .* at .*their_layers\.py:18; "),
+        ("large", r"it needs more memory for itself than .*py:22\): .* \(--memory\)"),
+    ],
+)
+def test_what_the_users_code_does_is_placed(
+    kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it raises, crashes, or fills the device before anything is probed."""
+    (tmp_path / "their_layers.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = ProfileRequest(
+        entrypoint="their_layers:make",
+        arguments=json.dumps({"kind": kind}),
+        device_kind=DeviceKind.EMULATED,
+        source=Source.MEASURED,
+        micro_batches=(1, 2),
+        device_memory_bytes=2**20,
+    )
+    with (
+        pytest.raises(BadWorkloadError, match=said) as caught,
+        ProberProcess(request) as prober,
+    ):
+        prober.ask(ProbeRequest(case=1, micro_batch=1))
+    assert "\n" not in str(caught.value)
