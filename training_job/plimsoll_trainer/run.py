@@ -97,45 +97,23 @@ def joined(device: Device, place: Place, timeout_s: float) -> Iterator[None]:
 
 
 def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
-    """Build this rank's share, resume, train.
+    """Train this rank's share, and report how that ends.
 
     Raises:
         PlimsollError: in one line, why this rank ended.
     """
-    options, assignment = job.admitted.options, job.assignment
     watch = PeakWatch(device)
-    timeout = timedelta(seconds=options.timeout_s)
+    timeout = timedelta(seconds=job.admitted.options.timeout_s)
     control = Control(timeout)
     world = join_world(
-        assignment.num_stages, assignment.num_replicas, device.torch_device, timeout
+        job.assignment.num_stages,
+        job.assignment.num_replicas,
+        device.torch_device,
+        timeout,
     )
     reporter = reporter_of(job, device, world, watch)
-    warn = partial(say, job.rank)
     try:
-        checkpoints = Checkpointing(options, control, watch, reporter, warn)
-        boundaries = boundaries_of(job.workload, assignment.micro_batch)
-        checkpoints.choose(job.workload, assignment, world)
-        trainer = Trainer(
-            job.workload,
-            slices=assignment.slices,
-            boundaries=boundaries,
-            num_micro_batches=assignment.num_micro_batches,
-            world=world,
-            on_phase=watch,
-        )
-        first_step = checkpoints.open(
-            trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
-        )
-        control.wait_for_all()
-        session = Session(
-            trainer=trainer,
-            control=control,
-            checkpoints=checkpoints,
-            reporter=reporter,
-            watch=watch,
-            stop=stop,
-            num_steps=options.steps,
-        )
+        session, first_step = prepare(job, world, control, watch, reporter, stop)
         code = session.run(first_step)
         reporter.event("end", exit_code=int(code))
     except Exception as error:
@@ -147,6 +125,44 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
         return code
     finally:
         reporter.close()
+
+
+def prepare(
+    job: Job,
+    world: World,
+    control: Control,
+    watch: PeakWatch,
+    reporter: Reporter,
+    stop: StopSignal,
+) -> tuple[Session, int]:
+    """Build this rank's share and resume; return the first step to run as well."""
+    options, assignment = job.admitted.options, job.assignment
+    warn = partial(say, job.rank)
+    checkpoints = Checkpointing(options, control, watch, reporter, warn)
+    boundaries = boundaries_of(job.workload, assignment.micro_batch)
+    checkpoints.choose(job.workload, assignment, world)
+    trainer = Trainer(
+        job.workload,
+        slices=assignment.slices,
+        boundaries=boundaries,
+        num_micro_batches=assignment.num_micro_batches,
+        world=world,
+        on_phase=watch,
+    )
+    first_step = checkpoints.open(
+        trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
+    )
+    control.wait_for_all()
+    session = Session(
+        trainer=trainer,
+        control=control,
+        checkpoints=checkpoints,
+        reporter=reporter,
+        watch=watch,
+        stop=stop,
+        num_steps=options.steps,
+    )
+    return session, first_step
 
 
 def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Reporter:
