@@ -44,8 +44,8 @@ def test_each_type_of_number_has_a_buffer() -> None:
 
 def test_what_has_a_gradient_or_needs_none_is_left_alone() -> None:
     """A shared parameter keeps the part that an earlier layer gave it."""
-    shared, frozen = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
-    frozen.requires_grad_(requires_grad=False)
+    shared = nn.Parameter(torch.ones(4))
+    frozen = nn.Parameter(torch.ones(4), requires_grad=False)
     attach_gradients([shared])
     before = shared.grad
     own = nn.Parameter(torch.ones(2))
