@@ -120,26 +120,32 @@ def mesh_text(plan: HybridPlan) -> str:
 
 
 def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
-    """Draw what else could be had."""
-    costs = [cost_of(plan, num_steps) for plan in plans]
-    headings = ["GPUS", "OFFER", "STAGES", "REPLICAS", "MICRO-BATCH", "PEAK"]
-    headings += ["SAMPLES/S", "PRICE/H", *(["COST"] if any(costs) else [])]
+    """Draw what else could be had; money only where there is a price."""
+    rows = [alternative_cells(plan, num_steps) for plan in plans]
+    known = {heading for row in rows for heading in row if row[heading] != "-"}
+    headings = [heading for heading in rows[0] if heading in known]
     table = new_table(
         (heading, "left" if heading == "OFFER" else "right") for heading in headings
     )
-    for plan, cost in zip(plans, costs, strict=True):
-        mesh = plan.mesh() or (0, 0, 0)
-        cells = [
-            str(plan.num_gpus),
-            offer_text(plan.offers[0]),
-            *(str(mesh[0]), str(mesh[1]), str(plan.micro_batch)),
-            at_least(plan.peak_bytes or 0),
-            f"{plan.samples_per_s or 0:.4g}",
-            money(plan.price_per_hour, plan),
-            money(cost, plan),
-        ]
-        table.add_row(*cells[: len(headings)])
+    for row in rows:
+        table.add_row(*(row[heading] for heading in headings))
     return table
+
+
+def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
+    """Return what the table shows of one plan, a dash for what is not known."""
+    mesh = plan.mesh() or (0, 0, 0)
+    return {
+        "GPUS": str(plan.num_gpus),
+        "OFFER": offer_text(plan.offers[0]),
+        "STAGES": str(mesh[0]),
+        "REPLICAS": str(mesh[1]),
+        "MICRO-BATCH": str(plan.micro_batch),
+        "PEAK": at_least(plan.peak_bytes or 0),
+        "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",
+        "PRICE/H": money(plan.price_per_hour, plan),
+        "COST": money(cost_of(plan, num_steps), plan),
+    }
 
 
 def money(amount: Decimal | None, plan: HybridPlan) -> str:

@@ -57,7 +57,7 @@ def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
     if miss.binding is Binding.RATE:
         return (
             f"{where}at most {miss.samples_per_s or 0:.4g} samples/s, "
-            f"needs {miss.needed_samples_per_s:.4g}"
+            f"needs {miss.needed_samples_per_s:.4g} (by lower bounds of seconds)"
         )
     return str(miss.binding)
 

@@ -18,6 +18,7 @@ from tests.support.builders import an_overhead
 from tests.support.command_lines import (
     MIB,
     a_profile_file,
+    an_offers_file,
     words,
 )
 
@@ -136,6 +137,18 @@ def test_a_cost_that_was_asked_for_is_shown(
     assert all(cost >= 36.46 for cost in costs)
     assert main(words(tmp_path)) == ExitCode.DONE
     assert "COST" not in capsys.readouterr().out
+
+
+def test_without_a_price_no_money_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A laptop costs nothing: no column of dashes, and a duration alone."""
+    offers = an_offers_file(tmp_path, price_per_node_hour=None, currency=None)
+    command = ["plan", a_profile_file(tmp_path), "--offers", offers, "--batch", "8"]
+    assert main([*command, "--steps", "1000"]) == ExitCode.DONE
+    output = capsys.readouterr().out
+    assert "PRICE/H" not in output
+    assert "1000 steps: 29.2 h\n" in output
 
 
 def test_a_missed_deadline_is_answered_with_one_that_is_met(

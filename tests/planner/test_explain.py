@@ -56,7 +56,9 @@ def test_every_binding_has_its_words() -> None:
         binding=Binding.RATE, samples_per_s=1.25, needed_samples_per_s=2.5
     )
     rate = a_count(3, binding=Binding.RATE, nearest_miss=slow)
-    assert "at most 1.25 samples/s, needs 2.5" in count_text(rate, OFFERS)
+    assert "at most 1.25 samples/s, needs 2.5 (by lower bounds" in count_text(
+        rate, OFFERS
+    )
     reasons = {
         Binding.BATCH: "the global batch does not divide",
         Binding.ENGINE: "the engine cannot run it",
