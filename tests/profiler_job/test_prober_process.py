@@ -80,7 +80,7 @@ def make(kind):
     [
         ("crash", r"with SIGSEGV at .*their_layers\.py:17; --debug"),
         ("raise", r"layer '1' cannot be .* 1: KeyError: .* at .*their_layers\.py:18; "),
-        ("large", r"it needs more memory for itself than .*py:22\): .* \(--memory\)"),
+        ("large", r"it needs more memory for itself than .*py:22\): .* by --memory of"),
     ],
 )
 def test_what_the_users_code_does_is_placed(

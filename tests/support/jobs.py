@@ -178,14 +178,15 @@ class Job:
         return try_ranks(train, caps, self.folder, options, signals or {}, local_rank)
 
     def command(
-        self, words: Sequence[str], options: Options, *, cap_bytes: int = 0
+        self, words: Sequence[str], options: Options, *, cap_bytes: int | None = None
     ) -> subprocess.Popen[str]:
         """Start the command as users do.
 
         Args:
             words: the launcher with its own options.
             options: plan, entry point, steps and the folders are passed on.
-            cap_bytes: of the devices.
+            cap_bytes: of emulated devices that are started as such; None leaves it to
+                the command itself.
         """
         given: dict[str, object] = {
             "--plan": options.plan,
@@ -201,7 +202,7 @@ class Job:
         return subprocess.Popen(
             [sys.executable, "-m", *words, *flat],
             env=os.environ
-            | device.environment(cap_bytes)
+            | ({} if cap_bytes is None else device.environment(cap_bytes))
             | {"PYTHONPATH": f"{self.folder}:{ROOT}", "OMP_NUM_THREADS": "1"},
             cwd=self.folder,
             stdout=subprocess.PIPE,

@@ -12,7 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_trainer.exit_codes import ExitCode
+from tests.support.builders import an_offer
 from tests.support.jobs import Job, events, losses
 
 pytestmark = pytest.mark.slow
@@ -61,6 +63,24 @@ def test_alone_it_trains_until_the_device_is_full(job: Job) -> None:
     assert out.startswith("step 1/5  loss ")
     (failure,) = events(job.report("report"), "failure")
     assert failure["exit_code"] == ExitCode.DEVICE_OUT_OF_MEMORY
+
+
+def test_it_becomes_the_device_that_the_plan_is_for(job: Job) -> None:
+    """With the memory of the plan's offer, unless another is given."""
+    offer = an_offer(
+        device_kind=DeviceKind.EMULATED,
+        device_product="process",
+        device_memory_bytes=300 * 2**10,
+        devices_per_node=1,
+    )
+    options = job.options((0, 5), 2, plan={"offers": (offer,)})
+    process = job.command([TRAINER], options)
+    (line,), _ = said(process)
+    assert process.returncode == ExitCode.DEVICE_OUT_OF_MEMORY
+    assert f" in use of {300 * 2**10}: plan with" in line
+    process = job.command([TRAINER, "--device-memory", "64MiB"], options)
+    assert said(process)[0] == []
+    assert process.returncode == ExitCode.DONE
 
 
 def test_a_world_of_another_size_is_refused(job: Job) -> None:

@@ -23,6 +23,11 @@ def test_the_help_names_every_exit_code() -> None:
         assert f" {code.value} {code.name.lower().replace('_', ' ')}" in text
 
 
+def test_memory_has_a_unit() -> None:
+    """As people write it."""
+    assert parse([*NEEDED, "--device-memory", "1.5KiB"]).device_memory == 1536
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -30,6 +35,7 @@ def test_the_help_names_every_exit_code() -> None:
         (["--report-url", "http://host:x/"], "--report-url: 'http://host:x/' is no"),
         (["--steps", "0"], "--steps: 0: at least 1 is allowed"),
         (["--checkpoint-every", "-1"], "--checkpoint-every: -1: at least 0"),
+        (["--device-memory", "4GB"], "--device-memory: 4GB: an amount such as 4GiB"),
         (["--timeout-s", "nan"], "--timeout-s: nan: above 0 and below 1e6 is allowed"),
     ],
 )

@@ -13,6 +13,7 @@ from plimsoll_trainer.admission import Place, admit
 from plimsoll_trainer.console import say
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.options import Options, parse
+from plimsoll_trainer.restart import be_device_of
 from plimsoll_trainer.stopping import StopSignal
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -46,6 +47,7 @@ def main() -> int:
 def train(options: Options, place: Place, stop: StopSignal) -> ExitCode:
     """Read the plan, load torch, train; a signal is caught while torch loads."""
     admitted = admit(options, place)
+    be_device_of(admitted, stop)
     if admitted.plan.offers[0].device_kind is DeviceKind.CUDA:
         set_allocator()
     from plimsoll_trainer.failures import explain  # noqa: PLC0415

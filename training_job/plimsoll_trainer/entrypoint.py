@@ -137,6 +137,7 @@ def refuse(entrypoint: str, text: str, cause: BaseException | None = None) -> No
     if cause is not None and is_out_of_memory(cause):
         raise DeviceFullError(
             f"entry point {entrypoint}: it needs more memory for itself than the "
-            f"device has ({located(cause)}): give the device more (--memory)"
+            f"device has ({located(cause)}): give it more, by --memory of a profile or "
+            "--device-memory in training"
         ) from cause
     raise WorkloadError(f"entry point {entrypoint}: {text}") from cause

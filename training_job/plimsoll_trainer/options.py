@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +35,15 @@ class Options:
     report_every_s: float = 60.0
     fingerprint_from: tuple[Path, ...] = ()
     timeout_s: float = 60.0
+    device_memory: int = 0
+    """Bytes of an emulated device; 0 is what the plan says."""
     debug: bool = False
 
 
 MOST_SECONDS = 1e6
+MEMORY_HELP = "of an emulated device, where it is not what the plan says"
+MEMORY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def parse(words: Sequence[str] | None = None) -> Options:
@@ -62,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     add("--steps", type=positive, required=True, help="of the whole job")
     add("--fingerprint-from", type=Path, nargs="+", default=[], metavar="profile.json")
     add("--timeout-s", type=seconds, default=60.0, help="for another rank (60)")
+    add("--device-memory", type=memory, default=0, metavar="4GiB", help=MEMORY_HELP)
     add("--debug", action="store_true", help="show tracebacks")
     group = made.add_argument_group("checkpoints")
     add = group.add_argument
@@ -107,6 +114,14 @@ def count(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text}: at least 0 is allowed")
     return value
+
+
+def memory(text: str) -> int:
+    """Read an amount of memory."""
+    found = MEMORY.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text}: an amount such as 4GiB is allowed")
+    return int(float(found["number"]) * UNITS[found["unit"]])
 
 
 def seconds(text: str) -> float:

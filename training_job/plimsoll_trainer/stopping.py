@@ -19,6 +19,7 @@ class StopSignal:
     def listen(self) -> None:
         """Catch SIGTERM from now on; it no longer ends the process."""
         signal.signal(signal.SIGTERM, self._remember)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # see `restart`
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal."""

@@ -81,17 +81,23 @@ def build(target: Path) -> None:
             part.unlink()
 
 
+def is_emulated_device() -> bool:
+    """Tell whether this process was started as one."""
+    return hasattr(ctypes.CDLL(None), "plimsoll_current_bytes")
+
+
 class EmulatedDevice:
     """The counters of the device that this process is; bytes of torch's CPU tensors."""
 
     @cached_property
     def _shim(self) -> ctypes.CDLL:
-        loaded = ctypes.CDLL(None)
-        if not hasattr(loaded, "plimsoll_current_bytes"):
+        if not is_emulated_device():
             raise NoEmulatedDeviceError(
-                "this process was not started as an emulated device: start it with the "
-                "environment that plimsoll_trainer.emulated.device gives"
+                "this process was not started as an emulated device: python -m "
+                "plimsoll_trainer does so by itself; start others with what "
+                "plimsoll_trainer.emulated.device.environment gives"
             )
+        loaded = ctypes.CDLL(None)
         for counter in COUNTERS:
             getattr(loaded, f"plimsoll_{counter}").restype = ctypes.c_uint64
         return loaded
