@@ -106,13 +106,15 @@ def test_a_kill_within_a_save_costs_the_steps_since_the_one_before(
     options = job.options(CUTS, NUM_STEPS, report="begun", saves=True, **SAVING)
     ends = try_ranks(train_until, [0] * 3, job.folder, options, rank, moment)
     assert [isinstance(end, Died) for end in ends] == [True] * 3
-    partial = job.checkpoints / f"step-{3 * EVERY:08d}.partial-1"
+    (partial,) = job.checkpoints.glob("*.partial-1")
     assert left <= {path.name for path in partial.iterdir()}
-    assert latest(job) == 2 * EVERY
+    committed = latest(job)
+    assert len(steps_in(job.checkpoints)) == 2
+    assert partial.name > f"step-{committed:08d}"
     job.run(CUTS, NUM_STEPS, report="resumed", saves=True, attempt=2, **SAVING)
     job.run(CUTS, NUM_STEPS, report="whole")
     again = losses(job.report("resumed"))
-    assert min(again) == 2 * EVERY + 1
+    assert min(again) == committed + 1
     begun = losses(job.report("begun"))
     assert begun | again == losses(job.report("whole"))
     assert not list(job.checkpoints.glob("*.partial-*"))
