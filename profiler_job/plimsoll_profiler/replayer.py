@@ -62,8 +62,8 @@ def replay(
             run.
     """
     here = fingerprint_of(entrypoint, arguments)
-    require_same(here, plan.fingerprint)
-    require_same(here, profile.fingerprint)
+    require_same(here, plan.fingerprint, entrypoint)
+    require_same(here, profile.fingerprint, entrypoint)
     workload = load_workload(entrypoint, parse_arguments(arguments))
     work = assign(plan, workload, (profile,))
     job = ReplayJob(

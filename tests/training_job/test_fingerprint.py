@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -108,12 +110,29 @@ def test_arguments_are_part_of_what_is_planned_for(workload: Path) -> None:
     other = fingerprint_of("their_model:f", '{"depth": 2, "width": 256}')
     said = r'planned for args .*"width": 512}, here .*"width": 256}: pass the same'
     with pytest.raises(ForeignFingerprintError, match=said):
-        require_same(other, planned=one)
+        require_same(other, one, "their_model:f")
+
+
+def test_other_source_is_told_by_its_folder_and_its_latest_files(
+    workload: Path,
+) -> None:
+    """Two digests would say nothing; what was written last is what has changed."""
+    before = fingerprint_of("their_model:f")
+    for age_s, name in enumerate(("new", "second", "third", "fourth")):
+        path = workload / f"{name}.py"
+        path.write_text("A = 1\n")
+        os.utime(path, (2e9 - age_s, 2e9 - age_s))
+    said = (
+        f"not what was planned for: of the Python files in and below {workload} (6), "
+        "these were written last: new.py, second.py, third.py; undo what has changed,"
+    )
+    with pytest.raises(ForeignFingerprintError, match=re.escape(said)):
+        require_same(fingerprint_of("their_model:f"), before, "their_model:f")
 
 
 def test_a_foreign_plan_is_refused() -> None:
     """The first difference is named, and the exit code is the reserved one."""
-    require_same(a_fingerprint(), a_fingerprint())
+    require_same(a_fingerprint(), a_fingerprint(), "m:f")
     with pytest.raises(ForeignFingerprintError, match=r"torch_version '2\.11\.0'") as e:
-        require_same(a_fingerprint(), a_fingerprint(torch_version="2.11.0"))
+        require_same(a_fingerprint(), a_fingerprint(torch_version="2.11.0"), "m:f")
     assert e.value.exit_code == 81

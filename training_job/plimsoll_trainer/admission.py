@@ -81,7 +81,7 @@ def admit(options: Options, place: Place) -> Admitted:
     check_world(plan, place.num_ranks)
     profiles = tuple(load(path, ModelProfile) for path in options.fingerprint_from)
     fingerprint = fingerprint_of(options.entrypoint, options.args)
-    require_same(fingerprint, plan.fingerprint)
+    require_same(fingerprint, plan.fingerprint, options.entrypoint)
     return Admitted(
         options=options,
         place=place,

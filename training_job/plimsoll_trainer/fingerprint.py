@@ -57,12 +57,26 @@ def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
     )
 
 
-def require_same(here: Fingerprint, planned: Fingerprint) -> None:
-    """Raise `ForeignFingerprintError` naming the first difference, if there is one."""
+def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> None:
+    """Refuse a plan that was made for something else.
+
+    Args:
+        here: what runs now.
+        planned: what the plan was made for.
+        entrypoint: of the workload.
+
+    Raises:
+        ForeignFingerprintError: naming the first difference.
+    """
     if here.arguments != planned.arguments:
         raise ForeignFingerprintError(
             f"planned for args {planned.arguments}, here {here.arguments}: pass the "
             "same with --args, or profile and plan again"
+        )
+    if here.source_digest != planned.source_digest:
+        raise ForeignFingerprintError(
+            f"the source is not what was planned for: {source_in_words(entrypoint)}; "
+            "undo what has changed, or profile and plan again"
         )
     for field in type(here).__slots__:
         mine, theirs = getattr(here, field), getattr(planned, field)
@@ -73,8 +87,38 @@ def require_same(here: Fingerprint, planned: Fingerprint) -> None:
             )
 
 
-def source_files(entrypoint: str) -> list[tuple[str, Path]]:
-    """Return every Python file of the workload, by name relative to its folder."""
+NUM_NAMED = 3
+
+
+def source_in_words(entrypoint: str) -> str:
+    """Say where the source of a workload lies, and which files changed last."""
+    files = [file for _, file in source_files(entrypoint)]
+    latest = sorted(files, key=written_s, reverse=True)[:NUM_NAMED]
+    folders = source_folders(entrypoint)
+    names = [
+        file.relative_to(folder).as_posix()
+        for file in latest
+        for folder in folders
+        if file.is_relative_to(folder)
+    ]
+    where = ", ".join(map(str, folders))
+    return (
+        f"of the Python files in and below {where} ({len(files)}), these were written "
+        f"last: {', '.join(names)}"
+    )
+
+
+def written_s(file: Path) -> float:
+    """Return when a file was last written."""
+    return file.stat().st_mtime
+
+
+def source_folders(entrypoint: str) -> list[Path]:
+    """Return the folders of the workload: of a package its own, of a script all around.
+
+    Raises:
+        MissingSourceError: there is no such module.
+    """
     module = entrypoint.partition(":")[0]
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
@@ -86,12 +130,15 @@ def source_files(entrypoint: str) -> list[tuple[str, Path]]:
             "the name, and that its folder is in PYTHONPATH"
         )
     if spec.submodule_search_locations:
-        folders = [Path(folder) for folder in spec.submodule_search_locations]
-    else:
-        folders = [Path(str(spec.origin)).parent]
+        return [Path(folder) for folder in spec.submodule_search_locations]
+    return [Path(str(spec.origin)).parent]
+
+
+def source_files(entrypoint: str) -> list[tuple[str, Path]]:
+    """Return every Python file of the workload, by name relative to its folder."""
     files = [
         (file.relative_to(folder).as_posix(), file)
-        for folder in folders
+        for folder in source_folders(entrypoint)
         for file in python_files(folder)
     ]
     return sorted(files)
