@@ -54,6 +54,17 @@ def test_the_place_of_the_source_does_not_matter(
     assert digest() == before
 
 
+def test_a_folder_that_is_found_twice_counts_once(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONPATH=. beside the current folder: profiler and trainer saw two sources."""
+    (workload / "__init__.py").unlink()
+    once = digest()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(".")
+    assert digest() == once
+
+
 def test_a_single_file_is_a_workload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

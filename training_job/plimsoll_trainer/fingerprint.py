@@ -130,7 +130,9 @@ def source_folders(entrypoint: str) -> list[Path]:
             "the name, and that its folder is in PYTHONPATH"
         )
     if spec.submodule_search_locations:
-        return [Path(folder) for folder in spec.submodule_search_locations]
+        # A folder without __init__.py is found once for each entry of the path.
+        places = (Path(folder).resolve() for folder in spec.submodule_search_locations)
+        return list(dict.fromkeys(places))
     return [Path(str(spec.origin)).parent]
 
 
