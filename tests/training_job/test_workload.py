@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode
+from plimsoll_planner.records.model_profile import DeviceKind, OptimizerMode, Precision
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import (
     AdamW,
@@ -88,6 +88,8 @@ def test_a_precision_is_one_of_two() -> None:
     layer = Layer(name="a", factory=nn.Identity, kind="x")
     with pytest.raises(WorkloadError, match=r"precision 'fp8' .* give fp32 or bf16"):
         Workload(layers=(layer,), precision="fp8", **fields)  # type: ignore[arg-type]
+    named = Workload(layers=(layer,), precision="bf16", **fields)  # type: ignore[arg-type]
+    assert named.precision is Precision.BF16
 
 
 def test_a_tensor_is_in_one_tie() -> None:

@@ -84,11 +84,13 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Refuse what no rank could build."""
-        if self.precision not in tuple(Precision):
+        try:
+            object.__setattr__(self, "precision", Precision(self.precision))
+        except ValueError:
             raise WorkloadError(
                 f"precision {self.precision!r} is none that can be trained in: give "
                 f"{' or '.join(Precision)}"
-            )
+            ) from None
         names = [layer.name for layer in self.layers]
         if not names:
             raise WorkloadError("the workload has no layers: give at least one")
