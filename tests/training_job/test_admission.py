@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from plimsoll_trainer.admission import (
     admit,
     check_world,
 )
-from plimsoll_trainer.errors import PlanMismatchError
+from plimsoll_trainer.errors import MissingSourceError, PlanMismatchError, TrainerError
 from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.options import Options
 from tests.support.builders import a_plan
@@ -82,6 +83,19 @@ def test_an_unreadable_plan_is_one_line(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ValueError, match=r"plan\.json: No such file"):
         admit(options, place)
+
+
+def test_reports_that_could_not_be_written_are_refused(tmp_path: Path) -> None:
+    """Before the training, not at its end."""
+    path = tmp_path / "plan.json"
+    save(path, a_plan())
+    there, missing = (str(tmp_path / name) for name in ("r.jsonl", "no/r.jsonl"))
+    place = Place(rank=0, num_ranks=4, local_rank=0)
+    options = Options(plan=path, entrypoint="m:f", steps=1, report_file=missing)
+    with pytest.raises(TrainerError, match=r"there is no folder .*/no; make it, or"):
+        admit(options, place)
+    with pytest.raises(MissingSourceError):
+        admit(replace(options, report_file=there), place)
 
 
 def test_torch_is_not_imported_for_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -43,12 +44,28 @@ def test_torchrun_saves_when_it_is_asked_to_stop(job: Job) -> None:
     process = job.command([*TORCHRUN, "-m", TRAINER], options)
     wait_for_step(job.report("begun"), 2)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=TIMEOUT_S)
+    (line,), _ = said(process)
+    assert re.fullmatch(
+        r"plimsoll: rank 0: stopped after step \d+ as asked, and saved: start again "
+        "with the same --checkpoint-dir to go on",
+        line,
+    )
     ends = events(job.report("begun"), "end")
     assert [end["exit_code"] for end in ends] == [ExitCode.CHECKPOINTED] * 2
     done = max(losses(job.report("begun")))
-    job.run((0, 5), done + 2, report="resumed", saves=True)
+    options = job.options((0, 5), done + 2, report="resumed", saves=True)
+    (line,), _ = said(job.command([TRAINER], options))
+    assert line.startswith(f"plimsoll: rank 0: resumes after step {done}, from ")
     assert sorted(losses(job.report("resumed"))) == [done + 1, done + 2]
+
+
+def test_a_loss_that_is_no_number_is_told_once(job: Job) -> None:
+    """Training goes on, as torch's own would."""
+    options = job.options((0, 5), 3, entrypoint="tiny_model:loss_of_nothing")
+    process = job.command([TRAINER], options)
+    (line,), _ = said(process)
+    assert process.returncode == ExitCode.DONE
+    assert line.startswith("plimsoll: rank 0: the loss of step 1 is nan, and will ")
 
 
 def test_alone_it_trains_until_the_device_is_full(job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Iterator
 
@@ -71,7 +72,13 @@ def test_a_log_has_a_line_every_few_seconds_and_the_last() -> None:
     """Steps of four seconds: the first, the one ten seconds on, the last."""
     lines = shown(io.StringIO(), 4.0).splitlines()
     assert [line.split()[1] for line in lines] == ["1/5", "4/5", "5/5"]
-    assert lines[0] == "step 1/5  loss 3.2500  norm 0.5  0.25 s/step  peak 1 GiB"
+    assert lines[0] == "step 1/5  loss 3.2500  norm 0.5  0.25 s/step  peak 1.00 GiB"
+
+
+def test_a_peak_is_told_as_the_tables_tell_it() -> None:
+    """In a unit that suits it, rounded up."""
+    small = dataclasses.replace(figures(1), peak_bytes=14_100_000)
+    assert str(small).endswith("peak 13.45 MiB")
 
 
 def test_a_terminal_is_rewritten_in_place() -> None:
@@ -79,7 +86,7 @@ def test_a_terminal_is_rewritten_in_place() -> None:
     text = shown(Terminal(), 4.0)
     assert text.count("\n") == 1
     assert text.count("\r\x1b[K") == 5
-    assert text.endswith("peak 1 GiB\n")
+    assert text.endswith("peak 1.00 GiB\n")
 
 
 def test_a_reader_that_went_away_ends_the_showing() -> None:

@@ -101,10 +101,14 @@ def test_what_was_dealt_with_does_not_count() -> None:
 
 def test_a_lost_rank_points_at_the_first_failure() -> None:
     """The one that was left says so, and does not look like the culprit."""
-    error = RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:4711")
+    said = "[pair.cc:553] Connection closed by peer [127.0.0.1]:4711. Good luck! GLHF"
+    error = RuntimeError(said)
     found = explain(error, Phase.GRADIENT_NORM, None)
     assert isinstance(found, LostRankError)
-    assert "went away in gradient-norm: the first rank that failed" in str(found)
+    assert str(found) == (
+        "another rank went away in gradient-norm: the first rank that failed says why "
+        "(Connection closed by peer)"
+    )
 
 
 def test_what_is_explained_already_stays() -> None:

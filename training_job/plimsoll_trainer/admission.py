@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from plimsoll_planner.records.document import load
 from plimsoll_planner.records.model_profile import Fingerprint, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_trainer.errors import PlanMismatchError
+from plimsoll_trainer.errors import PlanMismatchError, TrainerError
 from plimsoll_trainer.fingerprint import fingerprint_of, require_same
 from plimsoll_trainer.options import Options
 
@@ -74,11 +75,13 @@ def admit(options: Options, place: Place) -> Admitted:
     Raises:
         InvalidInputError: the plan or a profile cannot be read.
         PlanMismatchError: the plan is for another number of ranks.
+        TrainerError: reports would go nowhere.
         ForeignFingerprintError, MissingSourceError: it is for other code, or none.
         WorkloadError: the arguments of the entry point are no JSON object.
     """
     plan = load(options.plan, HybridPlan)
     check_world(plan, place.num_ranks)
+    check_report_file(options.report_file)
     profiles = tuple(load(path, ModelProfile) for path in options.fingerprint_from)
     fingerprint = fingerprint_of(options.entrypoint, options.args)
     require_same(fingerprint, plan.fingerprint, options.entrypoint)
@@ -101,4 +104,18 @@ def check_world(plan: HybridPlan, num_ranks: int) -> None:
         raise PlanMismatchError(
             f"the plan is for {plan.num_gpus} ranks, but there are {num_ranks}: start "
             f"{plan.num_gpus} (torchrun --nproc-per-node), or plan for {num_ranks}"
+        )
+
+
+def check_report_file(path: str | None) -> None:
+    """Refuse a file of reports that could not be made.
+
+    Raises:
+        TrainerError: its folder is not there.
+    """
+    folder = Path(path or "").parent
+    if not folder.is_dir():
+        raise TrainerError(
+            f"--report-file {path}: there is no folder {folder}; make it, or name "
+            "another file"
         )

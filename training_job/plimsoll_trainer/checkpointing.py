@@ -150,6 +150,8 @@ class Checkpointing:
         if folders and folders.committed(step).exists():
             self._saved_step = step
         self._reporter.event("resumed", step=step, folder=str(self._found.folder))
+        if self._control.rank == 0:
+            self._warn(f"resumes after step {step}, from {self._found.folder}")
         return step
 
     def boundary(self, step: int, *, any_busy: bool) -> None:

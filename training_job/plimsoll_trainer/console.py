@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from plimsoll_planner.errors import one_line
+from plimsoll_planner.units import at_least
 
 LINE_EVERY_S = 10.0
 """Seconds between lines of progress in a log."""
@@ -48,7 +49,7 @@ class StepFigures:
         norm = "" if self.gradient_norm is None else f"  norm {self.gradient_norm:.3g}"
         return (
             f"step {self.step}/{self.num_steps}  loss {self.loss:.4f}{norm}  "
-            f"{self.step_s:.3g} s/step  peak {self.peak_bytes / 2**30:.3g} GiB"
+            f"{self.step_s:.3g} s/step  peak {at_least(self.peak_bytes)}"
         )
 
 

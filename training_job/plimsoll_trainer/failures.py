@@ -57,7 +57,7 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
     if is_lost_rank(error):
         return LostRankError(
             f"another rank went away in {phase_of(error, phase)}: the first rank that "
-            f"failed says why ({located(innermost(error))})"
+            f"failed says why ({what_gloo_says(error) or located(innermost(error))})"
         )
     return TrainerError(
         f"{phase_of(error, phase)}: {located(innermost(error))}; --debug shows the "
@@ -100,6 +100,12 @@ def is_lost_rank(error: BaseException) -> bool:
         or (isinstance(part, RuntimeError) and any(t in str(part) for t in LOST))
         for part in causes(error)
     )
+
+
+def what_gloo_says(error: BaseException) -> str:
+    """Return gloo's own words for a rank that is gone, without its advice."""
+    said = "".join(str(part) for part in causes(error))
+    return next((text for text in LOST if text in said), "")
 
 
 def innermost(error: BaseException) -> BaseException:

@@ -7,13 +7,14 @@ after each step     progress, report where there is news
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from plimsoll_trainer.checkpointing import Checkpointing
-from plimsoll_trainer.console import Progress, StepFigures
+from plimsoll_trainer.console import Progress, StepFigures, say
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.errors import NotSavedError
 from plimsoll_trainer.exit_codes import ExitCode
@@ -35,6 +36,7 @@ class Session:
     stop: StopSignal
     num_steps: int
     clock: Callable[[], float] = time.monotonic
+    has_warned: bool = False
 
     def run(self, first_step: int) -> ExitCode:
         """Train; return how it ended.
@@ -64,6 +66,7 @@ class Session:
         loss = float(result.loss)  # waits for the device, so that the time is real
         norm = result.gradient_norm
         step_s = self.clock() - begin_s
+        self._warn_of(loss, step + 1)
         figures = StepFigures(
             step=step + 1,
             num_steps=self.num_steps,
@@ -91,5 +94,23 @@ class Session:
                 "--checkpoint-dir to resume from there next time"
             )
         self.checkpoints.finish(step)
+        self._say(
+            f"stopped after step {step} as asked, and saved: start again with the same "
+            "--checkpoint-dir to go on"
+        )
         self.reporter.observe("end")
         return ExitCode.CHECKPOINTED
+
+    def _warn_of(self, loss: float, step: int) -> None:
+        """Say once that the loss is no number any more."""
+        if not (math.isfinite(loss) or self.has_warned):
+            self.has_warned = True
+            self._say(
+                f"the loss of step {step} is {loss}, and will hardly recover: lower "
+                "the learning rate, or look at the batch of that step"
+            )
+
+    def _say(self, text: str) -> None:
+        """Tell people, once for all ranks."""
+        if self.control.rank == 0:
+            say(0, text)
