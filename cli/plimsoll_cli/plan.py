@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     "--args",
     "arguments",
     type=JsonObject(),
-    default="{}",
     help="Keyword arguments of the workload that is replayed, as a JSON object.",
 )
 @output_option
@@ -76,11 +75,16 @@ def plan(
     out: Path | None,
     solution: Path | None,
     replay: str | None,
-    arguments: str,
+    arguments: str | None,
     output: str,
     **options: Any,
 ) -> None:
     """Find the fewest GPUs that the job of PROFILE fits on, and prove it."""
+    if arguments is not None and replay is None:
+        raise click.UsageError(
+            "--args are those of the workload that is replayed: add --replay, or leave "
+            "them away"
+        )
     require_places(
         {"--out": out, "--solution": solution},
         inputs=(profile, options["offers"], *options["overheads"]),
@@ -90,7 +94,7 @@ def plan(
     if replay is None:
         answer = answer_to(problem)
     else:
-        found = replayed_answer(problem, replay, arguments)
+        found = replayed_answer(problem, replay, arguments or "{}")
         answer = found.answer
     if out is not None and isinstance(answer, Solution):
         write(out, answer.plan)

@@ -111,6 +111,12 @@ def profile(
     A trace needs no GPU: it counts bytes and work, and seconds are estimated later from
     an offer's rates. The plan is made from the profile by `plimsoll plan`.
     """
+    is_capped = (device, source) == (DeviceKind.EMULATED, Source.MEASURED)
+    if memory is not None and not is_capped:
+        raise click.UsageError(
+            "--memory is that of an emulated device that measures: add --device "
+            "emulated --source measured, or leave it away"
+        )
     request = ProfileRequest(
         entrypoint=entrypoint,
         arguments=arguments,

@@ -63,8 +63,12 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
         ([GPT, "--micro-batches", "4"], ExitCode.USAGE, "as 1,2,4"),
         ([GPT, "--out", "/nowhere/p.json"], ExitCode.FAILED, "no folder"),
         (["tests.support.builders:a_plan"], ExitCode.BAD_INPUT, "Workload"),
+        ([GPT, "--memory", "4GiB"], ExitCode.USAGE, "--device emulated --source meas"),
     ],
-    ids=["no module", "no argument", "no object", "one probe", "no folder", "no type"],
+    ids=[
+        *("no module", "no argument", "no object", "one probe", "no folder", "no type"),
+        "no cap",
+    ],
 )
 def test_bad_input_is_one_line(
     words: list[str],
