@@ -46,6 +46,7 @@ class ProfileRequest:
             self.device_kind,
             self.source,
             self.micro_batches,
+            self.device_memory_bytes,
             self.image,
         )
         text = json.dumps(parts, separators=(",", ":"))
