@@ -15,6 +15,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from torch import nn
 
@@ -49,7 +50,7 @@ def time_ways(
 ) -> list[PassSeconds]:
     """Return the median seconds of each way to run a layer.
 
-    All ways are timed under the same conditions, as their differences matter.
+    Their differences matter, so all are timed in turn and under the same conditions.
 
     Args:
         layer: whose gradients exist already.
@@ -58,42 +59,52 @@ def time_ways(
         bench: a real device.
     """
     try:
-        alike = [layer, *copies()]
-        return [time_in_turn(alike, where, bench) for where in ways]
+        return time_in_turn([layer, *copies()], ways, bench)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-    alike = [layer]  # lets go of the copies
-    return [time_in_turn(alike, where, bench) for where in ways]
+    return time_in_turn([layer], ways, bench)
 
 
 def time_in_turn(
-    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
-) -> PassSeconds:
-    """Return median seconds of all forward, then all backward passes."""
-    forward: list[float] = []
-    backward: list[float] = []
-    while len(forward) < FEWEST_RUNS or (
-        len(forward) < MOST_RUNS and sum(forward) + sum(backward) < ENOUGH_S
-    ):
-        there, back = time_once(alike, where, bench)
-        forward += there
-        backward += back
-    return statistics.median(forward), statistics.median(backward)
+    alike: Sequence[nn.Module], ways: Sequence[LayerCase], bench: Bench
+) -> list[PassSeconds]:
+    """Return median seconds of all forward, then all backward passes, by way."""
+    runs = [Runs() for _ in ways]
+    while not all(each.are_enough for each in runs):
+        for each, where in zip(runs, ways, strict=True):
+            time_once(alike, where, bench, each)
+    return [
+        (statistics.median(each.forward_s), statistics.median(each.backward_s))
+        for each in runs
+    ]
+
+
+@dataclass(kw_only=True, slots=True)
+class Runs:
+    """Seconds of every run so far."""
+
+    forward_s: list[float] = field(default_factory=list)
+    backward_s: list[float] = field(default_factory=list)
+
+    @property
+    def are_enough(self) -> bool:
+        """Tell whether a median can be taken."""
+        num_runs = len(self.forward_s)
+        took_s = sum(self.forward_s) + sum(self.backward_s)
+        return num_runs >= MOST_RUNS or (num_runs >= FEWEST_RUNS and took_s >= ENOUGH_S)
 
 
 def time_once(
-    alike: Sequence[nn.Module], where: LayerCase, bench: Bench
-) -> tuple[list[float], list[float]]:
-    """Return the seconds of each forward pass, and of each backward pass."""
-    runs = [MicroBatch(layer, where, bench.device) for layer in alike]
-    forward = [seconds(run.forward, bench) for run in runs]
-    backward: list[float] = []
-    for run in reversed(runs):
-        run.release_output()
-        run.turn()
-        backward.append(seconds(run.backward, bench))
-    return forward, backward
+    alike: Sequence[nn.Module], where: LayerCase, bench: Bench, runs: Runs
+) -> None:
+    """Run each layer forward, then each backward, and note the seconds."""
+    steps = [MicroBatch(layer, where, bench.device) for layer in alike]
+    runs.forward_s += [seconds(step.forward, bench) for step in steps]
+    for step in reversed(steps):
+        step.release_output()
+        step.turn()
+        runs.backward_s.append(seconds(step.backward, bench))
 
 
 def median_s(run: Callable[[], object], bench: Bench) -> float:
