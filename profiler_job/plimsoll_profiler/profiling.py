@@ -17,6 +17,7 @@ from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
 from plimsoll_profiler.prober_process import ProberDiedError, ProberProcess, lost
 from plimsoll_profiler.request import ProfileRequest
 
+Ask = Callable[[ProbeRequest], ProbeResult]
 OnProgress = Callable[[int, int, str], None]
 """(probes done, probes in all, what comes next)"""
 
@@ -58,11 +59,11 @@ def profile(request: ProfileRequest, on_progress: OnProgress) -> ModelProfile:
                     "the workload is not the same when it is loaded again: an entry "
                     "point must not depend on the clock or on unseeded random numbers"
                 )
-            if ask_all(prober, found, on_progress):
+            if ask_all(prober.ask, found, on_progress):
                 return assemble(request, found.frame, found.results)
 
 
-def ask_all(prober: ProberProcess, found: Findings, on_progress: OnProgress) -> bool:
+def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
     """Ask for every probe that is left; False when the prober died on the way."""
     total = len(found.frame.cases) * len(found.request.micro_batches)
     for probe in found.open_probes():
@@ -70,7 +71,7 @@ def ask_all(prober: ProberProcess, found: Findings, on_progress: OnProgress) -> 
         what = f"{name}, micro-batch {probe.micro_batch}"
         on_progress(len(found.results), total, what)
         try:
-            found.results.append(prober.ask(probe))
+            found.results.append(ask(probe))
         except ProberDiedError:
             found.results.append(lost(probe))
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,16 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
     ModelProfile,
+    OptimizerMode,
     Precision,
     ProbeOutcome,
 )
-from plimsoll_profiler.errors import BadWorkloadError, TooFewProbesError
+from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.profiling import profile
-from plimsoll_profiler.request import ProfileRequest
+from tests.support.profiles import a_request, ignore, profile_here, profile_on_device
+from tests.support.ranks import Died
 
 pytestmark = pytest.mark.slow
-GPT = "tests.support.workloads:a_gpt"
 KILLER = "tests.support.workloads:a_killer"
 ROOT = Path(__file__).parents[2]
 
@@ -33,25 +35,10 @@ def at_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def run(entrypoint: str = GPT, **fields: object) -> ModelProfile:
-    """Profile, by default a small GPT by tracing for the emulated device."""
-    defaults: dict[str, object] = {
-        "arguments": json.dumps({"depth": 2}),
-        "device_kind": DeviceKind.EMULATED,
-        "source": Source.TRACED,
-    }
-    request = ProfileRequest(entrypoint=entrypoint, **(defaults | fields))  # type: ignore[arg-type]
-    return profile(request, ignore)
-
-
-def ignore(done: int, total: int, what: str) -> None:
-    """Show no progress."""
-
-
 @pytest.fixture(scope="module")
 def traced() -> ModelProfile:
     """A traced profile of a GPT."""
-    return run()
+    return profile_here(a_request())
 
 
 def test_a_profile_says_what_layers_cost(traced: ModelProfile) -> None:
@@ -79,7 +66,7 @@ def test_a_profile_says_what_layers_cost(traced: ModelProfile) -> None:
 def test_bf16_keeps_master_weights() -> None:
     """Two bytes for parameter and gradient, twelve of optimizer, and a copy in step."""
     arguments = json.dumps({"depth": 2, "precision": "bf16"})
-    made = run(arguments=arguments)
+    made = profile_here(a_request(arguments=arguments))
     costs = made.costs
     assert costs.parameter_bytes[1] == costs.gradient_bytes[1] == 2 * 28_272
     assert costs.optimizer_bytes[1] == 3 * 4 * 28_272 + 4 * 12
@@ -87,11 +74,11 @@ def test_bf16_keeps_master_weights() -> None:
     assert made.recipe.precision is Precision.BF16
 
 
-def test_a_measured_profile_equals_a_traced_one_and_has_seconds(
-    traced: ModelProfile,
-) -> None:
-    """On the emulated device bytes are the same to the byte, and time is real."""
-    measured = run(source=Source.MEASURED).costs
+def test_a_measured_profile_equals_a_traced_one(traced: ModelProfile) -> None:
+    """On the emulated device bytes are the same to the byte."""
+    made = profile_on_device()
+    assert isinstance(made, ModelProfile)
+    measured = made.costs
     for name in ("parameter_bytes", "optimizer_bytes", "optimizer_transient_bytes"):
         assert getattr(traced.costs, name) == getattr(measured, name)
     for name in ("saved", "backward_transient"):
@@ -101,19 +88,31 @@ def test_a_measured_profile_equals_a_traced_one_and_has_seconds(
             )
             assert fake.constant_bytes == real.constant_bytes
             assert fake.slope_bytes_per_sample == real.slope_bytes_per_sample
-    assert measured.is_timed
-    assert measured.forward is not None
-    assert measured.backward is not None
-    assert measured.forward.at(1, 4).expected_s > measured.forward.at(1, 1).expected_s
-    forward_s = measured.forward.at(1, 4).expected_s
-    assert measured.backward.at(1, 4).expected_s > forward_s
-    assert measured.recompute is not None
-    assert forward_s / 3 < measured.recompute.at(1, 4).expected_s < forward_s * 3
+
+
+def test_a_measured_profile_has_seconds() -> None:
+    """Of layers that take some: more samples longer, backward longer than forward.
+
+    What a recompute adds is about a forward pass.
+    """
+    arguments = json.dumps({"depth": 1, "width": 256})
+    made = profile_on_device(arguments=arguments, micro_batches=(1, 4))
+    assert isinstance(made, ModelProfile)
+    costs = made.costs
+    assert costs.is_timed
+    assert costs.forward is not None
+    assert costs.backward is not None
+    assert costs.recompute is not None
+    forward_s = costs.forward.at(1, 4).expected_s
+    assert forward_s > costs.forward.at(1, 1).expected_s
+    assert costs.backward.at(1, 4).expected_s > forward_s
+    assert forward_s / 3 < costs.recompute.at(1, 4).expected_s < forward_s * 3
 
 
 def test_a_lost_probe_is_recorded_and_widens(traced: ModelProfile) -> None:
     """On a device that holds a block at two samples, four are lost, and it goes on."""
-    small = run(source=Source.MEASURED, device_memory_bytes=700_000)
+    small = profile_on_device(device_memory_bytes=700_000)
+    assert isinstance(small, ModelProfile)
     lost = [p for p in small.probes if p.outcome is ProbeOutcome.OUT_OF_MEMORY]
     assert [(p.kind, p.micro_batch) for p in lost] == [(1, 4)]
     errors = small.costs.kept.saved.relative_error
@@ -124,16 +123,45 @@ def test_a_lost_probe_is_recorded_and_widens(traced: ModelProfile) -> None:
 
 def test_a_layer_that_never_fits_is_named() -> None:
     """A device too small for one block at one sample: which layer, and what to do."""
-    with pytest.raises(TooFewProbesError, match=r"'block\.0' does not fit") as caught:
-        run(source=Source.MEASURED, device_memory_bytes=400_000)
-    assert "more memory" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    died = profile_on_device(device_memory_bytes=400_000)
+    assert isinstance(died, Died)
+    said = died.text.splitlines()[0]
+    assert said.startswith("TooFewProbesError: layer 'block.0' does not fit the device")
+    assert "more memory" in said
+
+
+def test_a_profile_for_gpus_is_traced_where_there_are_none() -> None:
+    """In whole blocks of CUDA's allocator, and with its kernels.
+
+    In bf16 32 x 48 numbers are 3,072 bytes, six blocks. A block of the GPT keeps them
+    15 times for one sample: outputs of the norms (2), q, k and v (3), what attention
+    gives (1), the sum behind it (1), both sides of the GELU, which are four times as
+    wide (8). And seven blocks for a few numbers each: scales and means of the norms
+    (4), flash attention's sums (1) and random state (2). No scores of pairs.
+    """
+    arguments = json.dumps({"depth": 2, "precision": "bf16"})
+    made = profile_here(a_request(arguments=arguments, device_kind=DeviceKind.CUDA))
+    costs = made.costs
+    assert costs.boundary.at(1, 1).expected_bytes == 3_072
+    assert costs.kept.saved.at(1, 1).expected_bytes == 15 * 3_072 + 7 * 512
+    assert costs.recomputed.saved.at(1, 1).expected_bytes == 0
+    sizes = (48, 48, 144 * 48, 144, 48 * 48, 48, 48, 48, 192 * 48, 192, 48 * 192, 48)
+    assert costs.parameter_bytes[1] == sum(-(-2 * n // 512) * 512 for n in sizes)
+    assert made.recipe.optimizer_mode is OptimizerMode.FUSED
+    assert made.device_kind is DeviceKind.CUDA
+
+
+def test_a_process_probes_as_this_one_does() -> None:
+    """What `profile` starts gives the same, number by number."""
+    request = a_request(micro_batches=(1, 2))
+    made, here = profile(request, ignore), profile_here(request)
+    assert made == replace(here, fingerprint=made.fingerprint)
 
 
 def test_a_killed_prober_loses_one_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's SIGKILL in one probe: it is recorded, all others are there."""
     monkeypatch.setenv("PLIMSOLL_TEST_KILL_AT", "4")
-    made = run(KILLER, arguments="{}", source=Source.MEASURED)
+    made = profile(a_request(KILLER, source=Source.MEASURED), ignore)
     outcomes = {(p.kind, p.micro_batch): p.outcome for p in made.probes}
     lost = {at for at, end in outcomes.items() if end is ProbeOutcome.OUT_OF_MEMORY}
     assert lost == {(0, 4)}
@@ -146,5 +174,5 @@ def test_a_killed_prober_loses_one_probe(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_the_workload_raises_is_one_line() -> None:
     """An entry point that raises ends the profile with its own words."""
     with pytest.raises(BadWorkloadError) as caught:
-        run(arguments='{"depth": "deep"}')
+        profile(a_request(arguments='{"depth": "deep"}'), ignore)
     assert "\n" not in str(caught.value)

@@ -6,6 +6,7 @@ run starts in milliseconds and every rank is a fresh process with counters of it
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -128,6 +129,7 @@ def be_rank(
 ) -> None:
     """Join the group, work, send the result; runs in the forked process."""
     rank, num_ranks, cap, store, out = place
+    gc.freeze()  # a collection would walk, and so copy, all of the server's memory
     import torch  # noqa: PLC0415 - the server has it
     import torch.distributed as dist  # noqa: PLC0415
 

@@ -1,0 +1,58 @@
+"""Profiles for tests, probed without starting torch anew for each.
+
+All but the process is real: the workload is loaded, probed and assembled as by
+`plimsoll_profiler.profiling.profile`. A trace runs in the test's own process; what is
+measured runs on a rank of `tests.support.ranks`, forked under the emulated device.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_profiler.assemble import assemble
+from plimsoll_profiler.meters import open_bench
+from plimsoll_profiler.prober import Prober
+from plimsoll_profiler.profiling import Findings, ask_all
+from plimsoll_profiler.request import ProfileRequest
+from plimsoll_trainer.arguments import parse_arguments
+from plimsoll_trainer.entrypoint import load_workload
+from plimsoll_trainer.fingerprint import fingerprint_of
+from tests.support.ranks import Died, try_ranks
+
+GPT = "tests.support.workloads:a_gpt"
+
+
+def a_request(entrypoint: str = GPT, **fields: Any) -> ProfileRequest:
+    """Ask for a traced profile of a small GPT for the emulated device."""
+    defaults: dict[str, Any] = {
+        "arguments": '{"depth": 2}' if entrypoint == GPT else "{}",
+        "device_kind": DeviceKind.EMULATED,
+        "source": Source.TRACED,
+    }
+    return ProfileRequest(entrypoint=entrypoint, **(defaults | fields))
+
+
+def profile_here(request: ProfileRequest) -> ModelProfile:
+    """Profile in this process."""
+    arguments = parse_arguments(request.arguments)
+    fingerprint = fingerprint_of(request.entrypoint, request.arguments)
+    workload = load_workload(request.entrypoint, arguments)
+    prober = Prober(workload, sorted(request.micro_batches))
+    with open_bench(request.device_kind, request.source) as bench:
+        found = Findings(request=request, frame=prober.frame(fingerprint, bench))
+        ask_all(partial(prober.probe, bench=bench), found, ignore)
+    return assemble(request, found.frame, found.results)
+
+
+def profile_on_device(**fields: Any) -> ModelProfile | Died:
+    """Measure on an emulated device; `Died` tells what was raised there."""
+    request = a_request(source=Source.MEASURED, **fields)
+    [made] = try_ranks(profile_here, [request.device_memory_bytes], request)
+    return made
+
+
+def ignore(done: int, total: int, what: str) -> None:
+    """Show no progress."""
