@@ -19,7 +19,7 @@ from plimsoll_planner.records.offer import Offer
 EMULATED = DeviceOverhead(
     key=OverheadKey(device_product="process", torch_version="2.15"),
     allocator=OverheadLine(),
-    outside=OverheadLine(residual_bytes=4096),
+    outside=OverheadLine(residual_bytes=1024),
     num_observations=232,
 )
 """Ranks of `make bench-truth`, 2026-11-21, torch 2.15.0: at most 1,000 bytes."""
