@@ -28,6 +28,7 @@ def workload(
     width: int = 256,
     features: int = 32,
     classes: int = 8,
+    num_points: int = 16,
     precision: str = "fp32",
     seed: int = 0,
 ) -> Workload:
@@ -36,8 +37,9 @@ def workload(
     Args:
         depth: number of layers between the first and the last.
         width: of these layers.
-        features: numbers in a sample.
+        features: numbers in a point.
         classes: to tell apart; at most `features`.
+        num_points: in a sample.
         precision: fp32 or bf16.
         seed: of weights and samples.
     """
@@ -49,7 +51,7 @@ def workload(
             "last": partial(nn.Linear, width, classes),
         },
         loss=cross_entropy,
-        batch=partial(points, features, classes, seed),
+        batch=partial(points, (num_points, features), classes, seed),
         optimizer=AdamW(learning_rate=1e-3),
         precision=Precision(precision),
         seed=seed,
@@ -62,19 +64,18 @@ def layer(wide_in: int, wide_out: int) -> nn.Module:
 
 
 def cross_entropy(logits: Tensor, classes: Tensor) -> Tensor:
-    """Compare in fp32."""
-    return functional.cross_entropy(logits.float(), classes)
+    """Compare in fp32: logits [samples, points, classes], classes [samples, points]."""
+    return functional.cross_entropy(logits.flatten(0, 1).float(), classes.flatten())
 
 
 def points(
-    features: int, classes: int, seed: int, step: int, first: int, count: int
+    shape: tuple[int, int], classes: int, seed: int, step: int, first: int, count: int
 ) -> Batch:
-    """Make random points; the class of each is its largest coordinate."""
+    """Make samples of random points; the class of each is its largest coordinate."""
     generator = torch.Generator()
-    rows = []
+    samples = []
     for index in range(first, first + count):
         generator.manual_seed(random_key(seed, step, index))
-        row = torch.randn(features, generator=generator, dtype=torch.float32)
-        rows.append(row)
-    inputs = torch.stack(rows)
-    return inputs, inputs[:, :classes].argmax(dim=1)
+        samples.append(torch.randn(shape, generator=generator, dtype=torch.float32))
+    inputs = torch.stack(samples)
+    return inputs, inputs[..., :classes].argmax(dim=-1)

@@ -30,7 +30,7 @@ class WideLayer(nn.Module):
         self.bend = nn.GELU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, width] -> [batch, width]."""
+        """[batch, points, width] -> [batch, points, width]."""
         y: Tensor = x + self.narrow(self.bend(self.widen(x)))
         return y
 
@@ -41,6 +41,7 @@ def workload(
     width: int = 128,
     wide: int = 16384,
     place: int = 3,
+    num_points: int = 16,
     seed: int = 0,
 ) -> Workload:
     """Build the chain.
@@ -50,6 +51,7 @@ def workload(
         width: of these layers.
         wide: width inside the one wide layer.
         place: which of them it is, from 0.
+        num_points: in a sample.
         seed: of weights and samples.
     """
     features, classes = 32, 8
@@ -61,7 +63,7 @@ def workload(
             "last": partial(nn.Linear, width, classes),
         },
         loss=cross_entropy,
-        batch=partial(points, features, classes, seed),
+        batch=partial(points, (num_points, features), classes, seed),
         optimizer=AdamW(learning_rate=1e-3),
         seed=seed,
     )

@@ -13,7 +13,8 @@ from plimsoll_planner.records.problem import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.workload import Workload
 
-SEQUENCE = 64
+SEQUENCE = 128
+"""Tokens, or points, of a sample: so many that a pass is work and not only overhead."""
 LLAMA_LIKE = {
     "vocab_size": 256,
     "num_hidden_layers": 6,
@@ -66,8 +67,10 @@ def language_model(name: str) -> Workload:
 
 MODELS: dict[str, Callable[[], Workload]] = {
     **{name: partial(language_model, name) for name in CONFIGURATIONS},
-    "mlp chain": partial(mlp.workload, depth=8, width=768),
-    "wide layer": partial(wide_layer.workload, depth=8, width=128, wide=8192),
+    "mlp chain": partial(mlp.workload, depth=8, width=512, num_points=SEQUENCE),
+    "wide layer": partial(
+        wide_layer.workload, depth=8, width=256, wide=4096, num_points=SEQUENCE
+    ),
 }
 
 
