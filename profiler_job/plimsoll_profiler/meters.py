@@ -21,7 +21,8 @@ from plimsoll_profiler.errors import NoDeviceError
 from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
 from plimsoll_profiler.operator_policy import cuda_operators
 from plimsoll_trainer.emulated.device import EmulatedDevice
-from plimsoll_trainer.torch_internals import FakeTensorMode
+from plimsoll_trainer.errors import WorkloadError, located
+from plimsoll_trainer.torch_internals import NEEDS_NUMBERS, FakeTensorMode
 
 
 class Meter(Protocol):
@@ -115,13 +116,21 @@ def open_bench(kind: DeviceKind, source: Source) -> Iterator[Bench]:
 
     Raises:
         NoDeviceError: a GPU is to be measured, and there is none.
+        WorkloadError: a number is asked for inside, of tensors that have none.
     """
     with ExitStack() as stack:
         stack.enter_context(settled_heap())
-        if source is Source.TRACED:
-            yield traced_bench(kind, stack)
-        else:
+        if source is Source.MEASURED:
             yield measuring_bench(kind)
+            return
+        try:
+            yield traced_bench(kind, stack)
+        except NEEDS_NUMBERS as error:
+            raise WorkloadError(
+                f"{located(error)}: a number is read from a tensor, and those of a "
+                "trace have none: profile with --source measured, and plan without "
+                "--replay"
+            ) from error
 
 
 @contextmanager

@@ -55,7 +55,7 @@ from plimsoll_trainer.gradients import attach_gradients
 from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.stage import build_layer
-from plimsoll_trainer.torch_internals import storage_of
+from plimsoll_trainer.torch_internals import NEEDS_NUMBERS, storage_of
 from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
 
@@ -143,9 +143,9 @@ class Prober:
         gc.collect()
         return result
 
-    def told(self, error: Exception, request: ProbeRequest) -> PlimsollError:
-        """Say which layer raised what, unless an error is one of ours."""
-        if isinstance(error, PlimsollError):
+    def told(self, error: Exception, request: ProbeRequest) -> Exception:
+        """Say which layer raised what, unless an error is told elsewhere."""
+        if isinstance(error, (PlimsollError, *NEEDS_NUMBERS)):
             return error
         name = self.workload.layers[self.cases[request.case].layer].name
         return WorkloadError(

@@ -4,6 +4,7 @@ A private name may change with any release, so each stands here once. They are f
 
     FakeTensorMode       tensors with shape and type, without data: traces and replay
     FakeTensor           one of them
+    NEEDS_NUMBERS        what is raised where a number of theirs is asked for
     TorchDispatchMode    sees every operator: counts live bytes and work
     tree_iter            walks what an operator returns
     storage_of           tells storages apart
@@ -27,12 +28,18 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import Tensor, UntypedStorage
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.optim import optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 __all__ = [
+    "NEEDS_NUMBERS",
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
@@ -48,6 +55,7 @@ __all__ = [
 ]
 
 
+NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
 math_attention = torch.ops.aten._scaled_dot_product_attention_math
