@@ -35,7 +35,7 @@ def test_an_example_learns(example: Callable[..., Workload]) -> None:
     optimizer = workload.optimizer(list(stage.parameters()))
     batch = workload.batch(0, 0, 8)
     losses = []
-    for _ in range(20):
+    for _ in range(40):
         loss = stage(*batch)
         losses.append(loss.item())
         optimizer.zero_grad()
