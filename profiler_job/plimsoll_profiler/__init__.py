@@ -7,6 +7,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     entrypoint_path         where the entry point is, before a process is started
     prober_process, prober  the process that probes, from outside and from inside
     cases, layer_probe      which layers are alike; one layer in its place
+    layer_state             what it holds whatever the micro-batch; what ties share
     layer_timing            seconds of layers that take turns
     meters, live_bytes      what counts bytes: fake tensors or a device
     operator_policy         the operators of a GPU, on fake tensors

@@ -12,13 +12,13 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TextIO
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.document import Document, from_text, to_text
@@ -28,12 +28,12 @@ from plimsoll_planner.records.model_profile import (
     Fingerprint,
     ProbeOutcome,
     Recipe,
-    TiedLayers,
 )
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.cases import cases_of
 from plimsoll_profiler.layer_probe import LayerCase, MicroBatch, probe_activations
-from plimsoll_profiler.layer_timing import median_s, num_in_turn, time_ways
+from plimsoll_profiler.layer_state import probe_state, tied_layers
+from plimsoll_profiler.layer_timing import num_in_turn, time_ways
 from plimsoll_profiler.messages import (
     Frame,
     LayerState,
@@ -52,10 +52,9 @@ from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.failures import explain
 from plimsoll_trainer.fingerprint import fingerprint_of
 from plimsoll_trainer.gradients import attach_gradients
-from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.stage import build_layer
-from plimsoll_trainer.torch_internals import NEEDS_NUMBERS, storage_of
+from plimsoll_trainer.torch_internals import NEEDS_NUMBERS
 from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
 
@@ -226,46 +225,6 @@ def fits_together(workload: Workload, micro_batch: int) -> bool:
     return True
 
 
-def probe_state(
-    workload: Workload, index: int, bench: Bench
-) -> tuple[nn.Module, LayerState]:
-    """Build a layer and step its optimizer twice; the first time makes its state."""
-    layer = build_layer(workload, index, bench.device)
-    parameters = [p for p in layer.parameters() if p.requires_grad]
-    gradients = attach_gradients(parameters)
-    before = bench.meter.current_bytes
-    optimizer = LayerOptimizer(parameters, workload.optimizer) if parameters else None
-    step = partial(step_once, gradients, optimizer, bench.device)
-    step()
-    made = bench.meter.current_bytes - before
-    bench.meter.reset_peak()
-    now = bench.meter.current_bytes
-    step()
-    transient = bench.meter.peak_bytes - now
-    return layer, LayerState(
-        parameter_bytes=nbytes(layer.parameters(), bench),
-        gradient_bytes=nbytes(gradients, bench),
-        buffer_bytes=nbytes(layer.buffers(), bench),
-        optimizer_bytes=made,
-        optimizer_transient_bytes=transient,
-        optimizer_traffic_bytes=count_work(step).traffic_bytes,
-        optimizer_step_s=median_s(step, bench) if bench.is_real else None,
-    )
-
-
-def step_once(
-    gradients: Sequence[Tensor],
-    optimizer: LayerOptimizer | None,
-    device: torch.device,
-) -> None:
-    """Do what a layer's parameters see at the end of a step."""
-    scale(gradients, 1.0)  # to a mean
-    squared_norm(gradients, device)
-    scale(gradients, 1.0)  # to a limited norm
-    if optimizer is not None:
-        optimizer.step(1.0)
-
-
 def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
     """Probe the bytes of a layer in its place, and count its work."""
     if bench.is_real:
@@ -289,40 +248,6 @@ def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Wor
     run.release_output()
     run.turn()
     return forward, count_work(run.backward)
-
-
-def nbytes(tensors: Iterable[Tensor], bench: Bench) -> int:
-    """Return the bytes of different tensors, in blocks of the device."""
-    storages = dict(storage_of(tensor) for tensor in tensors)
-    return sum(bench.rounded(storage.nbytes()) for storage in storages.values())
-
-
-def tied_layers(workload: Workload, bench: Bench) -> Iterable[TiedLayers]:
-    """Yield what the layers of each tie share."""
-    for tie in workload.ties:
-        (first, name), *_ = tie.places
-        layers = tuple(sorted({workload.index_of(other) for other, _ in tie.places}))
-        if len(layers) == 1:
-            continue  # within a layer nothing is shared between rows of the costs
-        layer = build_layer(workload, workload.index_of(first), bench.device)
-        owner, _, attribute = name.rpartition(".")
-        tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
-        size = bench.rounded(tensor.untyped_storage().nbytes())
-        if not isinstance(tensor, nn.Parameter):
-            yield TiedLayers(layers=layers, buffer_bytes=size)
-            continue
-        attach_gradients([tensor])
-        before = bench.meter.current_bytes
-        optimizer = LayerOptimizer([tensor], workload.optimizer)
-        optimizer.step(1.0)
-        optimizer_bytes = bench.meter.current_bytes - before
-        del optimizer  # or it would go, and be counted, while the next one is made
-        yield TiedLayers(
-            layers=layers,
-            parameter_bytes=size,
-            gradient_bytes=size,
-            optimizer_bytes=optimizer_bytes,
-        )
 
 
 if __name__ == "__main__":

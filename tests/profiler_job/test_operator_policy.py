@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_profiler.layer_state import probe_state
 from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
 from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_profiler.operator_policy import cuda_operators
-from plimsoll_profiler.prober import probe_state
 from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.workload import Layer, MakeOptimizer, Workload
 from tests.support.workloads import mean_square, points

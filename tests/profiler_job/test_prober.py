@@ -1,8 +1,6 @@
-"""What a prober measures beside bytes: work, and what ties share."""
+"""What a prober finds before it probes, and what it counts beside bytes."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
@@ -16,11 +14,10 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.layer_probe import LayerCase
 from plimsoll_profiler.messages import ProbeRequest
 from plimsoll_profiler.meters import open_bench
-from plimsoll_profiler.prober import Prober, tied_layers, work_of
+from plimsoll_profiler.prober import Prober, work_of
 from plimsoll_trainer.adapters.sequential import from_sequential
 from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.workload import Layer, Tie
 from tests.support.builders import a_fingerprint
 from tests.support.workloads import a_sequential, mean_square, points
 
@@ -68,35 +65,3 @@ def test_a_batch_norm_is_probed_from_two_samples_on() -> None:
         WorkloadError, match=r"least 2 samples .* --micro-batches 2,3,4"
     ):
         Prober(workload, [1, 2, 4])
-
-
-def test_each_tie_counts_its_own_optimizer_state() -> None:
-    """AdamW keeps two floats for each of a parameter, and four bytes of step count."""
-    prober = Prober(a_sequential(), [1])
-    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
-        tied = prober.frame(a_fingerprint(), bench).tied
-    assert len(tied) == 2
-    for tie in tied:
-        assert tie.layers == (2, 4)
-        assert tie.optimizer_bytes == 2 * tie.parameter_bytes + FLOAT
-
-
-def a_pair() -> nn.Module:
-    """Build two layers of one shape."""
-    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-
-
-def test_a_layer_that_holds_a_tensor_twice_is_named_once() -> None:
-    """A tie within one layer is no matter between layers."""
-    within = (("first", "0.bias"), ("first", "1.bias"))
-    across = (("first", "0.weight"), ("first", "1.weight"), ("last", "0.weight"))
-    workload = replace(
-        a_sequential(),
-        layers=tuple(
-            Layer(name=name, factory=a_pair, kind="pair") for name in ("first", "last")
-        ),
-        ties=(Tie(places=within), Tie(places=across)),
-    )
-    with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
-        [tied] = tied_layers(workload, bench)
-    assert tied.layers == (0, 1)
