@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,11 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
-from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
-    DeviceKind,
     ModelProfile,
     OptimizerMode,
     Precision,
 )
-from plimsoll_profiler.profiling import profile
-from plimsoll_profiler.request import ProfileRequest
 from plimsoll_trainer.adapters.sequential import from_factories, from_sequential
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.emulated.device import EmulatedDevice
@@ -33,6 +28,7 @@ from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import AdamW, Workload
 from plimsoll_trainer.world import join_world
+from tests.support.profiles import a_request, profile_here, profile_on_device
 from tests.support.ranks import run_ranks
 from tests.support.workloads import (
     a_sequential,
@@ -237,18 +233,10 @@ def test_a_sequential_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     (80 bytes a sample), which no trace sees.
     """
     monkeypatch.chdir(ROOT)
-    traced, measured = (
-        profile(
-            ProfileRequest(
-                entrypoint="tests.support.workloads:a_sequential",
-                arguments=json.dumps({}),
-                device_kind=DeviceKind.EMULATED,
-                source=source,
-            ),
-            lambda done, total, what: None,  # noqa: ARG005
-        )
-        for source in (Source.TRACED, Source.MEASURED)
-    )
+    entrypoint = "tests.support.workloads:a_sequential"
+    traced = profile_here(a_request(entrypoint))
+    measured = profile_on_device(entrypoint=entrypoint)
+    assert isinstance(measured, ModelProfile)
     assert traced.kinds == ("first", "norm", "once", "bend", "last")
     assert traced.layers.kind == (0, 1, 2, 3, 2, 4)
     assert traced.costs.parameter_bytes[2] == 4 * (16 + 4)
@@ -257,9 +245,8 @@ def test_a_sequential_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     traced_slopes, measured_slopes = map(backward_slopes, (traced, measured))
     assert measured_slopes.pop("norm") == traced_slopes.pop("norm") + 80
     assert measured_slopes == traced_slopes
-    assert (
-        traced.costs.kept.saved.probed_bytes == measured.costs.kept.saved.probed_bytes
-    )
+    saved = [made.costs.kept.saved.probed_bytes for made in (traced, measured)]
+    assert saved[0] == saved[1]
     assert measured.costs.is_timed
     assert {tie.layers for tie in traced.tied} == {(2, 4)}
     assert traced.recipe.optimizer_mode is OptimizerMode.FUSED
