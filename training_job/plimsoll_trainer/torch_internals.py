@@ -20,6 +20,7 @@ version where the two differ.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,7 +35,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.optim import optimizer
+from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -118,11 +119,12 @@ def lists_by_default() -> Iterator[None]:
     What an optimizer does by default, torch decides from where its parameters lie and
     whether they are plain tensors; what its maker has asked for holds as ever.
     """
+    defaults = sys.modules[Optimizer.__module__]  # torch.optim hides its own module
     with (
         mock.patch.object(
-            optimizer, "_get_foreach_kernels_supported_devices", return_value=["cpu"]
+            defaults, "_get_foreach_kernels_supported_devices", return_value=["cpu"]
         ),
-        mock.patch.object(optimizer, "_foreach_supported_types", [FakeTensor]),
+        mock.patch.object(defaults, "_foreach_supported_types", [FakeTensor]),
     ):
         yield
 
