@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from plimsoll_planner.hidden_bytes import hidden_error
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ActivationColumns, Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -36,7 +37,6 @@ MOST_ROUNDS = 5
 REPLAY_ERROR = {DeviceKind.EMULATED: 0.005, DeviceKind.CUDA: 0.02}
 """What a replay may be off by. Emulated: the bar of the benchmark of truth. CUDA: not
 measured yet; workspaces inside kernels are what a replay does not see."""
-
 SLACK = 0.001
 """Part of the peak by which formula and replay may differ without saying anything: the
 scalars of a step, which only a replay sees."""
@@ -226,7 +226,8 @@ def both_hold(
     profile: ModelProfile, thought: ByteInterval, replayed_bytes: int
 ) -> ByteInterval:
     """Return where the peak lies when formula and replay are both right."""
-    error = REPLAY_ERROR[profile.device_kind]
+    kind, precision = profile.device_kind, profile.recipe.precision
+    error = max(REPLAY_ERROR[kind], hidden_error(kind, precision))
     lower = math.floor(replayed_bytes * (1 - error))
     upper = max(thought.upper_bytes, replayed_bytes)
     if Source.MEASURED not in profile.costs.kept.backward_transient.source:
