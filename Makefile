@@ -21,7 +21,7 @@ quickstart: env-local  ## install, then show what this machine offers (no root, 
 test: env-dev   ## everything: lint, types, unit tests, wheel, real Kubernetes
 	@$(BIN)/python -m tools.gates test
 
-check: env-dev  ## the inner loop: lint, types, unit tests; under a minute
+check: env-dev  ## the inner loop: lint, types, quick unit tests
 	@$(BIN)/python -m tools.gates check
 
 lint: env-dev   ## formatting, lint, types, who imports whom
