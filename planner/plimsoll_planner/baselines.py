@@ -21,7 +21,6 @@ import numpy as np
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, rows_of
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.search.build_plan import price_per_hour
 from plimsoll_planner.search.choose import corner_peak, slimmest_of
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.partition import least_largest
@@ -87,7 +86,7 @@ def row_of(rule: str, explorer: Explorer, floor: Floor, num_gpus: int) -> Row:
         samples_per_s=explorer.rate(found) if found is not None else 0.0,
         price_per_hour=None
         if found is None
-        else price_per_hour(explorer.search, found),
+        else explorer.search.price_per_hour(found.candidate),
         gpus_needed=next(needed, None),
     )
 

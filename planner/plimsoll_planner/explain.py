@@ -23,9 +23,7 @@ from plimsoll_planner.records.offer import CapacityType, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Goal, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
-from plimsoll_planner.units import at_least, at_most
-
-S_PER_HOUR = 3600
+from plimsoll_planner.units import S_PER_HOUR, at_least, at_most
 
 
 def counted(number: int, noun: str) -> str:

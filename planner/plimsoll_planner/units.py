@@ -1,6 +1,7 @@
 """Bytes as people read them, rounded to the side on which they stay true.
 
-In: bytes. Out: text. Called wherever an answer is told in words.
+In: bytes. Out: text. Called wherever an answer is told in words. Also
+the hour, in which prices are stated.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 from collections.abc import Callable
 
 MIB, GIB = 2**20, 2**30
+S_PER_HOUR = 3600
 SMALL = 100 * MIB
 """Below this, bytes are told in MiB, and below 1 MiB as they are."""
 

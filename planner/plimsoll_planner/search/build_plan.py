@@ -7,8 +7,6 @@ in all three bounds; the search used the same formula in another form.
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.memory.device_bytes import Allowance
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
@@ -40,7 +38,6 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
         build_stage(search, found, place, first, end)
         for place, (first, end) in enumerate(zip(found.cuts, ends, strict=True))
     )
-    price = offer.price_per_node_hour
     return HybridPlan(
         fingerprint=problem.profile.fingerprint,
         global_batch_size=problem.global_batch_size,
@@ -58,7 +55,7 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
             host_memory_bytes_per_pod=host_bytes(search, found, placed.gpus_per_pod),
         ),
         step_time=step_time(search, found),
-        price_per_hour=None if price is None else price * placed.num_nodes,
+        price_per_hour=search.price_per_hour(found.candidate),
         currency=offer.currency,
     )
 
@@ -154,10 +151,3 @@ def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
         for first, end in zip(found.cuts, ends, strict=True)
     )
     return gpus_per_pod * (HOST_BYTES_PER_RANK + largest)
-
-
-def price_per_hour(search: TupleSearch, found: Found) -> Decimal | None:
-    """Return the price of all nodes of a plan."""
-    price = search.problem.offers[found.candidate.offer].price_per_node_hour
-    nodes = search.placed(found.candidate).num_nodes
-    return None if price is None else price * nodes

@@ -27,8 +27,7 @@ from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, samples_per_s
-
-S_PER_HOUR = 3600
+from plimsoll_planner.units import S_PER_HOUR
 
 
 def no_counts() -> dict[int, list[Decision]]:

@@ -142,9 +142,8 @@ class Explorer:
         return None
 
     def price_per_hour(self, candidate: Candidate) -> float:
-        """Return the price of all nodes; 0 where the offer states none."""
-        price = self.problem.offers[candidate.offer].price_per_node_hour
-        return float(price or 0) * self.search.placed(candidate).num_nodes
+        """Return the price of all nodes, to compare; 0 where the offer states none."""
+        return float(self.search.price_per_hour(candidate) or 0)
 
     def best_per_gpu(self) -> Found | None:
         """Return the plan of the most samples per second per GPU."""

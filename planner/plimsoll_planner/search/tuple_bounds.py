@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 
@@ -97,6 +98,11 @@ class TupleBounds:
         if key not in self._placed:
             self._placed[key] = topology(self.problem.offers[key[0]], *key[1:])
         return self._placed[key]
+
+    def price_per_hour(self, candidate: Candidate) -> Decimal | None:
+        """Return the price of all nodes, None where the offer states none."""
+        price = self.problem.offers[candidate.offer].price_per_node_hour
+        return None if price is None else price * self.placed(candidate).num_nodes
 
     def flow(self, candidate: Candidate, stage: int) -> Flow:
         """Return how one stage works."""
