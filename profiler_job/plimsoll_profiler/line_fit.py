@@ -75,11 +75,18 @@ def fit_bytes(
     """
     line = fit_line(micro_batches, values)
     constant, slope = round(line.constant), round(line.slope)
-    gaps = [
-        abs(constant + slope * b - value)
-        for b, value in zip(micro_batches, values, strict=True)
-    ]
-    return constant, slope, max(gaps)
+    return constant, slope, int(largest_gap(constant, slope, micro_batches, values))
+
+
+def largest_gap(
+    constant: float,
+    slope: float,
+    micro_batches: Sequence[int],
+    values: Sequence[float],
+) -> float:
+    """Return the largest distance of a probe from a line; whole for whole numbers."""
+    pairs = zip(micro_batches, values, strict=True)
+    return max(abs(constant + slope * b - value) for b, value in pairs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,11 +129,8 @@ def bytes_line(
     if len(values) == 1:
         return 0, -(-values[0] // micro_batches[0]), 0
     constant, slope, _ = fit_bytes(micro_batches[-LINE_POINTS:], values[-LINE_POINTS:])
-    gaps = [
-        abs(constant + slope * b - value)
-        for b, value in list(zip(micro_batches, values, strict=True))[-SEEN_POINTS:]
-    ]
-    return constant, slope, max(gaps)
+    seen = micro_batches[-SEEN_POINTS:], values[-SEEN_POINTS:]
+    return constant, slope, int(largest_gap(constant, slope, *seen))
 
 
 def seconds_line(
@@ -134,11 +138,8 @@ def seconds_line(
 ) -> tuple[float, float, float]:
     """Draw a line of seconds in the same way."""
     line = line_through(micro_batches[-LINE_POINTS:], values[-LINE_POINTS:])
-    gaps = [
-        abs(line.constant + line.slope * b - value)
-        for b, value in list(zip(micro_batches, values, strict=True))[-SEEN_POINTS:]
-    ]
-    return line.constant, line.slope, max(gaps)
+    seen = micro_batches[-SEEN_POINTS:], values[-SEEN_POINTS:]
+    return line.constant, line.slope, largest_gap(line.constant, line.slope, *seen)
 
 
 def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:

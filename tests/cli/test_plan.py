@@ -14,9 +14,8 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution
-from tests.support.builders import an_overhead
+from tests.support.builders import MIB, an_overhead
 from tests.support.command_lines import (
-    MIB,
     a_profile_file,
     an_offers_file,
     words,

@@ -8,10 +8,9 @@ from typing import Any
 
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.model_profile import DeviceKind
-from tests.support.builders import an_offer
+from tests.support.builders import MIB, an_offer
 from tests.support.chains import Activation, Layer, chain_profile
 
-MIB = 2**20
 EMBEDDING = Layer(
     parameters=6 * MIB,
     gradients=6 * MIB,

@@ -25,18 +25,9 @@ from plimsoll_planner.search.replayed import (
     largest,
     solve_with_replay,
 )
-from tests.support.builders import an_offer
-from tests.support.chains import Activation, Layer, chain_profile
-
-MIB = 2**20
-BLOCK = Layer(
-    parameters=4 * MIB,
-    gradients=4 * MIB,
-    optimizer=8 * MIB,
-    boundary=MIB,
-    kept=Activation(saved=6 * MIB, keeps_input=True, forward=7 * MIB, backward=8 * MIB),
-    again=Activation(keeps_input=True, forward=4 * MIB, backward=9 * MIB),
-)
+from tests.support.builders import MIB, an_offer
+from tests.support.chains import chain_profile
+from tests.support.command_lines import BLOCK
 
 
 def a_problem(
