@@ -199,6 +199,9 @@ class Table:
             backward_transient=self.bytes_of(
                 lambda p: p.backward_transient_bytes, recomputed=recomputed
             ),
+            backward_transient_at_end=self.bytes_of(
+                lambda p: p.backward_transient_at_end_bytes, recomputed=recomputed
+            ),
         )
 
     def bytes_of(

@@ -6,8 +6,10 @@ The layer runs between two joints that stand for its neighbours:
     [source] <- dx -- layer <- dy -- [sink]      backward: dy exists, dx comes out
 
 Between the passes every reference but the graph's own is dropped, so what is alive then
-is what the layer saved. The same code counts fake tensors and a real device: only the
-meter differs. All bytes are those that the device's allocator takes.
+is what the layer saved. Inside a stage the sink makes dy within autograd, which lets go
+of it once it is used; at the end of a stage the engine received dy and holds it until
+the pass is over. The same code counts fake tensors and a real device: only the meter
+differs. All bytes are those that the device's allocator takes.
 
 A layer may give back its input, as a view or changed in place. The two are one storage
 then, which is counted as the output: the layer keeps no input.
@@ -17,9 +19,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +51,7 @@ class Activations:
     keeps_input: bool = False
     keeps_output: bool = False
     backward_transient_bytes: int = 0
+    backward_transient_at_end_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +64,8 @@ class LayerCase:
     """Given where the layer ends the chain, with the loss on top."""
     loss: Loss | None = None
     recomputed: bool = False
+    is_inside: bool = False
+    """Another layer of the stage follows."""
 
 
 class Incoming(torch.autograd.Function):
@@ -79,6 +84,22 @@ class Incoming(torch.autograd.Function):
         return None, None
 
 
+class Outgoing(torch.autograd.Function):
+    """Takes the layer's output, and makes a gradient that autograd alone holds."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        """Give a root of the graph that takes no memory."""
+        ctx.like, ctx.device = torch.empty_like(y, device="meta"), y.device
+        return y.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Make the output's gradient."""
+        del gradients
+        return torch.ones_like(ctx.like, device=ctx.device)
+
+
 def forward_of(layer: nn.Module, case: LayerCase, device: torch.device) -> Forward:
     """Return the pass that a stage would run for this layer."""
     run: Forward = partial(run_layer, layer, device, 0)
@@ -94,6 +115,7 @@ class MicroBatch:
         """Make what enters the layer; nothing is computed yet."""
         self._run = forward_of(layer, case, device)
         self._loss = case.loss
+        self._is_inside = case.is_inside
         self._device = device
         self._targets = make_targets(case, device)
         self.x = make_input(case, device)
@@ -123,13 +145,17 @@ class MicroBatch:
         del self.y
         if not y.requires_grad:
             return
-        self._root = y
-        if self._loss is None:
+        if self._loss is not None:
+            self._root = y
+        elif self._is_inside:
+            self._root = joint = cast(Tensor, Outgoing.apply(y))
+            self._gradient = torch.empty_like(joint)
+        else:
             self._root = get_gradient_edge(y)
             self._like = torch.empty_like(y, device="meta")
 
     def turn(self) -> None:
-        """Make the output's gradient, which is not this layer's work."""
+        """Make the gradient that the engine receives: not this layer's work."""
         if self._like is not None:
             self._gradient = torch.ones_like(self._like, device=self._device)
 
@@ -142,13 +168,24 @@ class MicroBatch:
 
 
 def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
-    """Run one micro-batch through a layer whose gradients exist already.
+    """Run micro-batches through a layer whose gradients exist already.
 
     Args:
         layer: in training mode, on the bench's device.
         case: its place in the chain.
         bench: where it runs, and what counts there.
     """
+    at_end = probe_one(layer, case, bench)
+    if case.loss is not None:
+        return at_end
+    inside = probe_one(layer, replace(case, is_inside=True), bench)
+    return replace(
+        inside, backward_transient_at_end_bytes=at_end.backward_transient_bytes
+    )
+
+
+def probe_one(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
+    """Run one micro-batch; the backward pass is the same inside and at the end then."""
     meter, run = bench.meter, MicroBatch(layer, case, bench.device)
     start_bytes = meter.current_bytes
     meter.reset_peak()
@@ -166,13 +203,15 @@ def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activa
     meter.reset_peak()
     run.turn()
     run.backward()
+    backward_transient_bytes = meter.peak_bytes - base_bytes
     return Activations(
         boundary_bytes=boundary_bytes,
         forward_transient_bytes=forward_transient_bytes,
         saved_bytes=saved_bytes - (boundary_bytes if kept.output else 0),
         keeps_input=kept.input,
         keeps_output=kept.output,
-        backward_transient_bytes=meter.peak_bytes - base_bytes,
+        backward_transient_bytes=backward_transient_bytes,
+        backward_transient_at_end_bytes=backward_transient_bytes,
     )
 
 

@@ -89,6 +89,7 @@ class PassCosts(Record):
     keeps_output: bool
     forward_transient_bytes: Bytes
     backward_transient_bytes: Bytes
+    backward_transient_at_end_bytes: Bytes
     forward_flop: Work
     forward_traffic_bytes: Work
     backward_flop: Work

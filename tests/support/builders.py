@@ -134,6 +134,7 @@ def activation_columns(num_rows: int, **fields: Any) -> ActivationColumns:
         "keeps_output": (False,) * num_rows,
         "forward_transient": byte_columns(num_rows),
         "backward_transient": byte_columns(num_rows),
+        "backward_transient_at_end": byte_columns(num_rows),
     }
     return ActivationColumns(**(defaults | fields))
 

@@ -34,6 +34,8 @@ class Activation:
     keeps_output: bool = False
     forward: int = 0
     backward: int = 0
+    held: int = 0
+    """What backward holds on top of that at the end of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +91,9 @@ def activation(found: Sequence[Activation], relative_error: float) -> Activation
         keeps_output=tuple(a.keeps_output for a in found),
         forward_transient=lines([a.forward for a in found], relative_error),
         backward_transient=lines([a.backward for a in found], relative_error),
+        backward_transient_at_end=lines(
+            [a.backward + a.held for a in found], relative_error
+        ),
     )
 
 
@@ -182,6 +187,7 @@ ACTIVATIONS = st.builds(
     keeps_output=st.booleans(),
     forward=SMALL,
     backward=st.integers(0, 19),
+    held=st.integers(0, 4),
 )
 LAYERS = st.builds(
     Layer,

@@ -136,11 +136,12 @@ class Judge:
             )
             w_before = held_behind.get(layer - 1, 0)
             worst = max(worst, live + u_before + of(layer, "forward_transient") + u_out)
-            gradient_held = u_out if layer < end - 1 else 0
-            worst = max(
-                worst,
-                live + w_before + of(layer, "backward_transient") + gradient_held,
+            name, gradient_held = (
+                ("backward_transient_at_end", 0)
+                if layer == end - 1
+                else ("backward_transient", u_out)
             )
+            worst = max(worst, live + w_before + of(layer, name) + gradient_held)
             live += w_before + of(layer, "saved")
         if not is_last:
             worst = max(worst, one + u_out + (0 if out_stays else u_out))

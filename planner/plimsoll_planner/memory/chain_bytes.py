@@ -79,7 +79,9 @@ class ChainBytes:
     forward_transient: Ints
     """[c, l]"""
     backward_transient: Ints
-    """[c, l]"""
+    """[c, l]: where another layer of the stage follows."""
+    backward_transient_at_end: Ints
+    """[c, l]: where none follows; never less."""
     allowed: Flags
     """[c, l]: which choices there are."""
     row: Ints
@@ -172,6 +174,8 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         return np.array(values, dtype=np.bool_)[place]
 
     both = (costs.kept, costs.recomputed)
+    inside = np.stack([line(c.backward_transient) for c in both])
+    at_end = np.stack([line(c.backward_transient_at_end) for c in both])
     gradient = column(costs.gradient_bytes)
     return ChainBytes(
         state=column(costs.parameter_bytes)
@@ -185,7 +189,8 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         keeps_input=np.stack([flags(c.keeps_input) for c in both]),
         keeps_output=np.stack([flags(c.keeps_output) for c in both]),
         forward_transient=np.stack([line(c.forward_transient) for c in both]),
-        backward_transient=np.stack([line(c.backward_transient) for c in both]),
+        backward_transient=inside,
+        backward_transient_at_end=np.maximum(inside, at_end),
         allowed=np.stack(
             [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
         ),

@@ -10,6 +10,8 @@ and from measured ranks.
     M, k      micro-batches, those in flight        b     samples in one
     s, u      saved bytes, boundary behind a layer  w     u if forward leaves it alive
     ft, bt    transient of forward and backward     S, R  what one micro-batch holds
+    et        that of backward at the end of a stage, where the engine holds the
+              gradient that it received until the pass is over
 
 A boundary between two layers of the stage stays alive after forward exactly where the
 layer before keeps its output or the layer behind keeps its input.
@@ -19,7 +21,7 @@ layer before keeps its output or the layer behind keeps its input.
     start    = (k-1) R + u_{A-1} + [M > k] u_{A-1}    the last: sent gradients not freed
     forward  = start + max over l of (before_l + u_{l-1} + ft_l) + u_{B-1} not yet sent
     exchange = start + S + the output being sent + the gradient being received
-    backward = start + max over l of (before_l + w_{l-1} + bt_l + u_{B-1} if l < B-1)
+    backward = start + max over l of (before_l + w_{l-1} + (bt_l + u_{B-1} or et_{B-1}))
     before_l = s of the layers A..l-1 + w of the boundaries between them
 
 where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of
@@ -85,12 +87,10 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
         forward.append(
             before + received + int(chain.forward_transient[choice[at], at]) + u_out
         )
-        backward.append(
-            before
-            + (alive[at - 1] if at > first else 0)
-            + int(chain.backward_transient[choice[at], at])
-            + (u_out if at < load.end - 1 else 0)
-        )
+        turned = int(chain.backward_transient[choice[at], at]) + u_out
+        if at == load.end - 1:
+            turned = int(chain.backward_transient_at_end[choice[at], at])
+        backward.append(before + (alive[at - 1] if at > first else 0) + turned)
     if load.end < chain.num_layers:
         sent = 0 if keeps_output else u_out
         forward.append(per_micro_batch + sent + u_out * held.gradient_received)

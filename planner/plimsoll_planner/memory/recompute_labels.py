@@ -16,29 +16,32 @@ replaces it, whatever k is. Labels are built from the right: with layer a in fro
     S' = s_a + w_a + S
     Q' = max(ft_a + u_out, bt_a + u_out, s_a + w_a + Q, s_a + u_a + ft_{a+1} + u_out)
 
-The last term is the forward pass of the layer that was first before: its input u_a is
-alive while it runs, whether or not it stays. That and w_a depend on the choice of the
-first layer, so only labels with the same first choice are compared.
+and for the run that is one layer Q = max(ft_a + u_out, et_a, exchange). The last term
+of Q' is the forward pass of the layer that was first before: its input u_a is alive
+while it runs, whether or not it stays. That and w_a depend on the choice of the first
+layer, so only labels with the same first choice are compared.
 
 Runs of equal layers. Let a, a+1 be alike, a kept and a+1 recomputed. Swapping the two
 choices keeps T and N, and S where the boundaries' fate does not depend on the choice
 (`swappable`). Q does not grow: with p what is alive before layer a, U its input, W the
 part of it that stays, v the boundary between the two (letters of the unswapped order on
-the right, each of which is a term of Q before the swap):
+the right, each of which is a term of Q before the swap), and e either bt, where layers
+follow, or et, where a+1 is the last:
 
     forward of a      p + U + ft_R            <= p + W + s_K + u + ft_R
                                                  if U <= W + s_K + u
-    backward of a     p + W + bt_R + u_out    <= p + W + s_K + v + bt_R [+ u_out]
-                                                 if u <= s_K + v (u_out is u at the end)
+    backward of a     p + W + bt_R + u_out    <= p + W + s_K + v + e_R [+ u_out]
+                                                 if bt_R + u <= s_K + v + e_R
     forward of a+1    p + W + s_R + u + ft_K  <= p + W + s_K + u + ft_R
                                                  if s_R + ft_K <= s_K + ft_R
-                      or                      <= p + W + s_K + v + bt_R
-                                                 if s_R + 2u + ft_K <= s_K + v + bt_R
-    backward of a+1   p + W + s_R + v + bt_K  <= p + W + s_K + v + bt_R
-                                                 if s_R + bt_K <= s_K + bt_R
+                      or                      <= p + W + s_K + v + e_R
+                                                 if s_R + 2u + ft_K <= s_K + v + e_R
+    backward of a+1   p + W + s_R + v + e_K   <= p + W + s_K + v + e_R
+                                                 if s_R + e_K <= s_K + e_R
 
-and the layers behind see the same sums. So where these hold, some best choice lets the
-first layers of a run recompute, and a label "kept, then recomputed" is never built.
+(the last layer's u_out, not sent yet in forward, is u) and the layers behind see the
+same sums. So where these hold, some best choice lets the first layers of a run
+recompute, and a label "kept, then recomputed" is never built.
 """
 
 from __future__ import annotations
@@ -182,7 +185,7 @@ def useful_choices(chain: ChainBytes) -> Flags:
     """
     arrays = (
         *(chain.saved, chain.forward_transient, chain.backward_transient),
-        *(chain.keeps_input, chain.keeps_output),
+        *(chain.backward_transient_at_end, chain.keeps_input, chain.keeps_output),
     )
     smaller = np.zeros(chain.num_layers, dtype=np.bool_)
     for array in arrays:
@@ -201,7 +204,8 @@ def single(
     keeps = chain.keeps_output[:, layer] | held.output_kept
     saved = chain.saved[:, layer] + np.where(keeps, u_out, 0)
     peak = np.maximum(
-        chain.forward_transient[:, layer] + u_out, chain.backward_transient[:, layer]
+        chain.forward_transient[:, layer] + u_out,
+        chain.backward_transient_at_end[:, layer],
     )
     if not is_last:
         exchanged = held.gradient_received + np.where(keeps, 0, 1)
@@ -293,28 +297,37 @@ def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
     )
     s_kept, s_again = (int(value) for value in chain.saved[:, layer])
     ft_kept, ft_again = (int(value) for value in chain.forward_transient[:, layer])
-    bt_kept, bt_again = (int(value) for value in chain.backward_transient[:, layer])
     u = int(chain.boundary[layer])
     before = int(chain.boundary[layer - 1]) if layer > 0 else 0
     v = u if keeps_input[KEPT] or keeps_output.all() else 0
     w = before if keeps_input[KEPT] else 0
-    moves = (
+    settles = (
         keeps_input[KEPT] == keeps_input[RECOMPUTED]
         and before <= w + s_kept + u
-        and u <= s_kept + v
         and s_again <= s_kept
-        and s_again + bt_kept <= s_kept + bt_again
-        and (
-            s_again + ft_kept <= s_kept + ft_again
-            or s_again + 2 * u + ft_kept <= s_kept + v + bt_again
-        )
     )
+
+    def moves(behind: Ints) -> bool:
+        """Tell it for e, the transients of backward of the layer behind."""
+        e_kept, e_again = (int(value) for value in behind[:, layer])
+        bt_again = int(chain.backward_transient[RECOMPUTED, layer])
+        return bool(
+            bt_again + u <= s_kept + v + e_again
+            and s_again + e_kept <= s_kept + e_again
+            and (
+                s_again + ft_kept <= s_kept + ft_again
+                or s_again + 2 * u + ft_kept <= s_kept + v + e_again
+            )
+        )
+
     same_output = keeps_output[KEPT] == keeps_output[RECOMPUTED]
     follower = after + 1
     settled = keeps_input[KEPT] and (
         follower >= chain.num_layers or bool(chain.keeps_input[:, follower].all())
     )
-    return bool(moves and (same_output or settled)), bool(moves and same_output)
+    inside = settles and moves(chain.backward_transient) and (same_output or settled)
+    at_end = settles and moves(chain.backward_transient_at_end) and same_output
+    return bool(inside), bool(at_end)
 
 
 def stacked(short: Row, longer: Row) -> Row:

@@ -123,7 +123,11 @@ class ActivationColumns(Record):
     """Peak of the forward pass above what was live before it, output included."""
     backward_transient: ByteColumns
     """Peak of the backward pass above what was live before the layer's forward pass:
-    what was saved, and the gradients of output and input, included."""
+    what was saved, and the gradients of output and input, included. Inside a stage,
+    where the output's gradient is gone as soon as the layer has used it."""
+    backward_transient_at_end: ByteColumns
+    """The same for the last layer of a stage: the engine received the output's gradient
+    and holds it until the pass is over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

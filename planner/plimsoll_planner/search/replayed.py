@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from plimsoll_planner.hidden_bytes import hidden_error
 from plimsoll_planner.records.interval import ByteInterval
-from plimsoll_planner.records.layer_costs import ActivationColumns, Source
+from plimsoll_planner.records.layer_costs import ActivationColumns, ByteColumns, Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, Phase, PhasePeak, Stage
 from plimsoll_planner.records.problem import Problem
@@ -176,14 +176,19 @@ def widened(
 def widened_transient(
     columns: ActivationColumns, rows: dict[int, int], micro_batch: int
 ) -> ActivationColumns:
-    """Return columns whose backward transient is wider by some bytes in some rows."""
-    transient = columns.backward_transient
-    errors = list(transient.relative_error)
-    for row, num_bytes in rows.items():
-        value = max(transient.at(row, micro_batch).expected_bytes, 1)
-        errors[row] = min(errors[row] + num_bytes / value, MOST_ERROR)
+    """Return columns whose backward transients are wider by some bytes in some rows."""
+
+    def wider(transient: ByteColumns) -> ByteColumns:
+        errors = list(transient.relative_error)
+        for row, num_bytes in rows.items():
+            value = max(transient.at(row, micro_batch).expected_bytes, 1)
+            errors[row] = min(errors[row] + num_bytes / value, MOST_ERROR)
+        return replace(transient, relative_error=tuple(errors))
+
     return replace(
-        columns, backward_transient=replace(transient, relative_error=tuple(errors))
+        columns,
+        backward_transient=wider(columns.backward_transient),
+        backward_transient_at_end=wider(columns.backward_transient_at_end),
     )
 
 
