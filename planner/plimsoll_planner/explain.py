@@ -161,6 +161,8 @@ def space_text(space: Space) -> str:
     ):
         if degrees:
             parts.append(f"{name} {', '.join(map(str, degrees))}")
+    if space.least_micro_batch > 1:
+        parts.append(f"micro-batch from {space.least_micro_batch}, the least profiled")
     if limits.max_micro_batch:
         parts.append(f"micro-batch up to {limits.max_micro_batch}")
     if limits.headroom:

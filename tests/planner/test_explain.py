@@ -145,11 +145,12 @@ def test_the_space_is_told_with_all_its_limits() -> None:
         override=Override(
             num_gpus=4, cuts=(0, 3), micro_batch=2, recomputed_layers=(1, 2)
         ),
+        least_micro_batch=2,
     )
     assert space_text(space) == (
-        "1 to 16 GPUs; 1 offer; schedules 1F1B; stages 1, 2; micro-batch up to 4; "
-        "10% of the memory kept free; fixed by hand: GPUs 4, micro-batch 2, cuts "
-        "0,3, 2 recomputed layers; without offload"
+        "1 to 16 GPUs; 1 offer; schedules 1F1B; stages 1, 2; micro-batch from 2, "
+        "the least profiled; micro-batch up to 4; 10% of the memory kept free; fixed "
+        "by hand: GPUs 4, micro-batch 2, cuts 0,3, 2 recomputed layers; without offload"
     )
 
 

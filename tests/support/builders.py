@@ -162,6 +162,17 @@ def a_fingerprint(**fields: Any) -> Fingerprint:
     return Fingerprint(**(defaults | fields))
 
 
+def a_probe(**fields: Any) -> Probe:
+    """Build a probe of the first kind that completed."""
+    defaults: dict[str, Any] = {
+        "kind": 0,
+        "variant": 0,
+        "micro_batch": 1,
+        "outcome": ProbeOutcome.COMPLETED,
+    }
+    return Probe(**(defaults | fields))
+
+
 def a_profile(**fields: Any) -> ModelProfile:
     """Build a chain of embedding, two equal blocks and a tied head."""
     defaults: dict[str, Any] = {
@@ -184,9 +195,7 @@ def a_profile(**fields: Any) -> ModelProfile:
         "edges": EdgeColumns(source=(0, 1, 2), target=(1, 2, 3), part=(1.0, 1.0, 1.0)),
         "costs": layer_costs(),
         "tied": (TiedLayers(layers=(0, 3)),),
-        "probes": (
-            Probe(kind=1, variant=0, micro_batch=4, outcome=ProbeOutcome.OUT_OF_MEMORY),
-        ),
+        "probes": (a_probe(kind=1, micro_batch=4, outcome=ProbeOutcome.OUT_OF_MEMORY),),
     }
     return ModelProfile(**(defaults | fields))
 

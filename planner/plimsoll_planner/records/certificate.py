@@ -205,6 +205,8 @@ class Space(Record):
     """Techniques that were left out, such as offload."""
     override: Override = dataclasses.field(default_factory=Override)
     """What a person fixed; the certificate holds within that."""
+    least_micro_batch: Count = 1
+    """The smallest that was profiled; nothing is known of smaller ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

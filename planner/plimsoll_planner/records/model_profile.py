@@ -202,6 +202,19 @@ class ModelProfile(Document):
     tied: tuple[TiedLayers, ...] = ()
     probes: tuple[Probe, ...] = ()
 
+    @property
+    def least_micro_batch(self) -> int:
+        """The smallest micro-batch that every probed kind completed; 1 without probes.
+
+        Nothing is known of smaller ones: some layers refuse a single sample.
+        """
+        least: dict[int, int] = {}
+        for probe in self.probes:
+            if probe.outcome is ProbeOutcome.COMPLETED:
+                known = least.get(probe.kind, probe.micro_batch)
+                least[probe.kind] = min(known, probe.micro_batch)
+        return max(least.values(), default=1)
+
     def check_rules(self) -> None:
         """Every index points at something, and every kind has its costs."""
         self.require_distinct("kinds", self.kinds)

@@ -184,6 +184,10 @@ class Problem(Document):
         if least > self.limits.max_gpus:
             rule = f"at least {least}, which what is fixed needs"
             raise self.refuse("limits.max_gpus", rule, self.limits.max_gpus)
+        profiled = self.profile.least_micro_batch
+        if fixed.micro_batch and fixed.micro_batch < profiled:
+            rule = f"at least {profiled}, the least that was profiled"
+            raise self.refuse("override.micro_batch", rule, fixed.micro_batch)
         most = self.limits.max_micro_batch
         if fixed.micro_batch and most and fixed.micro_batch > most:
             rule = f"at most {most}, which is limits.max_micro_batch"

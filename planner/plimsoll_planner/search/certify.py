@@ -61,6 +61,7 @@ def certificate_of(
             offers=problem.offers,
             without=WITHOUT,
             override=problem.override,
+            least_micro_batch=problem.profile.least_micro_batch,
         ),
         counts=tuple(
             count_verdict(explorer, count, decisions, floor)

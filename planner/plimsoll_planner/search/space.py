@@ -4,7 +4,8 @@ In: a problem. Out: `Candidate`s, in a fixed order. Called by the search.
 
 For each count G, offer and P that divides G (P <= L, degrees within the limits), with
 D = G / P: where D does not divide the global batch, one tuple with b = 1, which fails;
-else one tuple for each b (within the limits) with D * b dividing it. M is what remains.
+else one tuple for each b with D * b dividing it, within the limits and not below what
+was profiled. M is what remains.
 A count whose degrees the limits rule out altogether has one tuple, P = G, that fails.
 """
 
@@ -120,8 +121,9 @@ def micro_batches(problem: Problem, data_degree: int) -> list[int]:
         return [fixed or 1]
     if fixed:
         return [fixed]
+    least = problem.profile.least_micro_batch
     most = problem.limits.max_micro_batch or batch
-    return [b for b in divisors(batch // data_degree) if b <= most]
+    return [b for b in divisors(batch // data_degree) if least <= b <= most]
 
 
 def ruled(problem: Problem, offer: Offer, candidate: Candidate) -> Candidate:

@@ -57,6 +57,14 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         "Problem.override.micro_batch",
     ),
     (
+        "a fixed micro-batch below what was profiled",
+        lambda: b.a_problem(
+            profile=b.a_profile(probes=(b.a_probe(micro_batch=2),)),
+            override=Override(micro_batch=1),
+        ),
+        "Problem.override.micro_batch",
+    ),
+    (
         "an edge backwards",
         lambda: EdgeColumns(source=(0, 2), target=(1, 1), part=(1.0, 1.0)),
         "EdgeColumns.target[1]",
