@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from benchmarks.frame import CannotRunError
 from benchmarks.support.truth_models import Arrangement, workload
+from plimsoll_operator.local_inventory import CROWDED_SLOWDOWN
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.layer_costs import Source
@@ -125,6 +126,7 @@ def capacity_offer(capacity_bytes: int, link: Link | None = None) -> Offer:
         device_memory_bytes=capacity_bytes,
         devices_per_node=MOST_RANKS,
         concurrent_devices_per_node=len(os.sched_getaffinity(0)),
+        crowded_slowdown=CROWDED_SLOWDOWN,
         nodes_available=1,
         link_in_node=link,
     )

@@ -7,9 +7,11 @@ the prober, a new one goes on with the rest. This side needs no torch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import ModelProfile, ProbeOutcome
 from plimsoll_profiler.assemble import assemble
 from plimsoll_profiler.errors import ProbingFailedError
@@ -20,6 +22,8 @@ from plimsoll_profiler.request import ProfileRequest
 Ask = Callable[[ProbeRequest], ProbeResult]
 OnProgress = Callable[[int, int, str], None]
 """(probes done, probes in all, what comes next)"""
+TIMED_ROUNDS = 3
+"""Rounds of all probes where seconds are measured."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -30,14 +34,21 @@ class Findings:
     frame: Frame
     results: list[ProbeResult] = field(default_factory=list)
 
+    @property
+    def num_rounds(self) -> int:
+        """How often every probe is taken: seconds in rounds, as machines drift."""
+        return TIMED_ROUNDS if self.request.source is Source.MEASURED else 1
+
     def open_probes(self) -> Iterator[ProbeRequest]:
         """Yield what is left: small micro-batches first, none larger than one lost."""
-        for case in range(len(self.frame.cases)):
+        for turn, case in itertools.product(
+            range(1, self.num_rounds + 1), range(len(self.frame.cases))
+        ):
             for micro_batch in sorted(self.request.micro_batches):
                 done = [r for r in self.results if r.case == case]
                 if any(r.outcome is not ProbeOutcome.COMPLETED for r in done):
                     break
-                if all(r.micro_batch != micro_batch for r in done):
+                if sum(r.micro_batch == micro_batch for r in done) < turn:
                     yield ProbeRequest(case=case, micro_batch=micro_batch)
 
 
@@ -66,6 +77,7 @@ def profile(request: ProfileRequest, on_progress: OnProgress) -> ModelProfile:
 def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
     """Ask for every probe that is left; False when the prober died on the way."""
     total = len(found.frame.cases) * len(found.request.micro_batches)
+    total *= found.num_rounds
     for probe in found.open_probes():
         name = found.frame.cases[probe.case].name
         what = f"{name}, micro-batch {probe.micro_batch}"

@@ -82,6 +82,7 @@ BatchSize = Annotated[int, Range(minimum=1, maximum=1_000_000, unit="samples")]
 Index = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER)]
 Seconds = Annotated[float, Range(minimum=0, maximum=1e10, unit="s")]
 Fraction = Annotated[float, Range(minimum=0, maximum=1)]
+Factor = Annotated[float, Range(minimum=1, maximum=100)]
 RelativeError = Annotated[float, Range(minimum=0, maximum=100)]
 Rate = Annotated[float, Range(minimum=0, maximum=1e18, above=True)]
 """FLOP, bytes or samples in a second; the fastest devices reach 1e16."""

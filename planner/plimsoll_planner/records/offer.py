@@ -14,6 +14,7 @@ from plimsoll_planner.records.bounds import (
     Bytes,
     Count,
     Currency,
+    Factor,
     Index,
     Label,
     Name,
@@ -63,8 +64,12 @@ class Offer(Document):
     device_memory_bytes: Bytes
     devices_per_node: Count
     concurrent_devices_per_node: Count | None = None
-    """How many devices of a node compute at the same time; None: all of them.
-    Emulated devices share the cores of their machine."""
+    """How many devices of a node compute at the same time; None: all of them, each on
+    its own. Emulated devices share the cores of their machine, which also copy what
+    they send each other."""
+    crowded_slowdown: Factor = 1.0
+    """How many times as long a pass takes while more devices of a node have work than
+    compute at the same time: with each turn, caches begin cold."""
     nodes_available: Index | None = None
     """How many nodes can be had; None where there is no known end."""
     price_per_node_hour: Price | None = None

@@ -12,18 +12,22 @@ its replicas, then steps its optimizer; the step ends with the last rank.
 
 Where a node computes for a limited number of ranks at a time (emulated devices share
 cores), operations wait for a free core in the order in which they could have started,
-all replicas walked together. There the exchange of gradients holds a core as well: it
-is the same cores that copy and add.
+all replicas walked together. There nothing travels meanwhile, for it is the same cores
+that copy and add: a message holds a core while it is sent and once more while it is
+received, and the exchange of gradients holds one as well. While more ranks have work
+than there are cores, all of it takes longer (`Offer.crowded_slowdown`).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 
 from plimsoll_planner.timing.schedule import Operation, Pass, one_f_one_b
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_rounds import last_of_rounds
+from plimsoll_planner.timing.ticks import up
 from plimsoll_planner.timing.topology import Topology
 
 
@@ -125,6 +129,15 @@ class SharedWalk:
             for s in range(num_stages)
             for d in range(placed.data_degree)
         ]
+        hops = [
+            hop.seconds(stage.sent_bytes)
+            for hop, stage in zip(placed.hops, stages, strict=False)
+        ]
+        self.messages_s = [
+            before + behind
+            for before, behind in zip([0.0, *hops], [*hops, 0.0], strict=True)
+        ]
+        """Of each stage: one message in and one out, in either direction."""
         self.arrivals: dict[tuple[int, int, Operation], float] = {}
         self.cores = [placed.concurrent_per_node or 1] * placed.num_nodes
         self.events: list[tuple[float, int]] = []
@@ -141,7 +154,7 @@ class SharedWalk:
         return max(rank.free_s for rank in self.ranks)
 
     def ready_s(self, rank: Rank) -> float | None:
-        """Return when the next operation could start, None where it cannot yet.
+        """Return since when the next operation could run, None where it cannot yet.
 
         After its passes a rank exchanges gradients, then steps its optimizer.
         """
@@ -157,20 +170,21 @@ class SharedWalk:
 
     def start_ready(self, now: float) -> None:
         """Give free cores to what could have started first, ties by rank."""
-        ready = [
-            (at, place)
+        ready = sorted(
+            (since, place)
             for place, rank in enumerate(self.ranks)
-            if (at := self.ready_s(rank)) is not None
-        ]
-        for at, place in sorted(ready):
+            if (since := self.ready_s(rank)) is not None
+        )
+        waiting = Counter(self.ranks[place].node for _, place in ready)
+        crowded = {node for node, num in waiting.items() if num > self.cores[node]}
+        for _, place in ready:
             rank = self.ranks[place]
-            if at > now:
-                # Nothing has to wait for a core: look again when the input is there.
-                heapq.heappush(self.events, (at, -1))
-            elif self.cores[rank.node] > 0:
+            if self.cores[rank.node] > 0:
                 self.cores[rank.node] -= 1
                 rank.is_running = True
-                heapq.heappush(self.events, (now + self.taken_s(rank), place))
+                slowdown = self.placed.crowded_slowdown if rank.node in crowded else 1
+                end = now + up(slowdown * self.taken_s(rank))
+                heapq.heappush(self.events, (end, place))
 
     def taken_s(self, rank: Rank) -> float:
         """Return the seconds of a rank's next operation."""
@@ -181,33 +195,24 @@ class SharedWalk:
             )
             return exchange_s + stage.optimizer_step_s
         is_forward = rank.order[rank.place].kind is Pass.FORWARD
-        return stage.forward_s if is_forward else stage.backward_s
+        pass_s = stage.forward_s if is_forward else stage.backward_s
+        return pass_s + self.messages_s[rank.stage]
 
     def finish(self, now: float, place: int) -> None:
-        """End an operation: free its core and send what it made."""
-        if place < 0:
-            return
+        """End an operation: free its core and hand on what it made."""
         rank = self.ranks[place]
         self.cores[rank.node] += 1
         rank.is_running, rank.free_s = False, now
         rank.place += 1
         if rank.place <= len(rank.order):
-            self.send(rank, rank.order[rank.place - 1], now)
+            self.hand_on(rank, rank.order[rank.place - 1], now)
 
-    def send(self, rank: Rank, operation: Operation, now: float) -> None:
-        """Send what a pass made to the rank that waits for it."""
+    def hand_on(self, rank: Rank, operation: Operation, now: float) -> None:
+        """Give what a pass made to the rank that waits for it."""
+        target, kind = rank.stage - 1, Pass.BACKWARD
         if operation.kind is Pass.FORWARD:
-            if rank.stage == len(self.stages) - 1:
-                target, kind, delay = rank.stage, Pass.BACKWARD, 0.0
-            else:
-                target, kind = rank.stage + 1, Pass.FORWARD
-                delay = self.delay(rank.stage)
-        else:
-            target, kind = rank.stage - 1, Pass.BACKWARD
-            delay = self.delay(target) if target >= 0 else 0.0
+            is_last = rank.stage == len(self.stages) - 1
+            target = rank.stage if is_last else rank.stage + 1
+            kind = Pass.BACKWARD if is_last else Pass.FORWARD
         key = (target, rank.replica, Operation(kind, operation.micro_batch))
-        self.arrivals[key] = now + delay
-
-    def delay(self, stage: int) -> float:
-        """Return the seconds between a stage and the next one."""
-        return self.placed.hops[stage].seconds(self.stages[stage].sent_bytes)
+        self.arrivals[key] = now

@@ -50,7 +50,9 @@ class Topology:
     exchanges: tuple[Hop, ...]
     """Inside the data-parallel group of each stage; the slowest link of the group."""
     concurrent_per_node: int | None
-    """How many ranks of a node compute at the same time; None: all."""
+    """How many ranks of a node compute at the same time; None: all, on their own."""
+    crowded_slowdown: float = 1.0
+    """Of passes while more ranks of a node have work."""
 
     @property
     def num_pods(self) -> int:
@@ -97,9 +99,6 @@ def topology(offer: Offer, num_stages: int, data_degree: int) -> Topology:
         inside if pod(s, 0) == pod(s, data_degree - 1) else between
         for s in range(num_stages)
     )
-    concurrent = offer.concurrent_devices_per_node
-    if concurrent is not None and concurrent >= offer.devices_per_node:
-        concurrent = None
     return Topology(
         num_stages=num_stages,
         data_degree=data_degree,
@@ -108,5 +107,6 @@ def topology(offer: Offer, num_stages: int, data_degree: int) -> Topology:
         num_nodes=-(-(num_gpus // per_pod) // pods_per_node),
         hops=hops,
         exchanges=exchanges,
-        concurrent_per_node=concurrent,
+        concurrent_per_node=offer.concurrent_devices_per_node,
+        crowded_slowdown=offer.crowded_slowdown,
     )

@@ -149,3 +149,34 @@ def test_an_exchange_holds_a_core() -> None:
     )
     stages = [times(1, 2, gradient_bytes=4, optimizer_step_s=1)]
     assert walk(stages, 1, topology(offer, 1, 4)) == 20.0
+
+
+def test_a_message_holds_a_core_at_both_ends() -> None:
+    """Two stages, a core each, 1 byte a message and 1 s a byte.
+
+    stage 0   F 0-1   out 1-2                                      in 9-10   B 10-12
+    stage 1                     in 2-3   F 3-4   B 4-6   out ...
+    """
+    offer = an_offer(
+        devices_per_node=2,
+        concurrent_devices_per_node=2,
+        link_in_node=Link(bandwidth_bytes_per_s=1.0),
+    )
+    stages = [times(1, 2, sent_bytes=1), times(1, 2)]
+    assert walk(stages, 1, topology(offer, 2, 1)) == 10.0
+
+
+def test_passes_are_slower_while_others_wait() -> None:
+    """Three replicas on two cores, one always waits: all takes 1.5 times as long.
+
+    core 0   F of 0 0-1.5   F of 2 1.5-3   B of 1 3-6
+    core 1   F of 1 0-1.5   B of 0 1.5-4.5   B of 2 4.5-7.5
+    """
+    offer = an_offer(
+        devices_per_node=64,
+        concurrent_devices_per_node=2,
+        crowded_slowdown=1.5,
+        link_in_node=None,
+    )
+    assert walk([times(1, 2)], 1, topology(offer, 1, 2)) == 3.0
+    assert walk([times(1, 2)], 1, topology(offer, 1, 3)) == 7.5
