@@ -18,7 +18,6 @@ from plimsoll_cli.answer_tables import (
 )
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.files import require_places, write
-from plimsoll_cli.option_types import JsonObject
 from plimsoll_cli.output import (
     Output,
     output_option,
@@ -63,28 +62,16 @@ if TYPE_CHECKING:
     help="Replay the plan's ranks with this workload (package.module:function), and "
     "search again where they hold something else.",
 )
-@click.option(
-    "--args",
-    "arguments",
-    type=JsonObject(),
-    help="Keyword arguments of the workload that is replayed, as a JSON object.",
-)
 @output_option
 def plan(
     profile: Path,
     out: Path | None,
     solution: Path | None,
     replay: str | None,
-    arguments: str | None,
     output: str,
     **options: Any,
 ) -> None:
     """Find the fewest GPUs that the job of PROFILE fits on, and prove it."""
-    if arguments is not None and replay is None:
-        raise click.UsageError(
-            "--args are those of the workload that is replayed: add --replay, or leave "
-            "them away"
-        )
     require_places(
         {"--out": out, "--solution": solution},
         inputs=(profile, options["offers"], *options["overheads"]),
@@ -94,7 +81,7 @@ def plan(
     if replay is None:
         answer = answer_to(problem)
     else:
-        found = replayed_answer(problem, replay, arguments or "{}")
+        found = replayed_answer(problem, replay)
         answer = found.answer
     if out is not None and isinstance(answer, Solution):
         write(out, answer.plan)
@@ -116,9 +103,7 @@ def answer_to(problem: Problem) -> Solution | Infeasible:
     return solve(problem)
 
 
-def replayed_answer(
-    problem: Problem, entrypoint: str, arguments: str
-) -> ReplayedAnswer:
+def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
     """Search and replay in turns, with a line for what is under way."""
     from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
     from plimsoll_profiler.replay_process import replay_plan  # noqa: PLC0415
@@ -127,7 +112,7 @@ def replayed_answer(
 
         def replay(best: HybridPlan) -> Replay:
             status.update(f"replaying {len(best.stages)} ranks")
-            return replay_plan(best, problem.profile, entrypoint, arguments)
+            return replay_plan(best, problem.profile, entrypoint)
 
         return solve_with_replay(problem, replay)
 

@@ -10,6 +10,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     layer_state             what it holds whatever the micro-batch; what ties share
     layer_timing            seconds of layers that take turns
     meters, live_bytes      what counts bytes: fake tensors or a device
+    kernel_workspaces       what kernels of the emulated device allocate inside
     operator_policy         the operators of a GPU, on fake tensors
     work_counter, line_fit  FLOPs and bytes moved; lines over the micro-batch
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from plimsoll_planner.hidden_bytes import hidden_error
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
     ByteColumns,
@@ -86,8 +85,6 @@ def assemble(
     """
     kinds = [kind_of(frame, case, results) for case in range(len(frame.cases))]
     error = RELATIVE_ERROR[request.source, request.device_kind]
-    if request.source is Source.TRACED:
-        error = max(error, hidden_error(request.device_kind, frame.recipe.precision))
     table = Table(kinds=kinds, source=request.source, relative_error=error)
     num_layers = len(frame.layers)
     return ModelProfile(

@@ -3,7 +3,7 @@
 A dispatch mode sees every tensor that an operator returns and adds its storage; a
 finalizer takes it off when the storage dies. On fake tensors this tells what a device
 would hold, in one process, without a device. What kernels allocate inside themselves
-(workspaces) stays unseen.
+stays unseen, unless somebody knows their workspaces.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plimsoll_profiler.kernel_workspaces import KernelWorkspaces
 from plimsoll_trainer.torch_internals import TorchDispatchMode, storage_of, tree_iter
 
 CUDA_BLOCK_BYTES = 512
@@ -23,10 +24,13 @@ CUDA_BLOCK_BYTES = 512
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """`current_bytes` and `peak_bytes` of all storages seen while the mode was on."""
 
-    def __init__(self, block_bytes: int = 1) -> None:
+    def __init__(
+        self, block_bytes: int = 1, workspaces: KernelWorkspaces | None = None
+    ) -> None:
         """Count in blocks of `block_bytes`, the allocator's unit."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.block_bytes = block_bytes
+        self.workspaces = workspaces
         self.current_bytes = 0
         self.peak_bytes = 0
         self._bytes_of: dict[int, int] = {}
@@ -60,8 +64,12 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run one operator and count what it returns."""
         del types
-        out = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
         for leaf in tree_iter(out):
             if isinstance(leaf, torch.Tensor):
                 self.add(leaf)
+        if self.workspaces is not None:
+            inside = self.workspaces.bytes_of(func, args, kwargs)
+            self.peak_bytes = max(self.peak_bytes, self.current_bytes + inside)
         return out

@@ -1,6 +1,7 @@
 """Where a probe runs, and what counts its bytes: fake tensors or a real device.
 
-traced     fake CPU tensors, with the operators of the device planned for
+traced     fake CPU tensors, with the operators of the device planned for; for the
+           emulated device in a process that is one, with the workspaces of its kernels
 measured   a GPU, or the emulated device that this process was started as
 """
 
@@ -18,9 +19,10 @@ from torch import Tensor
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.errors import NoDeviceError
+from plimsoll_profiler.kernel_workspaces import KernelWorkspaces
 from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
 from plimsoll_profiler.operator_policy import cuda_operators
-from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.emulated.device import EmulatedDevice, is_emulated_device
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.torch_internals import NEEDS_NUMBERS, FakeTensorMode
 
@@ -150,6 +152,9 @@ def settled_heap() -> Iterator[None]:
 def traced_bench(kind: DeviceKind, stack: ExitStack) -> Bench:
     """Count fake tensors until the stack is closed."""
     block_bytes = CUDA_BLOCK_BYTES if kind is DeviceKind.CUDA else 1
+    workspaces = None
+    if kind is DeviceKind.EMULATED and is_emulated_device():
+        workspaces = KernelWorkspaces()
     stack.enter_context(FakeTensorMode())
     if kind is DeviceKind.CUDA:
         stack.enter_context(cuda_operators())
@@ -157,7 +162,7 @@ def traced_bench(kind: DeviceKind, stack: ExitStack) -> Bench:
         kind=kind,
         device=torch.device("cpu"),
         product="traced",
-        meter=stack.enter_context(LiveBytes(block_bytes)),
+        meter=stack.enter_context(LiveBytes(block_bytes, workspaces)),
         is_real=False,
         block_bytes=block_bytes,
     )

@@ -147,9 +147,10 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 def environment_of(request: ProfileRequest) -> dict[str, str]:
     """Return what the prober's environment needs on top."""
     extra = {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()}
-    is_measured = request.source is Source.MEASURED
-    if is_measured and request.device_kind is DeviceKind.EMULATED:
-        extra |= emulated.environment(request.device_memory_bytes)
+    if request.device_kind is DeviceKind.EMULATED:
+        is_measured = request.source is Source.MEASURED
+        cap_bytes = request.device_memory_bytes if is_measured else 0
+        extra |= emulated.environment(cap_bytes)
     return extra
 
 

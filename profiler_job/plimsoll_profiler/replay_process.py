@@ -9,25 +9,23 @@ import tempfile
 from pathlib import Path
 
 from plimsoll_planner.records.document import from_text, save
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay
 from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
 from plimsoll_profiler.request import DEBUG_VARIABLE
+from plimsoll_trainer.emulated import device as emulated
 from plimsoll_trainer.exit_codes import ExitCode
 
 
-def replay_plan(
-    plan: HybridPlan, profile: ModelProfile, entrypoint: str, arguments: str = "{}"
-) -> Replay:
+def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Replay:
     """Replay every stage of a plan in a process of its own.
 
     Args:
-        plan: what to replay.
+        plan: what to replay; it carries the arguments of the entry point.
         profile: what the plan was made from.
         entrypoint: `package.module:function`.
-        arguments: of the entry point, as a JSON object.
 
     Raises:
         BadWorkloadError: the entry point cannot be used, or not for this plan and
@@ -43,12 +41,12 @@ def replay_plan(
             (
                 *(sys.executable, "-m", "plimsoll_profiler.replayer"),
                 *("--plan", paths[0], "--profile", paths[1]),
-                *("--entrypoint", entrypoint, "--args", arguments),
+                *("--entrypoint", entrypoint),
             ),
             capture_output=True,
             text=True,
             check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()},
+            env=os.environ | environment_of(profile.device_kind),
         )
     if done.returncode == ExitCode.DONE:
         return from_text(done.stdout.splitlines()[-1], Replay)
@@ -59,3 +57,12 @@ def replay_plan(
     if done.returncode in (ExitCode.BAD_WORKLOAD, ExitCode.FOREIGN_FINGERPRINT):
         raise BadWorkloadError(said)
     raise ReplayFailedError(f"the replay ended: {said}")
+
+
+def environment_of(kind: DeviceKind) -> dict[str, str]:
+    """Return what the replayer's environment needs on top.
+
+    For the emulated device it is one, to see what kernels allocate inside.
+    """
+    extra = {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()}
+    return extra | (emulated.environment(0) if kind is DeviceKind.EMULATED else {})

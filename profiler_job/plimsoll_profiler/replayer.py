@@ -35,13 +35,12 @@ def main() -> int:
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--profile", type=Path, required=True, help="it is made from")
     parser.add_argument("--entrypoint", required=True)
-    parser.add_argument("--args", default="{}", help="a JSON object")
     options = parser.parse_args()
     out, sys.stdout = sys.stdout, sys.stderr
     try:
         plan = load(options.plan, HybridPlan)
         profile = load(options.profile, ModelProfile)
-        found = replay(plan, profile, options.entrypoint, options.args)
+        found = replay(plan, profile, options.entrypoint)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
@@ -52,15 +51,14 @@ def main() -> int:
     return ExitCode.DONE
 
 
-def replay(
-    plan: HybridPlan, profile: ModelProfile, entrypoint: str, arguments: str
-) -> Replay:
+def replay(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Replay:
     """Replay one rank of every stage of a plan.
 
     Raises:
         TrainerError: plan, profile and workload do not belong together, or cannot be
             run.
     """
+    arguments = plan.fingerprint.arguments
     here = fingerprint_of(entrypoint, arguments)
     require_same(here, plan.fingerprint, entrypoint)
     require_same(here, profile.fingerprint, entrypoint)

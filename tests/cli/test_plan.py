@@ -301,14 +301,3 @@ def test_a_count_that_was_not_judged_cannot_be_explained(
     capsys.readouterr()
     assert main(["explain", answer, "--gpus", "9"]) == ExitCode.FAILED
     assert "it has 1 to 3" in capsys.readouterr().err
-
-
-def test_arguments_of_no_workload_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing is replayed without --replay, and an option is not ignored."""
-    command = words(tmp_path, "--args", '{"depth": 2}')
-    assert main(command) == ExitCode.USAGE
-    captured = capsys.readouterr().err
-    assert "--args are those of the workload that is replayed: add --rep" in captured
-    assert captured.count("\n") == 1

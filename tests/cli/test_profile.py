@@ -48,7 +48,7 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
     )
     save(offers, offer)
     words = [str(out), "--offers", str(offers), "--batch", "8", "--rate-floor", "0"]
-    words += ["--replay", GPT, "--args", '{"depth": 4}']
+    words += ["--replay", GPT]
     assert main(["plan", *words]) == ExitCode.DONE
     shown = capsys.readouterr().out
     assert "every rank agrees" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,13 @@ GPT = "tests.support.workloads:a_gpt"
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_workload_of_other_arguments_is_not_replayed(
+def test_a_profile_of_other_arguments_is_not_replayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its ranks hold something else than those of the plan."""
     monkeypatch.chdir(ROOT)
     plan = plan_for((0, 4), entrypoint=GPT, arguments='{"depth": 2, "width": 16}')
-    said = 'planned for args {"depth": 2, "width": 16}, here {"depth": 2}: pass the'
+    profile = a_profile(fingerprint=replace(plan.fingerprint, arguments="{}"))
+    said = "planned for arguments '{}', but here it is"
     with pytest.raises(BadWorkloadError, match=re.escape(said)):
-        replay_plan(plan, a_profile(), GPT, '{"depth": 2}')
+        replay_plan(plan, profile, GPT)

@@ -50,7 +50,7 @@ def test_a_plan_is_replayed_with_what_it_was_made_from(
     plan: HybridPlan, profile: ModelProfile
 ) -> None:
     """One rank of every stage."""
-    found = replay(plan, profile, GPT, ARGUMENTS)
+    found = replay(plan, profile, GPT)
     assert [stage.stage for stage in found.stages] == [0, 1]
 
 
@@ -59,7 +59,7 @@ def test_a_plan_for_gpus_is_replayed_where_there_are_none(
 ) -> None:
     """All bytes are whole blocks of CUDA's allocator."""
     offer = an_offer(device_kind=DeviceKind.CUDA, devices_per_node=2)
-    found = replay(replace(plan, offers=(offer,)), profile, GPT, ARGUMENTS)
+    found = replay(replace(plan, offers=(offer,)), profile, GPT)
     for stage in found.stages:
         assert all(not p.allocated_bytes % CUDA_BLOCK_BYTES for p in stage.peaks)
 
@@ -70,7 +70,7 @@ def test_a_profile_of_other_code_is_refused(
     """The search widens the profile by the replay: they must tell of one workload."""
     other = replace(profile.fingerprint, source_digest="sha256:" + "0" * 64)
     with pytest.raises(ForeignFingerprintError, match="the source is not"):
-        replay(plan, replace(profile, fingerprint=other), GPT, ARGUMENTS)
+        replay(plan, replace(profile, fingerprint=other), GPT)
 
 
 def test_layers_of_another_name_are_refused(
@@ -81,7 +81,7 @@ def test_layers_of_another_name_are_refused(
     other = replace(profile, layers=replace(profile.layers, name=names))
     said = "the name of layer 2 was 'bend' when profiled, but here it is 'block.1'"
     with pytest.raises(PlanMismatchError, match=re.escape(said)):
-        replay(plan, other, GPT, ARGUMENTS)
+        replay(plan, other, GPT)
 
 
 def test_another_optimizer_is_refused(plan: HybridPlan, profile: ModelProfile) -> None:
@@ -90,4 +90,4 @@ def test_another_optimizer_is_refused(plan: HybridPlan, profile: ModelProfile) -
     gpu = an_offer(device_kind=DeviceKind.CUDA, devices_per_node=2)
     for asked in (plan, replace(plan, offers=(gpu,))):
         with pytest.raises(PlanMismatchError, match=r"foreach optimizer.* is fused"):
-            replay(asked, profile, GPT, ARGUMENTS)
+            replay(asked, profile, GPT)

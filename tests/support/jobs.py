@@ -126,6 +126,7 @@ class Job:
         *,
         report: str = "report",
         saves: bool = False,
+        args: str = "{}",
         plan: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Options:
@@ -136,11 +137,12 @@ class Job:
             steps: of the whole job.
             report: name of the report file.
             saves: whether the run uses the job's checkpoints.
+            args: of the entry point, as the plan carries them.
             plan: fields of the plan.
             fields: of the options.
         """
-        arguments = {"arguments": fields.get("args", "{}")}
-        path = write_plan(self.folder, cuts, **(arguments | dict(plan or {})))
+        plan_fields = {"arguments": args} | dict(plan or {})
+        path = write_plan(self.folder, cuts, **plan_fields)
         defaults: dict[str, Any] = {"entrypoint": ENTRYPOINT}
         if saves:
             defaults["checkpoint_dir"] = self.checkpoints
@@ -194,7 +196,6 @@ class Job:
         given: dict[str, object] = {
             "--plan": options.plan,
             "--entrypoint": options.entrypoint,
-            "--args": options.args,
             "--steps": options.steps,
             "--report-file": options.report_file,
             "--checkpoint-every": options.checkpoint_every,

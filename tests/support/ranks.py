@@ -142,8 +142,9 @@ def be_rank(
             "gloo", init_method=f"file://{store}", rank=rank, world_size=num_ranks
         )
         out.send_bytes(pickle.dumps(work(*args, **kwargs)))  # tensors by value
-        dist.barrier()
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.barrier()
+            dist.destroy_process_group()
     except Exception as error:  # noqa: BLE001 - told to the test
         died = Died(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         out.send_bytes(pickle.dumps(died))

@@ -112,19 +112,6 @@ def test_a_world_of_another_size_is_refused(job: Job) -> None:
     ]
 
 
-def test_a_plan_for_other_arguments_is_refused(job: Job) -> None:
-    """Else a model of another width would train without a word."""
-    planned = {"arguments": '{"width": 16, "depth": 3}'}
-    options = job.options((0, 5), 5, args='{"depth": 3, "width": 8}', plan=planned)
-    process = job.command([TRAINER], options)
-    (line,), _ = said(process)
-    assert process.returncode == ExitCode.FOREIGN_FINGERPRINT
-    assert line == (
-        'plimsoll: rank 0: planned for args {"depth": 3, "width": 16}, here '
-        '{"depth": 3, "width": 8}: pass the same with --args, or profile and plan again'
-    )
-
-
 @pytest.mark.parametrize("words", [[], ["--debug"]])
 def test_a_foreign_fingerprint_is_refused(words: list[str], job: Job) -> None:
     """Other code ends with the reserved code; the traceback only on demand."""

@@ -83,7 +83,7 @@ def admit(options: Options, place: Place) -> Admitted:
     check_world(plan, place.num_ranks)
     check_report_file(options.report_file)
     profiles = tuple(load(path, ModelProfile) for path in options.fingerprint_from)
-    fingerprint = fingerprint_of(options.entrypoint, options.args)
+    fingerprint = fingerprint_of(options.entrypoint, plan.fingerprint.arguments)
     require_same(fingerprint, plan.fingerprint, options.entrypoint)
     return Admitted(
         options=options,

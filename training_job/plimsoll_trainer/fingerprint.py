@@ -68,11 +68,6 @@ def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> No
     Raises:
         ForeignFingerprintError: naming the first difference.
     """
-    if here.arguments != planned.arguments:
-        raise ForeignFingerprintError(
-            f"planned for args {planned.arguments}, here {here.arguments}: pass the "
-            "same with --args, or profile and plan again"
-        )
     if here.source_digest != planned.source_digest:
         raise ForeignFingerprintError(
             f"the source is not what was planned for: {source_in_words(entrypoint)}; "
@@ -82,8 +77,8 @@ def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> No
         mine, theirs = getattr(here, field), getattr(planned, field)
         if mine != theirs:
             raise ForeignFingerprintError(
-                f"the plan was made for {field} {theirs!r}, but here it is {mine!r}: "
-                "profile this code again"
+                f"planned for {field} {theirs!r}, but here it is {mine!r}: profile and "
+                "plan again"
             )
 
 

@@ -19,8 +19,6 @@ class Options:
 
     plan: Path
     entrypoint: str
-    args: str = "{}"
-    """JSON object of arguments for the entry point."""
     steps: int
     """Of the whole job, those before a resume included."""
     checkpoint_dir: Path | None = None
@@ -64,7 +62,6 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--plan", type=Path, required=True, metavar="plan.json")
     add("--entrypoint", required=True, metavar="module:function")
-    add("--args", default="{}", metavar="JSON", help="arguments of the entry point")
     add("--steps", type=positive, required=True, help="of the whole job")
     add("--fingerprint-from", type=Path, nargs="+", default=[], metavar="profile.json")
     add("--timeout-s", type=seconds, default=60.0, help="for another rank (60)")

@@ -68,7 +68,8 @@ def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
         PlimsollError: in one line, why this rank ended.
     """
     options, place = admitted.options, admitted.place
-    workload = load_workload(options.entrypoint, parse_arguments(options.args))
+    arguments = parse_arguments(admitted.plan.fingerprint.arguments)
+    workload = load_workload(options.entrypoint, arguments)
     device = open_device(admitted.plan.offers[0].device_kind, place.local_rank)
     assignment = assign(admitted.plan, workload, admitted.profiles)
     job = Job(admitted=admitted, workload=workload, assignment=assignment)

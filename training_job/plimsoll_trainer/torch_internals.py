@@ -6,7 +6,9 @@ A private name may change with any release, so each stands here once. They are f
     FakeTensor           one of them
     NEEDS_NUMBERS        what is raised where a number of theirs is asked for
     TorchDispatchMode    sees every operator: counts live bytes and work
-    tree_iter            walks what an operator returns
+    tree_iter, tree_map  walk what an operator takes and returns
+    without_modes        runs an operator on real tensors in the middle of a trace
+    attention_for_cpu .. operators that the CPU runs, by name
     storage_of           tells storages apart
     num_writes           tells whether a tensor was written to
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
@@ -37,13 +39,16 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+from torch.utils._python_dispatch import _disable_current_modes as without_modes
+from torch.utils._pytree import tree_iter, tree_map
 
 __all__ = [
     "NEEDS_NUMBERS",
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
+    "attention_for_cpu",
+    "attention_for_cpu_backward",
     "efficient_attention",
     "flash_attention",
     "lists_by_default",
@@ -52,13 +57,19 @@ __all__ = [
     "single_process",
     "storage_of",
     "tree_iter",
+    "tree_map",
     "unsafe_view",
+    "without_modes",
 ]
 
 
 NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
+attention_for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+attention_for_cpu_backward = (
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+)
 math_attention = torch.ops.aten._scaled_dot_product_attention_math
 unsafe_view = torch.ops.aten._unsafe_view.default
 

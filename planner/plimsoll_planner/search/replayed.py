@@ -9,9 +9,8 @@ replay; the rules are here.
     replay outside            the kinds of layers in that stage are widened until their
                               interval holds it, and the search starts again
 
-A replay does not see what kernels allocate inside themselves (oneDNN's workspaces in
-bf16 on the CPU), which a measured profile has seen: where the profile is measured, the
-interval shrinks from below only.
+A replay for CUDA does not see what kernels allocate inside themselves, which a measured
+profile has seen: where the profile is measured, the interval shrinks from below only.
 
 A widened profile can only turn proofs into open questions, never the other way round.
 """
@@ -22,7 +21,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from plimsoll_planner.hidden_bytes import hidden_error
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ActivationColumns, ByteColumns, Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -231,8 +229,7 @@ def both_hold(
     profile: ModelProfile, thought: ByteInterval, replayed_bytes: int
 ) -> ByteInterval:
     """Return where the peak lies when formula and replay are both right."""
-    kind, precision = profile.device_kind, profile.recipe.precision
-    error = max(REPLAY_ERROR[kind], hidden_error(kind, precision))
+    error = REPLAY_ERROR[profile.device_kind]
     lower = math.floor(replayed_bytes * (1 - error))
     upper = max(thought.upper_bytes, replayed_bytes)
     if Source.MEASURED not in profile.costs.kept.backward_transient.source:
