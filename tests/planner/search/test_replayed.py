@@ -13,7 +13,7 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import Source
-from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
@@ -35,7 +35,6 @@ def a_problem(
     *,
     source: Source = Source.TRACED,
     byte_error: float = 0.01,
-    precision: Precision = Precision.FP32,
 ) -> Problem:
     """Ask for the fewest emulated devices for eight blocks, at any speed."""
     offer = an_offer(
@@ -46,7 +45,6 @@ def a_problem(
     profile = chain_profile(
         [BLOCK] * 8, byte_error=byte_error, device_kind=DeviceKind.EMULATED
     )
-    profile = replace(profile, recipe=replace(profile.recipe, precision=precision))
     return Problem(
         profile=obtained(profile, source),
         offers=(offer,),
@@ -128,17 +126,12 @@ def test_a_replay_does_not_cut_what_was_measured() -> None:
     assert upper[Source.TRACED] < upper[Source.MEASURED]
 
 
-def test_a_replay_leaves_room_for_what_kernels_hide() -> None:
-    """In bf16 on CPU the upper bound stays 3 % above a replay, else half a percent."""
-    upper: dict[Precision, float] = {}
-    for precision in (Precision.FP32, Precision.BF16):
-        problem = a_problem(96, byte_error=0.2, precision=precision)
-        found = solve_with_replay(problem, replay_as(1.0, []))
-        assert isinstance(found.answer, Solution)
-        peak = largest(found.answer.plan.stages[0])
-        upper[precision] = peak.upper_bytes / peak.expected_bytes
-    assert upper[Precision.FP32] == pytest.approx(1.005, abs=1e-6)
-    assert upper[Precision.BF16] == pytest.approx(1.03, abs=1e-6)
+def test_a_replay_narrows_a_trace_to_half_a_percent() -> None:
+    """Whatever the formula's interval was, the replay's own takes its place."""
+    found = solve_with_replay(a_problem(96, byte_error=0.2), replay_as(1.0, []))
+    assert isinstance(found.answer, Solution)
+    peak = largest(found.answer.plan.stages[0])
+    assert peak.upper_bytes / peak.expected_bytes == pytest.approx(1.005, abs=1e-6)
 
 
 def test_a_replay_outside_is_searched_again_with_wider_intervals() -> None:
