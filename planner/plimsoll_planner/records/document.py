@@ -7,11 +7,9 @@ and a field that is given twice.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from plimsoll_planner.errors import (
     InvalidFieldError,
@@ -21,6 +19,9 @@ from plimsoll_planner.errors import (
 )
 from plimsoll_planner.records.record import Record, mapping_of
 from plimsoll_planner.version import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AnyDocument = TypeVar("AnyDocument", bound="Document")
 
@@ -102,6 +103,8 @@ def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def digest_of(record: Record) -> str:
     """Return `sha256:...` over the canonical JSON; equal records have one digest."""
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, and a search needs no digest
+
     text = json.dumps(
         record.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
     )

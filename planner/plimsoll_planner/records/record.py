@@ -9,7 +9,6 @@ default keeps old documents readable; unknown fields are refused.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable
 from decimal import Decimal
 from enum import StrEnum
@@ -182,6 +181,8 @@ def required_fields(record: type) -> list[str]:
 
 def nearest(name: str, fields: Iterable[str]) -> str:
     """Say which field was probably meant, or list them all."""
+    import difflib  # noqa: PLC0415 - for errors alone
+
     names = list(fields)
     close = difflib.get_close_matches(name, names, n=1)
     if close:

@@ -28,8 +28,7 @@ from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.certify import certificate_of, warnings_of
 from plimsoll_planner.search.choose import Choice, choose
 from plimsoll_planner.search.explore import Explorer
-from plimsoll_planner.search.infeasible import infeasible
-from plimsoll_planner.search.overridden import fixed_solution
+from plimsoll_planner.search.verdicts import Decision
 
 
 def solve(
@@ -53,11 +52,7 @@ def solve(
         decided = {count: explorer.decide(count, floor) for count in explorer.by_count}
         certificate = certificate_of(explorer, decided, best, floor)
         statistics = statistics_of(explorer, clock() - started_s)
-        if problem.override.is_given:
-            fixed = fixed_solution(explorer, certificate, statistics)
-            if fixed is not None:
-                return fixed
-        return infeasible(explorer, decided, certificate, statistics)
+        return without_choice(explorer, decided, certificate, statistics)
     decided = {
         count: chosen.decided.get(count) or explorer.decide(count, floor)
         for count in range(1, chosen.found.candidate.num_gpus + 1)
@@ -76,6 +71,24 @@ def solve(
         statistics=statistics_of(explorer, clock() - started_s),
         warnings=warnings_of(explorer, chosen.found.candidate),
     )
+
+
+def without_choice(
+    explorer: Explorer,
+    decided: dict[int, list[Decision]],
+    certificate: Certificate,
+    statistics: SearchStatistics,
+) -> Solution | Infeasible:
+    """Return what a person fixed, or what stands in the way."""
+    # Imported here, for most questions have an answer and wait for the import.
+    from plimsoll_planner.search.infeasible import infeasible  # noqa: PLC0415
+    from plimsoll_planner.search.overridden import fixed_solution  # noqa: PLC0415
+
+    if explorer.problem.override.is_given:
+        fixed = fixed_solution(explorer, certificate, statistics)
+        if fixed is not None:
+            return fixed
+    return infeasible(explorer, decided, certificate, statistics)
 
 
 def statistics_of(explorer: Explorer, search_s: float) -> SearchStatistics:
