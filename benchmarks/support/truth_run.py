@@ -187,7 +187,6 @@ def arrangement_of(plan: HybridPlan) -> Arrangement:
 
 def replay_of(name: str, plan: HybridPlan, how: Arrangement) -> list[int]:
     """Replay one rank of every stage, as an emulated device; return the peaks."""
-    dist.destroy_process_group()
     model = workload(name=name)
     job = ReplayJob(
         workload=model,
@@ -277,7 +276,7 @@ def compare(
 ) -> Comparison:
     """Predict and replay one plan that has been run."""
     plan = plan_of(made, how, link)
-    [replayed] = ranks.run_ranks(replay_of, 1, name, plan, how)
+    replayed = ranks.run_on_device(replay_of, name, plan, how)
     stages = [rank // how.replicas for rank in range(how.num_ranks)]
     expected = [
         max(peak.allocated.expected_bytes for peak in stage.peaks)

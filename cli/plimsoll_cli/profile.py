@@ -80,7 +80,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
     type=Counts(),
     default=",".join(map(str, MICRO_BATCHES)),
     show_default=True,
-    help="Samples of the probes.",
+    help="Samples of the probes; no plan goes below the smallest.",
 )
 @click.option(
     "--memory",
@@ -199,7 +199,7 @@ def cells(made: ModelProfile, row: int, kind: int) -> list[str]:
         format_bytes(state),
         format_bytes(costs.kept.saved.at(row, 1).expected_bytes + boundary),
         format_bytes(costs.recomputed.saved.at(row, 1).expected_bytes + boundary),
-        format_bytes(costs.kept.backward_transient.at(row, 1).expected_bytes),
+        format_bytes(costs.kept.backward_transient_at_end.at(row, 1).expected_bytes),
         format_flop(flop),
     ]
     timed = (seconds for seconds in (costs.forward, costs.backward) if seconds)

@@ -69,7 +69,7 @@ REASONS = {
 
 RULES = {
     Rule.BATCH_DOES_NOT_DIVIDE: "replicas x micro-batch does not divide the batch",
-    Rule.OUTSIDE_LIMITS: "limits or what was fixed leave no stages and replicas",
+    Rule.OUTSIDE_LIMITS: "limits or what was fixed leave it no mesh or micro-batch",
     Rule.ENGINE_CANNOT_RUN: "fewer micro-batches than stages; the engine needs as many",
     Rule.POD_SHAPE: "more nodes are needed than there are",
     Rule.STATES_EXCEED: "parameters, gradients and optimizer exceed the memory alone",

@@ -144,7 +144,7 @@ def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
 
 
 def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:
-    """Return one result for each micro-batch, with the least seconds of all rounds.
+    """Return one result for each micro-batch and outcome, with the least seconds.
 
     Bytes are alike in all rounds; seconds are not, and what else a machine does only
     ever adds to them.
@@ -155,6 +155,11 @@ def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:
         first = found.setdefault(key, result)
         found[key] = replace(
             first,
+            state=min(
+                (r.state for r in (first, result) if r.state is not None),
+                key=lambda state: state.optimizer_step_s or 0.0,
+                default=None,
+            ),
             kept=quicker(first.kept, result.kept),
             recomputed=quicker(first.recomputed, result.recomputed),
         )
@@ -163,13 +168,18 @@ def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:
 
 def quicker(one: PassCosts | None, other: PassCosts | None) -> PassCosts | None:
     """Return the first of two rounds with the least seconds of both."""
-    if one is None or other is None or one.forward_s is None or other.forward_s is None:
+    if one is None or other is None:
         return one
     return replace(
         one,
-        forward_s=min(one.forward_s, other.forward_s),
-        backward_s=min(one.backward_s or 0.0, other.backward_s or 0.0),
+        forward_s=least(one.forward_s, other.forward_s),
+        backward_s=least(one.backward_s, other.backward_s),
     )
+
+
+def least(one_s: float | None, other_s: float | None) -> float | None:
+    """Return the smaller one, None where nothing was timed."""
+    return None if one_s is None or other_s is None else min(one_s, other_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -185,7 +185,7 @@ def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activa
 
 
 def probe_one(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
-    """Run one micro-batch; the backward pass is the same inside and at the end then."""
+    """Run one micro-batch; both transients of backward are those of its one pass."""
     meter, run = bench.meter, MicroBatch(layer, case, bench.device)
     start_bytes = meter.current_bytes
     meter.reset_peak()

@@ -19,7 +19,7 @@ from torch import Tensor
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.errors import NoDeviceError
-from plimsoll_profiler.kernel_workspaces import KernelWorkspaces
+from plimsoll_profiler.kernel_workspaces import kernel_workspaces
 from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
 from plimsoll_profiler.operator_policy import cuda_operators
 from plimsoll_trainer.emulated.device import EmulatedDevice, is_emulated_device
@@ -154,7 +154,7 @@ def traced_bench(kind: DeviceKind, stack: ExitStack) -> Bench:
     block_bytes = CUDA_BLOCK_BYTES if kind is DeviceKind.CUDA else 1
     workspaces = None
     if kind is DeviceKind.EMULATED and is_emulated_device():
-        workspaces = KernelWorkspaces()
+        workspaces = kernel_workspaces()
     stack.enter_context(FakeTensorMode())
     if kind is DeviceKind.CUDA:
         stack.enter_context(cuda_operators())

@@ -41,14 +41,15 @@ class Findings:
 
     def open_probes(self) -> Iterator[ProbeRequest]:
         """Yield what is left: small micro-batches first, none larger than one lost."""
-        for turn, case in itertools.product(
+        for round_, case in itertools.product(
             range(1, self.num_rounds + 1), range(len(self.frame.cases))
         ):
             for micro_batch in sorted(self.request.micro_batches):
                 done = [r for r in self.results if r.case == case]
-                if any(r.outcome is not ProbeOutcome.COMPLETED for r in done):
+                lost = (r for r in done if r.outcome is not ProbeOutcome.COMPLETED)
+                if any(r.micro_batch <= micro_batch for r in lost):
                     break
-                if sum(r.micro_batch == micro_batch for r in done) < turn:
+                if sum(r.micro_batch == micro_batch for r in done) < round_:
                     yield ProbeRequest(case=case, micro_batch=micro_batch)
 
 

@@ -31,6 +31,8 @@ def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Rep
         BadWorkloadError: the entry point cannot be used, or not for this plan and
             profile.
         ReplayFailedError: the replayer ended for another reason.
+        NoEmulatedDeviceError: the plan is for emulated devices, and there is no
+            compiler for the library.
     """
     require_module(entrypoint)
     with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +48,7 @@ def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Rep
             capture_output=True,
             text=True,
             check=False,
-            env=os.environ | environment_of(profile.device_kind),
+            env=os.environ | environment_of(plan.offers[0].device_kind),
         )
     if done.returncode == ExitCode.DONE:
         return from_text(done.stdout.splitlines()[-1], Replay)

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from plimsoll_planner.records.document import digest_of, load, to_text
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
@@ -23,6 +23,7 @@ from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.assignment import assign
 from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_trainer.emulated.device import require_emulated_device
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import TrainerError, described
 from plimsoll_trainer.exit_codes import ExitCode
@@ -39,6 +40,8 @@ def main() -> int:
     out, sys.stdout = sys.stdout, sys.stderr
     try:
         plan = load(options.plan, HybridPlan)
+        if plan.offers[0].device_kind is DeviceKind.EMULATED:
+            require_emulated_device()
         profile = load(options.profile, ModelProfile)
         found = replay(plan, profile, options.entrypoint)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +12,7 @@ from plimsoll_planner.records.layer_costs import ByteColumns, SecondsColumns, So
 from plimsoll_planner.records.model_profile import ProbeOutcome
 from plimsoll_profiler.assemble import quickest
 from plimsoll_profiler.line_fit import bytes_line, fit_samples, seconds_line
-from plimsoll_profiler.messages import LayerState, PassCosts, ProbeResult
+from tests.support.probes import STATE, a_result
 
 
 def columns(micro_batches: tuple[int, ...], values: tuple[int, ...]) -> ByteColumns:
@@ -73,49 +73,18 @@ def test_seconds_are_exact_where_they_were_probed() -> None:
     assert found.at(0, 16).upper_s == pytest.approx(1.1 * (9.0 + 0.5))
 
 
-def a_result(forward_s: float, backward_s: float, **fields: Any) -> ProbeResult:
-    """Build a probe that completed, with its seconds."""
-    passes = PassCosts(
-        boundary_bytes=8,
-        saved_bytes=0,
-        keeps_input=True,
-        keeps_output=False,
-        forward_transient_bytes=8,
-        backward_transient_bytes=16,
-        backward_transient_at_end_bytes=16,
-        forward_flop=1.0,
-        forward_traffic_bytes=1.0,
-        backward_flop=1.0,
-        backward_traffic_bytes=1.0,
-        forward_s=forward_s,
-        backward_s=backward_s,
-    )
-    defaults: dict[str, Any] = {
-        "case": 0,
-        "micro_batch": 1,
-        "outcome": ProbeOutcome.COMPLETED,
-        "state": LayerState(
-            parameter_bytes=8,
-            gradient_bytes=8,
-            buffer_bytes=0,
-            optimizer_bytes=16,
-            optimizer_transient_bytes=0,
-            optimizer_traffic_bytes=1.0,
-        ),
-        "kept": passes,
-    }
-    return ProbeResult(**(defaults | fields))
-
-
 def test_the_least_seconds_of_all_rounds_count() -> None:
     """A neighbour on the machine adds to one round, never takes away."""
     lost = a_result(
         0, 0, micro_batch=2, outcome=ProbeOutcome.OUT_OF_MEMORY, state=None, kept=None
     )
-    found = quickest([a_result(1.0, 5.0), lost, a_result(2.0, 3.0)])
+    slow = a_result(2.0, 3.0, state=replace(STATE, optimizer_step_s=0.5))
+    found = quickest([a_result(1.0, 5.0), lost, slow])
     assert [(r.micro_batch, r.outcome) for r in found] == [
         (1, ProbeOutcome.COMPLETED),
         (2, ProbeOutcome.OUT_OF_MEMORY),
     ]
     assert found[0].kept is not None
     assert (found[0].kept.forward_s, found[0].kept.backward_s) == (1.0, 3.0)
+    assert found[0].state is not None
+    assert found[0].state.optimizer_step_s == 0.5

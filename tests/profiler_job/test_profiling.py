@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -20,7 +22,10 @@ from plimsoll_planner.records.model_profile import (
     ProbeOutcome,
 )
 from plimsoll_profiler.errors import BadWorkloadError
-from plimsoll_profiler.profiling import profile
+from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
+from plimsoll_profiler.prober_process import lost
+from plimsoll_profiler.profiling import Findings, profile
+from tests.support.probes import a_result
 from tests.support.profiles import a_request, ignore, profile_here, profile_on_device
 from tests.support.ranks import Died
 
@@ -38,7 +43,9 @@ def at_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def traced() -> ModelProfile:
     """A traced profile of a GPT."""
-    return profile_here(a_request())
+    made = profile_on_device(source=Source.TRACED)
+    assert isinstance(made, ModelProfile)
+    return made
 
 
 def test_a_profile_says_what_layers_cost(traced: ModelProfile) -> None:
@@ -78,16 +85,20 @@ def test_a_measured_profile_equals_a_traced_one(traced: ModelProfile) -> None:
     """On the emulated device bytes are the same to the byte."""
     made = profile_on_device()
     assert isinstance(made, ModelProfile)
-    measured = made.costs
     for name in ("parameter_bytes", "optimizer_bytes", "optimizer_transient_bytes"):
-        assert getattr(traced.costs, name) == getattr(measured, name)
-    for name in ("saved", "backward_transient"):
-        for way in ("kept", "recomputed"):
-            fake, real = (
-                getattr(getattr(c, way), name) for c in (traced.costs, measured)
-            )
-            assert fake.constant_bytes == real.constant_bytes
-            assert fake.slope_bytes_per_sample == real.slope_bytes_per_sample
+        assert getattr(traced.costs, name) == getattr(made.costs, name)
+    for way in ("kept", "recomputed"):
+        fake, real = (getattr(costs, way) for costs in (traced.costs, made.costs))
+        assert (fake.keeps_input, fake.keeps_output) == (
+            real.keeps_input,
+            real.keeps_output,
+        )
+        for name in ("saved", "forward_transient", "backward_transient"):
+            assert getattr(fake, name).probed_bytes == getattr(real, name).probed_bytes
+        assert fake.backward_transient_at_end == replace(
+            real.backward_transient_at_end,
+            source=fake.backward_transient_at_end.source,
+        )
 
 
 def test_a_measured_profile_has_seconds() -> None:
@@ -154,8 +165,27 @@ def test_a_profile_for_gpus_is_traced_where_there_are_none() -> None:
 def test_a_process_probes_as_this_one_does() -> None:
     """What `profile` starts gives the same, number by number."""
     request = a_request(micro_batches=(1, 2))
-    made, here = profile(request, ignore), profile_here(request)
+    made = profile(request, ignore)
+    here = profile_on_device(source=Source.TRACED, micro_batches=(1, 2))
+    assert isinstance(here, ModelProfile)
     assert made == replace(here, fingerprint=made.fingerprint)
+
+
+def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
+    """Three rounds of two kinds; the first loses 4 samples and is asked no more of."""
+    request = a_request(source=Source.MEASURED, micro_batches=(1, 2, 4, 8))
+    found = Findings(request=request, frame=cast(Frame, SimpleNamespace(cases="ab")))
+
+    def answer(probe: ProbeRequest) -> ProbeResult:
+        is_lost = (probe.case, probe.micro_batch) == (0, 4)
+        return lost(probe) if is_lost else a_result(1.0, 2.0, **asdict(probe))
+
+    for probe in found.open_probes():
+        found.results.append(answer(probe))
+    asked = [(result.case, result.micro_batch) for result in found.results]
+    of_second = [(1, b) for b in (1, 2, 4, 8)]
+    later = [(0, 1), (0, 2), *of_second]
+    assert asked == [(0, 1), (0, 2), (0, 4), *of_second, *later, *later]
 
 
 def test_a_killed_prober_loses_one_probe(monkeypatch: pytest.MonkeyPatch) -> None:

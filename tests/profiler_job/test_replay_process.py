@@ -27,6 +27,6 @@ def test_a_profile_of_other_arguments_is_not_replayed(
     monkeypatch.chdir(ROOT)
     plan = plan_for((0, 4), entrypoint=GPT, arguments='{"depth": 2, "width": 16}')
     profile = a_profile(fingerprint=replace(plan.fingerprint, arguments="{}"))
-    said = "planned for arguments '{}', but here it is"
+    said = "profiled with arguments '{}', but here it is"
     with pytest.raises(BadWorkloadError, match=re.escape(said)):
         replay_plan(plan, profile, GPT)

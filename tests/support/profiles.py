@@ -1,8 +1,8 @@
 """Profiles for tests, probed without starting torch anew for each.
 
 All but the process is real: the workload is loaded, probed and assembled as by
-`plimsoll_profiler.profiling.profile`. A trace runs in the test's own process; what is
-measured runs on a rank of `tests.support.ranks`, forked under the emulated device.
+`plimsoll_profiler.profiling.profile`, on a rank of `tests.support.ranks` that was
+forked under the emulated device, or, for CUDA or without workspaces, in the test's own.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def profile_here(request: ProfileRequest) -> ModelProfile:
 
 
 def profile_on_device(**fields: Any) -> ModelProfile | Died:
-    """Measure on an emulated device; `Died` tells what was raised there."""
-    request = a_request(source=Source.MEASURED, **fields)
+    """Profile as an emulated device; `Died` tells what was raised there."""
+    request = a_request(**({"source": Source.MEASURED} | fields))
     [made] = try_ranks(profile_here, [request.device_memory_bytes], request)
     return made
 

@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -71,6 +72,20 @@ def run_ranks(
     ]
     assert not died, "\n".join(died)
     return cast("list[T]", ended)
+
+
+def run_on_device(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `work` alone as an emulated device, in no group: replays make their own."""
+    [found] = run_ranks(without_group, 1, partial(work, *args, **kwargs))
+    return found
+
+
+def without_group(work: Callable[[], T]) -> T:
+    """Leave the group of ranks, then work."""
+    import torch.distributed as dist  # noqa: PLC0415 - the server has it
+
+    dist.destroy_process_group()
+    return work()
 
 
 def try_ranks(

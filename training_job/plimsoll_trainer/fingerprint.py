@@ -77,8 +77,8 @@ def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> No
         mine, theirs = getattr(here, field), getattr(planned, field)
         if mine != theirs:
             raise ForeignFingerprintError(
-                f"planned for {field} {theirs!r}, but here it is {mine!r}: profile and "
-                "plan again"
+                f"profiled with {field} {theirs!r}, but here it is {mine!r}: profile "
+                "and plan again"
             )
 
 

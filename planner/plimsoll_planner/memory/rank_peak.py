@@ -21,7 +21,8 @@ layer before keeps its output or the layer behind keeps its input.
     start    = (k-1) R + u_{A-1} + [M > k] u_{A-1}    the last: sent gradients not freed
     forward  = start + max over l of (before_l + u_{l-1} + ft_l) + u_{B-1} not yet sent
     exchange = start + S + the output being sent + the gradient being received
-    backward = start + max over l of (before_l + w_{l-1} + (bt_l + u_{B-1} or et_{B-1}))
+    backward = start + max over l of (before_l + w_{l-1} + e_l)
+    e_l      = bt_l + u_{B-1} where l < B-1, else et_l
     before_l = s of the layers A..l-1 + w of the boundaries between them
 
 where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of

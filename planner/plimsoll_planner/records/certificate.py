@@ -38,7 +38,7 @@ class Rule(StrEnum):
 
     BATCH_DOES_NOT_DIVIDE = "batch-does-not-divide"
     OUTSIDE_LIMITS = "outside-limits"
-    """The limits or an override leave the count no degrees."""
+    """The limits or an override leave the count no degrees or no micro-batch."""
     ENGINE_CANNOT_RUN = "engine-cannot-run"
     POD_SHAPE = "pod-shape"
     STATES_EXCEED = "states-exceed"

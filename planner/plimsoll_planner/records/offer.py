@@ -68,8 +68,8 @@ class Offer(Document):
     its own. Emulated devices share the cores of their machine, which also copy what
     they send each other."""
     crowded_slowdown: Factor = 1.0
-    """How many times as long a pass takes while more devices of a node have work than
-    compute at the same time: with each turn, caches begin cold."""
+    """How many times as long takes what begins while more devices of a node have work
+    than compute at the same time: with each turn, caches are cold."""
     nodes_available: Index | None = None
     """How many nodes can be had; None where there is no known end."""
     price_per_node_hour: Price | None = None
@@ -85,6 +85,9 @@ class Offer(Document):
             raise self.refuse("device_memory_bytes", "at least 1 bytes")
         if (self.price_per_node_hour is None) != (self.currency is None):
             raise self.refuse("currency", "given exactly where price_per_node_hour is")
+        if self.crowded_slowdown > 1 and self.concurrent_devices_per_node is None:
+            rule = "a number, where crowded_slowdown is given"
+            raise self.refuse("concurrent_devices_per_node", rule)
         precisions = (rate.precision for rate in self.compute_rates)
         self.require_distinct("compute_rates", precisions)
 

@@ -140,6 +140,7 @@ class Problem(Document):
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only where it can be told."""
         self._check_override()
+        self._check_micro_batches()
         if not self.offers:
             raise self.refuse("offers", "at least one offer")
         self.require_distinct("offers", (offer.identity for offer in self.offers))
@@ -160,6 +161,18 @@ class Problem(Document):
             raise self.refuse("num_steps", "a number, where a deadline is given")
         if self.objective.goal is Goal.MINIMIZE_COST:
             self._check_prices()
+
+    def _check_micro_batches(self) -> None:
+        """Some micro-batch that was profiled is left."""
+        least, limit = self.profile.least_micro_batch, self.limits.max_micro_batch
+        rule = f"at least {least}, the least that was profiled"
+        for field, value in (
+            ("override.micro_batch", self.override.micro_batch),
+            ("limits.max_micro_batch", limit),
+            ("global_batch_size", self.global_batch_size),
+        ):
+            if value is not None and value < least:
+                raise self.refuse(field, rule, value)
 
     def _check_override(self) -> None:
         """What is fixed exists, and can be inside the limits."""
@@ -184,10 +197,6 @@ class Problem(Document):
         if least > self.limits.max_gpus:
             rule = f"at least {least}, which what is fixed needs"
             raise self.refuse("limits.max_gpus", rule, self.limits.max_gpus)
-        profiled = self.profile.least_micro_batch
-        if fixed.micro_batch and fixed.micro_batch < profiled:
-            rule = f"at least {profiled}, the least that was profiled"
-            raise self.refuse("override.micro_batch", rule, fixed.micro_batch)
         most = self.limits.max_micro_batch
         if fixed.micro_batch and most and fixed.micro_batch > most:
             rule = f"at most {most}, which is limits.max_micro_batch"

@@ -9,8 +9,8 @@ replay; the rules are here.
     replay outside            the kinds of layers in that stage are widened until their
                               interval holds it, and the search starts again
 
-A replay for CUDA does not see what kernels allocate inside themselves, which a measured
-profile has seen: where the profile is measured, the interval shrinks from below only.
+A replay for CUDA does not see what kernels allocate inside themselves, which a profile
+that was measured there has seen: its intervals shrink from below only.
 
 A widened profile can only turn proofs into open questions, never the other way round.
 """
@@ -229,10 +229,12 @@ def both_hold(
     profile: ModelProfile, thought: ByteInterval, replayed_bytes: int
 ) -> ByteInterval:
     """Return where the peak lies when formula and replay are both right."""
-    error = REPLAY_ERROR[profile.device_kind]
+    kind = profile.device_kind
+    error = REPLAY_ERROR[kind]
     lower = math.floor(replayed_bytes * (1 - error))
     upper = max(thought.upper_bytes, replayed_bytes)
-    if Source.MEASURED not in profile.costs.kept.backward_transient.source:
+    is_measured = Source.MEASURED in profile.costs.kept.backward_transient.source
+    if kind is DeviceKind.EMULATED or not is_measured:
         upper = min(upper, math.ceil(replayed_bytes * (1 + error)))
     return ByteInterval(
         lower_bytes=max(lower, min(thought.lower_bytes, replayed_bytes)),

@@ -6,7 +6,7 @@ For each count G, offer and P that divides G (P <= L, degrees within the limits)
 D = G / P: where D does not divide the global batch, one tuple with b = 1, which fails;
 else one tuple for each b with D * b dividing it, within the limits and not below what
 was profiled. M is what remains.
-A count whose degrees the limits rule out altogether has one tuple, P = G, that fails.
+A count that the limits leave nothing of has one tuple, P = G, that fails.
 """
 
 from __future__ import annotations

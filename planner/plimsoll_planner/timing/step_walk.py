@@ -33,7 +33,7 @@ from plimsoll_planner.timing.topology import Topology
 
 def walk(stages: list[StageTimes], num_micro_batches: int, placed: Topology) -> float:
     """Return the seconds of one step."""
-    if placed.concurrent_per_node is None:
+    if not are_shared(stages, placed):
         in_rounds = num_micro_batches >= len(stages)
         ends = (last_of_rounds if in_rounds else last_backwards)(
             stages, num_micro_batches, placed
@@ -45,6 +45,18 @@ def walk(stages: list[StageTimes], num_micro_batches: int, placed: Topology) -> 
             for place, (end, stage) in enumerate(zip(ends, stages, strict=True))
         )
     return SharedWalk(stages, num_micro_batches, placed).run()
+
+
+def are_shared(stages: list[StageTimes], placed: Topology) -> bool:
+    """Tell whether ranks ever wait for a core, or for one to copy."""
+    if placed.concurrent_per_node is None:
+        return False
+    ranks_per_node = placed.pods_per_node * placed.gpus_per_pod
+    num_ranks = placed.num_stages * placed.data_degree
+    return min(ranks_per_node, num_ranks) > placed.concurrent_per_node or any(
+        hop.seconds(stage.sent_bytes) > 0
+        for hop, stage in zip(placed.hops, stages, strict=False)
+    )
 
 
 def last_backwards(
@@ -175,7 +187,11 @@ class SharedWalk:
             for place, rank in enumerate(self.ranks)
             if (since := self.ready_s(rank)) is not None
         )
-        waiting = Counter(self.ranks[place].node for _, place in ready)
+        waiting = Counter(
+            self.ranks[place].node
+            for _, place in ready
+            if self.taken_s(self.ranks[place]) > 0
+        )
         crowded = {node for node, num in waiting.items() if num > self.cores[node]}
         for _, place in ready:
             rank = self.ranks[place]

@@ -52,7 +52,7 @@ class Topology:
     concurrent_per_node: int | None
     """How many ranks of a node compute at the same time; None: all, on their own."""
     crowded_slowdown: float = 1.0
-    """Of passes while more ranks of a node have work."""
+    """Of what begins while more ranks of a node have work."""
 
     @property
     def num_pods(self) -> int:

@@ -74,11 +74,13 @@ def block_profiles(draw: st.DrawFn) -> ModelProfile:
             keeps_output=keeps_output,
             forward=saved + forward,
             backward=saved + backward,
+            held=draw(SMALL),
         ),
         again=Activation(
             keeps_input=True,
             forward=forward + draw(SMALL),
             backward=saved + backward + draw(SMALL),
+            held=draw(SMALL),
         ),
     )
     head = Layer(kept=Activation(saved=draw(SMALL), keeps_input=draw(st.booleans())))

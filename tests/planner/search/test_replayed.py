@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.device_overhead import OverheadLine
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.layer_costs import Source
@@ -25,9 +26,13 @@ from plimsoll_planner.search.replayed import (
     largest,
     solve_with_replay,
 )
-from tests.support.builders import MIB, an_offer
+from tests.support.builders import MIB, an_offer, an_overhead
 from tests.support.chains import chain_profile
 from tests.support.command_lines import BLOCK
+
+NOTHING_BESIDES = an_overhead(
+    allocator=OverheadLine(constant_bytes=0), outside=OverheadLine(constant_bytes=0)
+)
 
 
 def a_problem(
@@ -35,18 +40,18 @@ def a_problem(
     *,
     source: Source = Source.TRACED,
     byte_error: float = 0.01,
+    kind: DeviceKind = DeviceKind.EMULATED,
 ) -> Problem:
-    """Ask for the fewest emulated devices for eight blocks, at any speed."""
+    """Ask for the fewest devices for eight blocks, at any speed."""
     offer = an_offer(
-        device_kind=DeviceKind.EMULATED,
+        device_kind=kind,
         device_memory_bytes=memory_mib * MIB,
         devices_per_node=8,
     )
-    profile = chain_profile(
-        [BLOCK] * 8, byte_error=byte_error, device_kind=DeviceKind.EMULATED
-    )
+    profile = chain_profile([BLOCK] * 8, byte_error=byte_error, device_kind=kind)
     return Problem(
         profile=obtained(profile, source),
+        overheads=(NOTHING_BESIDES,),
         offers=(offer,),
         engine=PLIMSOLL,
         global_batch_size=8,
@@ -115,7 +120,7 @@ def test_a_replay_does_not_cut_what_was_measured() -> None:
     before: dict[Source, int] = {}
     for source in (Source.TRACED, Source.MEASURED):
         seen: list[HybridPlan] = []
-        problem = a_problem(96, source=source, byte_error=0.05)
+        problem = a_problem(96, source=source, byte_error=0.05, kind=DeviceKind.CUDA)
         found = solve_with_replay(problem, replay_as(0.992, seen))
         assert len(found.rounds) == 1
         assert found.is_certified

@@ -37,6 +37,8 @@ OFFERS = st.builds(
     devices_per_node=st.integers(1, 8),
     link_in_node=LINKS,
     link_between_nodes=LINKS,
+    concurrent_devices_per_node=st.integers(1, 4),
+    crowded_slowdown=st.sampled_from([1.0, 1.5]),
 )
 
 

@@ -67,6 +67,8 @@ def test_every_exchange_pays_the_latency() -> None:
 def test_devices_compute_on_their_own_unless_they_share() -> None:
     """Shared cores copy too, so that they matter even where each device has one."""
     assert topology(OFFER, 1, 1).concurrent_per_node is None
+    full = an_offer(devices_per_node=4, concurrent_devices_per_node=4)
+    assert topology(full, 2, 2).concurrent_per_node == 4
     shared = an_offer(devices_per_node=4, concurrent_devices_per_node=2)
     assert topology(shared, 2, 2).concurrent_per_node == 2
 

@@ -92,17 +92,26 @@ def is_emulated_device() -> bool:
     return hasattr(ctypes.CDLL(None), "plimsoll_current_bytes")
 
 
+def require_emulated_device() -> None:
+    """Refuse to go on in a process that is none.
+
+    Raises:
+        NoEmulatedDeviceError: says how to start one.
+    """
+    if not is_emulated_device():
+        raise NoEmulatedDeviceError(
+            "this process was not started as an emulated device: python -m "
+            "plimsoll_trainer does so by itself; start others with what "
+            "plimsoll_trainer.emulated.device.environment gives"
+        )
+
+
 class EmulatedDevice:
     """The counters of the device that this process is; bytes of torch's CPU tensors."""
 
     @cached_property
     def _shim(self) -> ctypes.CDLL:
-        if not is_emulated_device():
-            raise NoEmulatedDeviceError(
-                "this process was not started as an emulated device: python -m "
-                "plimsoll_trainer does so by itself; start others with what "
-                "plimsoll_trainer.emulated.device.environment gives"
-            )
+        require_emulated_device()
         loaded = ctypes.CDLL(None)
         for counter in COUNTERS:
             getattr(loaded, f"plimsoll_{counter}").restype = ctypes.c_uint64
