@@ -10,6 +10,7 @@ import pytest
 from plimsoll_operator import local_inventory
 from plimsoll_operator.errors import InventoryError
 from plimsoll_operator.local_inventory import (
+    CROWDED_SLOWDOWN,
     available_bytes,
     cuda_offers,
     emulated_offer,
@@ -36,8 +37,13 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_memory_of_this_machine_is_shared_among_its_cores() -> None:
-    """One emulated device for each core; together they fit what is available."""
+    """One emulated device for each core; together they fit what is available.
+
+    They share the cores, so more of them would take turns.
+    """
     offer = emulated_offer()
+    assert offer.concurrent_devices_per_node == offer.devices_per_node
+    assert offer.crowded_slowdown == CROWDED_SLOWDOWN
     assert offer.device_kind is DeviceKind.EMULATED
     assert offer.devices_per_node == len(os.sched_getaffinity(0))
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
