@@ -73,6 +73,21 @@ class Text:
         return f"{self.meaning}, {self.shortest} to {self.longest} characters"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JsonObject:
+    """A JSON object that somebody else knows the fields of; kept as its text.
+
+    Names are in order, so that equal objects have equal texts.
+    """
+
+    longest: int
+    """Characters of the text."""
+
+    def __str__(self) -> str:
+        """The rule, as an error message and the documentation state it."""
+        return f"a mapping, as JSON at most {self.longest} characters"
+
+
 Bytes = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER, unit="bytes")]
 Count = Annotated[int, Range(minimum=1, maximum=LARGEST_INTEGER)]
 GPUCount = Annotated[int, Range(minimum=1, maximum=65_536)]

@@ -9,6 +9,7 @@ default keeps old documents readable; unknown fields are refused.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from decimal import Decimal
 from enum import StrEnum
@@ -21,7 +22,7 @@ from plimsoll_planner.errors import (
     UnknownFieldError,
 )
 from plimsoll_planner.records import shape
-from plimsoll_planner.records.bounds import Range, Text
+from plimsoll_planner.records.bounds import JsonObject, Range, Text
 
 
 class Record:
@@ -35,6 +36,11 @@ class Record:
         for field, its_shape in shapes_of(type(self)).items():
             its_shape.check(getattr(self, field), f"{name}.{field}")
         self.check_rules()
+
+    @classmethod
+    def wire_name(cls, field: str) -> str:
+        """Return what JSON calls a field."""
+        return field
 
     def check_rules(self) -> None:
         """Raise `InvalidFieldError` where fields contradict each other."""
@@ -75,7 +81,7 @@ class Record:
     def to_json(self) -> dict[str, object]:
         """Return plain dicts, lists, strings and numbers, ready for `json`."""
         return {
-            field: its_shape.write(getattr(self, field))
+            self.wire_name(field): its_shape.write(getattr(self, field))
             for field, its_shape in shapes_of(type(self)).items()
         }
 
@@ -92,20 +98,24 @@ class Record:
         """
         given = mapping_of(value, path)
         shapes = shapes_of(cls)
+        field_of = {cls.wire_name(field): field for field in shapes}
         for name, item in given.items():
-            if name not in shapes:
-                raise UnknownFieldError(f"{path}.{name}", item, nearest(name, shapes))
-        for name in required_fields(cls):
+            if name not in field_of:
+                raise UnknownFieldError(f"{path}.{name}", item, nearest(name, field_of))
+        for field in required_fields(cls):
+            name = cls.wire_name(field)
             if name not in given:
-                raise MissingFieldError(f"{path}.{name}", None, str(shapes[name]))
+                raise MissingFieldError(f"{path}.{name}", None, str(shapes[field]))
         fields = {
-            name: shapes[name].read(item, f"{path}.{name}")
+            field_of[name]: shapes[field_of[name]].read(item, f"{path}.{name}")
             for name, item in given.items()
         }
         try:
             return cls(**fields)
         except InvalidFieldError as error:
-            place = path + error.path.removeprefix(cls.__name__)
+            # The record names its own field; those of records inside were named above.
+            _, field, rest = re.split(r"^\w+\.(\w+)", error.path, maxsplit=1)
+            place = f"{path}.{cls.wire_name(field)}{rest}"
             raise InvalidFieldError(place, error.value, error.allowed) from None
 
 
@@ -158,10 +168,12 @@ def shape_of(annotation: Any) -> shape.Shape:
     raise TypeError(f"a record cannot hold {annotation}: see records.shape")
 
 
-def bounded_shape(base: type, bound: Range | Text) -> shape.Shape:
+def bounded_shape(base: type, bound: Range | Text | JsonObject) -> shape.Shape:
     """Return the shape of an annotated number, amount or string."""
     if base is str and isinstance(bound, Text):
         return shape.TextShape(bound)
+    if base is str and isinstance(bound, JsonObject):
+        return shape.JsonObjectShape(bound)
     if base is Decimal and isinstance(bound, Range):
         return shape.DecimalShape(bound)
     if base in (int, float) and isinstance(bound, Range):

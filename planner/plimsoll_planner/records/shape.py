@@ -11,6 +11,7 @@ Columns of 1e5 numbers are common, so `check_many` judges a whole column with bu
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Protocol, cast
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.bounds import Range, Text
+from plimsoll_planner.records.bounds import JsonObject, Range, Text
 
 
 class Shape(ABC):
@@ -175,6 +176,42 @@ class ChoiceShape(Shape):
 
     def write(self, value: StrEnum) -> object:
         return value.value
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObjectShape(Shape):
+    """A mapping in JSON, its text in Python: it is passed on, not looked into."""
+
+    bound: JsonObject
+
+    def __str__(self) -> str:
+        return str(self.bound)
+
+    def check(self, value: object, path: str) -> None:
+        text = value if isinstance(value, str) else ""
+        try:
+            found: object = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        is_object = text.startswith("{") and text == canonical(found)
+        if not is_object or len(text) > self.bound.longest:
+            raise InvalidFieldError(path, value, str(self))
+
+    def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
+        if not isinstance(value, dict):
+            return value
+        try:
+            return canonical(cast("object", value))
+        except (TypeError, ValueError, RecursionError):
+            return cast("object", value)
+
+    def write(self, value: str) -> object:
+        return json.loads(value)
+
+
+def canonical(value: object) -> str:
+    """Return JSON with names in order; raises for NaN and what JSON does not have."""
+    return json.dumps(value, allow_nan=False, sort_keys=True)
 
 
 class Nestable(Protocol):

@@ -1,0 +1,144 @@
+"""A manifest: YAML with one TrainingPlan, and the tables of offers that it refers to.
+
+In: the text of a file, as `kubectl apply` takes it. Out: a `Manifest`. Called at home;
+on a cluster the API server reads it. What `kubectl` would refuse is refused here too: a
+field that is given twice, another kind, a name that no object can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import yaml
+
+from plimsoll_operator.api.record import ApiRecord
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.names import GROUP, KIND, VERSION
+from plimsoll_planner.errors import (
+    InvalidFieldError,
+    UnknownFieldError,
+    UnreadableError,
+)
+from plimsoll_planner.records.bounds import Text
+from plimsoll_planner.records.record import mapping_of, nearest
+
+FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
+API_VERSION = f"{GROUP}/{VERSION}"
+TEXT_TAG, MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+PlanName = Annotated[
+    str,
+    Text(
+        shortest=1,
+        longest=40,
+        pattern="[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+        meaning="lower-case letters, digits and - in the middle",
+    ),
+]
+"""So short that the names of all children are names of pods."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metadata(ApiRecord):
+    """What tells objects apart; other metadata is nothing to us."""
+
+    name: PlanName
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What one file asks for."""
+
+    name: str
+    spec: TrainingPlanSpec
+    tables: dict[str, str]
+    """Of offers, CSV, by the name of their ConfigMap."""
+
+
+class Loader(yaml.SafeLoader):
+    """Reads YAML, and refuses a field that is given twice or whose name is no text."""
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, Any]:
+        """Build a mapping; YAML readers differ in which of two values they keep."""
+        seen: set[str] = set()
+        for name, _ in node.value:
+            is_text = name.tag in (TEXT_TAG, MERGE_TAG)
+            if not is_text or name.value in seen:
+                fault = "given twice" if is_text else "no text: quote it"
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the field {name.value} is {fault}", name.start_mark
+                )
+            seen.add(name.value)
+        return super().construct_mapping(node, deep)
+
+
+def parse_manifest(text: str | bytes, source: str) -> Manifest:
+    """Read a manifest.
+
+    Args:
+        text: YAML, one or several documents.
+        source: the file; opens every message.
+
+    Raises:
+        UnreadableError: it is no YAML, or does not hold exactly one TrainingPlan.
+        InvalidFieldError: a field is wrong; with its path.
+    """
+    plans: list[dict[str, object]] = []
+    tables: dict[str, str] = {}
+    for place, document in enumerate(documents(text, source)):
+        path = source if place == 0 else f"{source}, document {place + 1}"
+        found = mapping_of(document, path)
+        if found.get("kind") == "ConfigMap":
+            tables |= table_of(found, path)
+            continue
+        check_kind(found, path)
+        plans.append(found)
+    if len(plans) != 1:
+        raise UnreadableError(
+            f"{source}: holds {len(plans)} objects of kind {KIND}, but one is wanted"
+        )
+    [plan] = plans
+    for field, value in plan.items():
+        if field not in FIELDS:
+            raise UnknownFieldError(f"{source}: {field}", value, nearest(field, FIELDS))
+    return Manifest(
+        name=name_of(plan, source),
+        spec=TrainingPlanSpec.from_json(plan.get("spec"), f"{source}: spec"),
+        tables=tables,
+    )
+
+
+def documents(text: str | bytes, source: str) -> list[object]:
+    """Return the documents of a file that are not empty."""
+    try:
+        found = list(yaml.load_all(text, Loader))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise UnreadableError(f"{source}: not readable as YAML: {error}") from None
+    return [document for document in found if document is not None]
+
+
+def check_kind(found: dict[str, object], path: str) -> None:
+    """Refuse what is no TrainingPlan of this version."""
+    for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if found.get(field) != wanted:
+            raise InvalidFieldError(f"{path}: {field}", found.get(field), wanted)
+
+
+def name_of(found: dict[str, object], path: str) -> str:
+    """Return the name in the metadata of an object."""
+    metadata = mapping_of(found.get("metadata"), f"{path}: metadata")
+    only = {"name": metadata["name"]} if "name" in metadata else {}
+    return Metadata.from_json(only, f"{path}: metadata").name
+
+
+def table_of(found: dict[str, object], path: str) -> dict[str, str]:
+    """Return the table of offers in a ConfigMap, by its name."""
+    data = mapping_of(found.get("data"), f"{path}: data")
+    table = data.get("offers.csv")
+    if not isinstance(table, str):
+        raise InvalidFieldError(f"{path}: data", data, "a table named offers.csv")
+    metadata = mapping_of(found.get("metadata"), f"{path}: metadata")
+    return {str(metadata.get("name")): table}

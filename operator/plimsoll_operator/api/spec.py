@@ -1,0 +1,235 @@
+"""What a person asks for: the spec of a TrainingPlan, field by field.
+
+The same types are read at home and on a cluster; the schema of the cluster and
+docs/trainingplan.md are made from them. A field that is left out has the default that
+stands here, and a field that is not here is refused with the nearest name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated
+
+from plimsoll_operator.api.quantities import CoreQuantity, MemoryQuantity
+from plimsoll_operator.api.record import ApiRecord
+from plimsoll_planner.records.bounds import (
+    BatchSize,
+    Count,
+    GPUCount,
+    Index,
+    JsonObject,
+    Range,
+    Text,
+)
+from plimsoll_planner.records.problem import Goal
+
+DecimalFraction = Annotated[Decimal, Range(minimum=0, maximum=1)]
+"""No floats in a manifest: readers round them differently."""
+DecimalRate = Annotated[Decimal, Range(minimum=0, maximum=10**12, above=True)]
+Timeout = Annotated[int, Range(minimum=1, maximum=10**9, unit="s")]
+Retries = Annotated[int, Range(minimum=0, maximum=1000)]
+Entrypoint = Annotated[
+    str,
+    Text(
+        shortest=3,
+        longest=256,
+        pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
+        meaning="package.module:function",
+    ),
+]
+Path = Annotated[str, Text(longest=1024)]
+ObjectName = Annotated[
+    str,
+    Text(
+        longest=253,
+        pattern=r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?",
+        meaning="a name of lower-case letters, digits, - and .",
+    ),
+]
+Arguments = Annotated[str, JsonObject(longest=16_384)]
+Template = Annotated[str, JsonObject(longest=131_072)]
+
+
+class ProfilePolicy(StrEnum):
+    """Whether a profile that is there already will do."""
+
+    IF_MISSING = "IfMissing"
+    ALWAYS = "Always"
+    NEVER = "Never"
+
+
+class ProfileSource(StrEnum):
+    """How a profile comes about."""
+
+    AUTO = "Auto"
+    """Measured where a device of the kind is here, else traced."""
+    MEASURED = "Measured"
+    TRACED = "Traced"
+
+
+class LaunchPolicy(StrEnum):
+    """Whether the job is started."""
+
+    LAUNCH = "Launch"
+    PLAN_ONLY = "PlanOnly"
+    """A dry run: everything but the job."""
+
+
+class Backend(StrEnum):
+    """What runs the ranks on a cluster."""
+
+    JOB = "Job"
+    JOB_SET = "JobSet"
+    TRAIN_JOB = "TrainJob"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload(ApiRecord):
+    """What is trained."""
+
+    entrypoint: Entrypoint
+    """A function that returns a `plimsoll_trainer.workload.Workload`."""
+    args: Arguments = "{}"
+    """Its keyword arguments."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training(ApiRecord):
+    """How long, and how much at a time."""
+
+    global_batch_size: BatchSize
+    """Samples of one step, over all replicas."""
+    steps: Count
+    """Of the whole training."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint(ApiRecord):
+    """Where training can go on from."""
+
+    every_steps: Index = 0
+    """0: at the end, and when asked to stop."""
+    claim_name: ObjectName = ""
+    """The volume claim, on a cluster."""
+    path: Path = ""
+    """Below it, or a folder at home; empty: by the plan's name and uid."""
+    resume_from: Path = ""
+    """Checkpoints of another plan to begin with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OffersSource(ApiRecord):
+    """Where the machines are listed that can be had."""
+
+    config_map: ObjectName = ""
+    """With a table `offers.csv`; at home it may stand in the same manifest. Empty: what
+    is here, the cluster's nodes or this machine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search(ApiRecord):
+    """What is looked for, and in which space."""
+
+    objective: Goal = Goal.MINIMIZE_GPUS
+    max_gpus: GPUCount = 16
+    rate_floor: DecimalFraction = Decimal("0.5")
+    """Of the best samples per second per GPU over all counts allowed."""
+    min_samples_per_second: DecimalRate | None = None
+    """Takes the place of `rateFloor`."""
+    throughput_tolerance: DecimalFraction = Decimal("0.05")
+    """Within the chosen count: how much throughput may go for less memory."""
+    deadline_seconds: Timeout | None = None
+    """For the whole training; with MinimizeCost."""
+    headroom: DecimalFraction = Decimal(0)
+    """Of the memory of every device, kept free."""
+    max_micro_batch: Count | None = None
+    engine: Annotated[str, Text(shortest=1, longest=64)] = "plimsoll"
+    offers: OffersSource = field(default_factory=OffersSource)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanOverride(ApiRecord):
+    """Parts of the plan that a person fixes; obeyed, with a warning where unfit."""
+
+    gpus: GPUCount | None = None
+    pipeline: Count | None = None
+    """Stages."""
+    data: Count | None = None
+    """Replicas."""
+    micro_batch: Count | None = None
+    cuts: tuple[Index, ...] = ()
+    """First layer of each stage, from 0 on."""
+    recomputed_layers: tuple[Index, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile(ApiRecord):
+    """How the workload's costs are found."""
+
+    policy: ProfilePolicy = ProfilePolicy.IF_MISSING
+    source: ProfileSource = ProfileSource.AUTO
+    timeout_seconds: Timeout = 900
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PerGPU(ApiRecord):
+    """What a pod asks for beside each GPU."""
+
+    cpu: CoreQuantity = "4"
+    memory: MemoryQuantity = "16Gi"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch(ApiRecord):
+    """How the job is started."""
+
+    policy: LaunchPolicy = LaunchPolicy.LAUNCH
+    require_certified: bool = True
+    """No plan is launched that its replay does not agree with."""
+    backend: Backend = Backend.JOB
+    queue_name: ObjectName = ""
+    """Of Kueue."""
+    priority_class_name: ObjectName = ""
+    per_gpu: PerGPU = field(default_factory=PerGPU)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPolicy(ApiRecord):
+    """What is done when a run fails, and how long it may take."""
+
+    backoff_limit: Retries = 3
+    """Errors of the application that are tried again."""
+    oom_replan_limit: Retries = 2
+    """Out-of-memory errors that are planned around."""
+    node_lost_seconds: Timeout = 300
+    pending_seconds: Timeout = 3600
+    running_seconds: Timeout | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingPlanSpec(ApiRecord):
+    """The spec of a TrainingPlan."""
+
+    suspend: bool = False
+    """True: the ranks save and stop; false again: a new attempt goes on."""
+    workload: Workload
+    training: Training
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    search: Search = field(default_factory=Search)
+    override: PlanOverride = field(default_factory=PlanOverride)
+    profile: Profile = field(default_factory=Profile)
+    launch: Launch = field(default_factory=Launch)
+    run_policy: RunPolicy = field(default_factory=RunPolicy)
+    template: Template = "{}"
+    """A pod template: image, volumes, tolerations."""
+
+
+def parse_spec(value: object) -> TrainingPlanSpec:
+    """Read a spec as YAML or the API server give it.
+
+    Raises:
+        InvalidFieldError: with the field's path, what was given and what is allowed.
+    """
+    return TrainingPlanSpec.from_json(value, "spec")

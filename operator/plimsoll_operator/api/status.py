@@ -1,0 +1,187 @@
+"""What is told back: the status of a TrainingPlan.
+
+Conditions say where a plan stands; numbers beside them are those that people look for
+first. Larger things (profiles, whole plans, certificates) lie in the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Self
+
+from plimsoll_operator.api.record import ApiRecord
+from plimsoll_planner.records.bounds import Bytes, Count, Index, Label, Range, Text
+from plimsoll_planner.records.interval import Verdict
+
+Time = Annotated[
+    str,
+    Text(
+        longest=20,
+        pattern=r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)?",
+        meaning="a time such as 2026-11-21T09:30:00Z",
+    ),
+]
+Words = Annotated[str, Text(longest=1024)]
+Reason = Annotated[str, Text(shortest=1, longest=64, pattern="[A-Z][A-Za-z0-9]*")]
+DecimalAmount = Annotated[Decimal, Range(minimum=0, maximum=10**15)]
+
+
+class ConditionType(StrEnum):
+    """The conditions, in the order in which they come true."""
+
+    ACCEPTED = "Accepted"
+    """The spec is valid, and what it names is there."""
+    PROFILED = "Profiled"
+    """There is a profile of this workload."""
+    PLANNED = "Planned"
+    """A plan fits."""
+    CERTIFIED = "Certified"
+    """The plan's replay holds what was predicted."""
+    LAUNCHED = "Launched"
+    """The ranks of an attempt were started."""
+    SUCCEEDED = "Succeeded"
+    """The summary: True and False are final."""
+
+
+class Truth(StrEnum):
+    """The status of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition(ApiRecord):
+    """One aspect of where a plan stands."""
+
+    type: ConditionType
+    status: Truth
+    reason: Reason
+    message: Words = ""
+    observed_generation: Count = 1
+    """Of the spec that this was said of."""
+    last_transition_time: Time = ""
+    """When `status` last changed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileStatus(ApiRecord):
+    """The profile that is planned with."""
+
+    request_key: Label
+    source: Label
+    """Traced or measured."""
+    is_cached: bool
+    """It was there before."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanStatus(ApiRecord):
+    """The plan of record, in short."""
+
+    digest: Label
+    product: Label
+    gpus: Count
+    nodes: Count
+    pipeline: Count
+    data: Count
+    tensor: Count = 1
+    micro_batch: Count
+    schedule: Label
+    predicted_peak_bytes: Bytes
+    """Upper bound of the fullest rank's device memory."""
+    capacity_bytes: Bytes
+    """Of a device, less the headroom: the load line."""
+    hourly_cost: DecimalAmount | None = None
+    currency: Label = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertificateStatus(ApiRecord):
+    """Why no smaller count will do."""
+
+    smaller_gpus: Index
+    """The count just below; 0 where the plan has one GPU."""
+    verdict: Verdict
+    reason: Words
+    fewest_at_any_speed: Count | None = None
+    space: Words
+    """Within which this holds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObservedStatus(ApiRecord):
+    """What the ranks really used."""
+
+    peak_bytes: Bytes
+    """Of the fullest rank."""
+    error_percent: DecimalAmount
+    """By how much the worst rank differs from its prediction."""
+    step_seconds: DecimalAmount | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failures(ApiRecord):
+    """How often attempts have failed, by what counts against which limit."""
+
+    application: Index = 0
+    out_of_memory: Index = 0
+    disruption: Index = 0
+    """Counted, but no limit is set to it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status(ApiRecord):
+    """The status of a TrainingPlan."""
+
+    observed_generation: Index = 0
+    conditions: tuple[Condition, ...] = ()
+    profile: ProfileStatus | None = None
+    plan: PlanStatus | None = None
+    certificate: CertificateStatus | None = None
+    alternatives: tuple[PlanStatus, ...] = ()
+    observed: ObservedStatus | None = None
+    attempt: Index = 0
+    """The newest one; 0 before the first."""
+    failures: Failures = field(default_factory=Failures)
+    start_time: Time = ""
+    completion_time: Time = ""
+
+    def check_rules(self) -> None:
+        """Each condition stands once."""
+        self.require_distinct("conditions", (c.type for c in self.conditions))
+
+    def condition(self, wanted: ConditionType) -> Condition | None:
+        """Return one condition, None where nothing was said of it yet."""
+        return next((c for c in self.conditions if c.type is wanted), None)
+
+    def holds(self, wanted: ConditionType) -> bool:
+        """Tell whether a condition is True."""
+        found = self.condition(wanted)
+        return found is not None and found.status is Truth.TRUE
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the plan has come to its end: Succeeded is True or False."""
+        found = self.condition(ConditionType.SUCCEEDED)
+        return found is not None and found.status is not Truth.UNKNOWN
+
+    def saying(self, said: Condition, now: str) -> Self:
+        """Return the status with one condition in place of what it said before.
+
+        The time of transition moves only when True, False or Unknown does.
+
+        Args:
+            said: its own time is not looked at.
+            now: the time of a transition.
+        """
+        before = self.condition(said.type)
+        has_moved = before is None or before.status is not said.status
+        since = now if before is None or has_moved else before.last_transition_time
+        told = {c.type: c for c in self.conditions}
+        told[said.type] = replace(said, last_transition_time=since)
+        ordered = tuple(told[kind] for kind in ConditionType if kind in told)
+        return replace(self, conditions=ordered)
