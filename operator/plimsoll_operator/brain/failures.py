@@ -1,0 +1,125 @@
+"""What follows the end of an attempt: the table of failures.
+
+In: the attempts so far and the limits of a person. Out: go on, wait, or give up, and
+with which reason. Called by `decide`. Counts are of attempts whose end is written down,
+so that a crash counts nothing twice.
+
+    ended by               counts as       at most                  goes on by
+    ----------------------------------------------------------------------------------
+    device out of memory   out of memory   runPolicy.oomReplanLimit  another plan
+    host out of memory     application     runPolicy.backoffLimit    trying again
+    application error      application     runPolicy.backoffLimit    trying again
+    deleted by a person    application     runPolicy.backoffLimit    trying again
+    disruption             disruption      no limit                  trying again
+    asked to stop          nothing         no limit                  resuming
+    foreign fingerprint    nothing         once                      profiling again
+    bad workload, deadline                 never                     -
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
+from plimsoll_operator.api.status import Failures
+from plimsoll_operator.brain.seen import Attempt, Ending
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 300.0
+"""Before an application's error is tried again; doubled each time."""
+FOREIGN_LIMIT = 1
+
+
+class Kind(StrEnum):
+    """What endings count as."""
+
+    APPLICATION = "application"
+    OUT_OF_MEMORY = "out of memory"
+    DISRUPTION = "disruption"
+    FOREIGN = "foreign"
+    STOPPED = "stopped"
+    FINAL = "final"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Response:
+    """One row of the table."""
+
+    reason: str
+    """As conditions give it."""
+    kind: Kind
+
+
+RESPONSES = {
+    Ending.OUT_OF_MEMORY: Response(reason="GPUOutOfMemory", kind=Kind.OUT_OF_MEMORY),
+    Ending.HOST_OUT_OF_MEMORY: Response(reason="HostOOMKilled", kind=Kind.APPLICATION),
+    Ending.APPLICATION_ERROR: Response(reason="AppError", kind=Kind.APPLICATION),
+    Ending.DELETED: Response(reason="ChildDeleted", kind=Kind.APPLICATION),
+    Ending.DISRUPTED: Response(reason="Disrupted", kind=Kind.DISRUPTION),
+    Ending.CHECKPOINTED: Response(reason="Suspended", kind=Kind.STOPPED),
+    Ending.FOREIGN_FINGERPRINT: Response(
+        reason="ForeignFingerprint", kind=Kind.FOREIGN
+    ),
+    Ending.BAD_WORKLOAD: Response(reason="BadWorkload", kind=Kind.FINAL),
+    Ending.TIMED_OUT: Response(reason="DeadlineExceeded", kind=Kind.FINAL),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GiveUp:
+    """The plan has failed."""
+
+    reason: str
+    message: str
+
+
+def count(attempts: tuple[Attempt, ...], kind: Kind) -> int:
+    """Return how many attempts ended in one way."""
+    endings = (a.ending for a in attempts if a.ending not in (None, Ending.DONE))
+    return sum(RESPONSES[ending].kind is kind for ending in endings if ending)
+
+
+def failures_of(attempts: tuple[Attempt, ...]) -> Failures:
+    """Return the counts that the status shows."""
+    return Failures(
+        application=count(attempts, Kind.APPLICATION),
+        out_of_memory=count(attempts, Kind.OUT_OF_MEMORY),
+        disruption=count(attempts, Kind.DISRUPTION),
+    )
+
+
+def given_up(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> GiveUp | None:
+    """Return why nothing more is tried after the latest attempt, None to go on.
+
+    What a person fixed is never planned around: it runs out of memory once.
+    """
+    latest = attempts[-1]
+    if latest.ending is None or latest.ending is Ending.DONE:
+        return None
+    response = RESPONSES[latest.ending]
+    limit = {
+        Kind.APPLICATION: spec.run_policy.backoff_limit,
+        Kind.OUT_OF_MEMORY: spec.run_policy.oom_replan_limit,
+        Kind.FOREIGN: FOREIGN_LIMIT,
+        Kind.FINAL: 0,
+    }.get(response.kind)
+    if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():
+        limit = 0
+    number = count(attempts, response.kind)
+    if limit is None or number <= limit:
+        return None
+    tried = f" ({number} of this kind; at most {limit} are tried again)"
+    return GiveUp(
+        reason=response.reason, message=latest.message + (tried if limit else "")
+    )
+
+
+def next_start_s(attempts: tuple[Attempt, ...]) -> float:
+    """Return when the next attempt may begin; 0 where it may at once."""
+    latest = attempts[-1]
+    if latest.ending is None or latest.ending is Ending.DONE:
+        return 0.0
+    if RESPONSES[latest.ending].kind is not Kind.APPLICATION:
+        return 0.0
+    doublings = count(attempts, Kind.APPLICATION) - 1
+    return latest.ended_s + min(FIRST_WAIT_S * 2.0**doublings, LONGEST_WAIT_S)

@@ -1,0 +1,132 @@
+"""What is seen of one TrainingPlan: in its home, and in the store.
+
+Made by the eyes of a home (processes on a laptop, pods on a cluster) just before a
+decision, from a live look; absence in here is believed. Nothing is remembered between
+two decisions but what stands in here and in the status.
+
+    Child     something that runs or ran: profiling, replaying, or a gang of ranks
+    Attempt   a plan of record, and what became of it once that was written down
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_planner.records.solution import Infeasible, Solution
+
+
+class ChildKind(StrEnum):
+    """What a child is for."""
+
+    PROFILE = "profile"
+    REPLAY = "replay"
+    TRAIN = "train"
+
+
+class ChildState(StrEnum):
+    """Where a child stands."""
+
+    PENDING = "pending"
+    """It exists and does not run yet; `Child.message` says what it waits for."""
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Ending(StrEnum):
+    """How a child ended, told by its exit codes and by what its home says."""
+
+    DONE = "done"
+    CHECKPOINTED = "checkpointed"
+    """It was asked to stop, and saved."""
+    OUT_OF_MEMORY = "out-of-memory"
+    """Of the device."""
+    HOST_OUT_OF_MEMORY = "host-out-of-memory"
+    DISRUPTED = "disrupted"
+    """Killed, evicted, or its machine is gone."""
+    FOREIGN_FINGERPRINT = "foreign-fingerprint"
+    """The code is not what was profiled."""
+    BAD_WORKLOAD = "bad-workload"
+    """The entry point breaks the contract."""
+    APPLICATION_ERROR = "application-error"
+    DELETED = "deleted"
+    """By a person."""
+    TIMED_OUT = "timed-out"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Child:
+    """Something that runs or ran for a plan, and was not cleared away yet."""
+
+    kind: ChildKind
+    subject: str
+    """What it works on: a request key, a plan's digest, or an attempt's number."""
+    state: ChildState
+    since_s: float
+    """When it took that state; seconds since 1970."""
+    ending: Ending | None = None
+    """Given where it ended."""
+    message: str = ""
+    """Its root cause in one line, or what it waits for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """A plan of record: written once, before its gang is started."""
+
+    number: int
+    plan: HybridPlan
+    ending: Ending | None = None
+    """What became of it; None until that was written down."""
+    ended_s: float = 0.0
+    message: str = ""
+    rank: int | None = None
+    """Which rank ran out of memory, and in which phase."""
+    phase: Phase | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenProfile:
+    """The profile in the store that answers the plan's request key."""
+
+    source: str
+    made_s: float
+    """Seconds since 1970."""
+    was_cached: bool
+    """It was there before this plan was."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenAnswer:
+    """What the search said to the problem as it is now, replays included."""
+
+    answer: Solution | Infeasible
+    unreplayed: str = ""
+    """Digest of a plan whose replay the search waits for."""
+    is_certified: bool = False
+    """The plan's replay holds what was predicted."""
+    num_rounds: int = 0
+    """Of search and replay."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """Everything that a decision looks at, besides spec and status."""
+
+    complaint: str = ""
+    """What the spec names and is not there, in one line; empty where all is."""
+    is_store_up: bool = True
+    profile: SeenProfile | None = None
+    profile_key: str = ""
+    """Of the profile that the spec asks for."""
+    answer: SeenAnswer | None = None
+    attempts: tuple[Attempt, ...] = ()
+    """All of them, the oldest first."""
+    children: tuple[Child, ...] = ()
+
+    def child(self, kind: ChildKind, subject: str) -> Child | None:
+        """Return one child, None where it does not exist."""
+        return next(
+            (c for c in self.children if (c.kind, c.subject) == (kind, subject)), None
+        )

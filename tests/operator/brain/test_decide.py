@@ -1,0 +1,171 @@
+"""The decision, run against a home made of memory: it converges, whatever happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.api.spec import parse_spec
+from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.brain.seen import ChildKind, Ending
+from tests.support.builders import a_solution, an_infeasible
+from tests.support.plan_world import World
+
+
+def a_world(spec: dict[str, Any] | None = None, **fields: Any) -> World:
+    """Ask for a training of 60 steps."""
+    given = {
+        "workload": {"entrypoint": "examples.tiny_gpt:workload"},
+        "training": {"globalBatchSize": 8, "steps": 60},
+    }
+    return World(
+        **({"spec": parse_spec(given | (spec or {})), "answer": a_solution()} | fields)
+    )
+
+
+def ended(world: World) -> tuple[Truth, str]:
+    """Return how the plan ended."""
+    found = world.status.condition(ConditionType.SUCCEEDED)
+    assert found is not None
+    return found.status, found.reason
+
+
+def test_a_plan_is_profiled_planned_certified_and_trained() -> None:
+    """One condition after the other comes true; nothing is left behind."""
+    world = a_world()
+    world.run()
+    assert ended(world) == (Truth.TRUE, "Trained")
+    assert world.gangs == [1]
+    assert not world.children
+    said = {c.type: (c.status, c.reason) for c in world.status.conditions}
+    assert said[ConditionType.PROFILED] == (Truth.TRUE, "Measured")
+    assert said[ConditionType.CERTIFIED] == (Truth.TRUE, "Replayed")
+    assert said[ConditionType.LAUNCHED] == (Truth.TRUE, "Started")
+    assert world.status.completion_time > world.status.start_time
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("place", range(9))
+@pytest.mark.parametrize(
+    "endings", [[], [Ending.OUT_OF_MEMORY], [Ending.DISRUPTED, Ending.DISRUPTED]]
+)
+def test_a_crash_around_any_effect_changes_nothing(
+    place: int, is_after: bool, endings: list[Ending]
+) -> None:
+    """Before or after each: as many gangs as without, and the same end."""
+    undisturbed = a_world(endings={ChildKind.TRAIN: list(endings)})
+    undisturbed.run()
+    world = a_world(
+        endings={ChildKind.TRAIN: list(endings)}, crash_at=(place, is_after)
+    )
+    world.run()
+    assert world.crash_at is None, "there are fewer effects than that"
+    assert ended(world) == ended(undisturbed) == (Truth.TRUE, "Trained")
+    assert world.gangs == undisturbed.gangs
+    assert world.status.failures == undisturbed.status.failures
+    assert not world.children
+
+
+TABLE: list[tuple[list[Ending], dict[str, Any], tuple[Truth, str], int]] = [
+    ([Ending.OUT_OF_MEMORY] * 2, {}, (Truth.TRUE, "Trained"), 3),
+    ([Ending.OUT_OF_MEMORY] * 3, {}, (Truth.FALSE, "GPUOutOfMemory"), 3),
+    (
+        [Ending.OUT_OF_MEMORY],
+        {"override": {"gpus": 1}},
+        (Truth.FALSE, "GPUOutOfMemory"),
+        1,
+    ),
+    ([Ending.APPLICATION_ERROR] * 3, {}, (Truth.TRUE, "Trained"), 4),
+    ([Ending.APPLICATION_ERROR] * 4, {}, (Truth.FALSE, "AppError"), 4),
+    (
+        [Ending.APPLICATION_ERROR],
+        {"runPolicy": {"backoffLimit": 0}},
+        (Truth.FALSE, "AppError"),
+        1,
+    ),
+    ([Ending.HOST_OUT_OF_MEMORY] * 4, {}, (Truth.FALSE, "HostOOMKilled"), 4),
+    ([Ending.DELETED] * 4, {}, (Truth.FALSE, "ChildDeleted"), 4),
+    ([Ending.DISRUPTED] * 9, {}, (Truth.TRUE, "Trained"), 10),
+    ([Ending.FOREIGN_FINGERPRINT], {}, (Truth.TRUE, "Trained"), 2),
+    ([Ending.FOREIGN_FINGERPRINT] * 2, {}, (Truth.FALSE, "ForeignFingerprint"), 2),
+    ([Ending.BAD_WORKLOAD], {}, (Truth.FALSE, "BadWorkload"), 1),
+    ([Ending.TIMED_OUT], {}, (Truth.FALSE, "DeadlineExceeded"), 1),
+]
+
+
+@pytest.mark.parametrize(("endings", "spec", "end", "num_gangs"), TABLE)
+def test_what_follows_the_end_of_attempts(
+    endings: list[Ending],
+    spec: dict[str, Any],
+    end: tuple[Truth, str],
+    num_gangs: int,
+) -> None:
+    """The table of failures, row by row, at its limits."""
+    world = a_world(spec, endings={ChildKind.TRAIN: list(endings)})
+    world.run()
+    assert ended(world) == end
+    assert world.gangs == list(range(1, num_gangs + 1))
+    assert not world.children
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        (Ending.OUT_OF_MEMORY, "ProfileOOM"),
+        (Ending.TIMED_OUT, "ProfileTimeout"),
+        (Ending.BAD_WORKLOAD, "BadWorkload"),
+        (Ending.APPLICATION_ERROR, "ProfileFailed"),
+    ],
+)
+def test_a_profile_that_fails_ends_the_plan(ending: Ending, reason: str) -> None:
+    """With its own reason in Profiled and in the summary; nothing is launched."""
+    world = a_world(endings={ChildKind.PROFILE: [ending]})
+    world.run()
+    assert ended(world) == (Truth.FALSE, reason)
+    assert world.gangs == []
+
+
+def test_a_profile_that_is_killed_is_taken_again() -> None:
+    """Nothing was wrong with it."""
+    world = a_world(endings={ChildKind.PROFILE: [Ending.DISRUPTED, Ending.DELETED]})
+    world.run()
+    assert ended(world) == (Truth.TRUE, "Trained")
+
+
+def test_nothing_fits() -> None:
+    """Infeasible is a result: the message says what would do."""
+    world = a_world(answer=an_infeasible())
+    world.run()
+    assert ended(world) == (Truth.FALSE, "Infeasible")
+    planned = world.status.condition(ConditionType.PLANNED)
+    assert planned is not None
+    assert planned.message == an_infeasible().nearest_change
+
+
+def test_a_dry_run_starts_nothing() -> None:
+    """It succeeds with a plan that is certified."""
+    world = a_world({"launch": {"policy": "PlanOnly"}})
+    world.run()
+    assert ended(world) == (Truth.TRUE, "PlanOnly")
+    assert world.status.holds(ConditionType.CERTIFIED)
+    assert world.gangs == []
+
+
+def test_a_suspended_plan_waits_and_goes_on() -> None:
+    """Suspended in the run: the ranks save and leave, a new attempt resumes."""
+    world = a_world()
+    while not world.live_gangs():
+        world.one_pass()
+        world.now_s += 1
+        world.advance()
+    running = world.spec
+    world.spec = parse_spec(world.spec.to_json() | {"suspend": True})
+    world.run()
+    assert world.status.condition(ConditionType.LAUNCHED).reason == "Suspended"  # type: ignore[union-attr]
+    assert not world.status.is_over
+    world.spec = running
+    world.run()
+    assert ended(world) == (Truth.TRUE, "Trained")
+    assert world.gangs == [1, 2]
+    assert world.status.failures.application == 0

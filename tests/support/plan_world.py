@@ -1,0 +1,217 @@
+"""A home made of memory: what a decision asks for is done at once, or crashes.
+
+Children run for a while and end as a script says. Effects are those of the real homes:
+asked for twice, they find what is there and do nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.brain.actions import (
+    Action,
+    Clear,
+    RecordEnding,
+    RecordPlan,
+    Solve,
+    StartProfile,
+    StartReplay,
+    StartTraining,
+    StopTraining,
+    StoreProfile,
+    StoreReplay,
+    WakeAt,
+)
+from plimsoll_operator.brain.decide import decide
+from plimsoll_operator.brain.seen import (
+    Attempt,
+    Child,
+    ChildKind,
+    ChildState,
+    Ending,
+    Seen,
+    SeenAnswer,
+    SeenProfile,
+)
+from plimsoll_planner.records.solution import Infeasible, Solution
+
+REQUEST_KEY, PLAN_DIGEST = "request", "plan"
+PASS_S = 1.0
+"""Between two decisions."""
+
+
+class CrashError(Exception):
+    """The deciding process dies."""
+
+
+@dataclass(kw_only=True)
+class World:
+    """One plan, its home and its store."""
+
+    spec: TrainingPlanSpec
+    answer: Solution | Infeasible
+    endings: dict[ChildKind, list[Ending]] = field(default_factory=dict)
+    """Of the children of a kind, one after the other; then all are done."""
+    crash_at: tuple[int, bool] | None = None
+    """Before (False) or after (True) which effect, counted from 0."""
+    status: Status = field(default_factory=Status)
+    now_s: float = 1.7e9
+    profile: SeenProfile | None = None
+    is_solved: bool = False
+    is_replayed: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+    children: dict[tuple[ChildKind, str], Child] = field(default_factory=dict)
+    num_effects: int = 0
+    gangs: list[int] = field(default_factory=list)
+    """Attempts whose gang was started, in order."""
+    reasons: list[str] = field(default_factory=list)
+    """Of Succeeded and Launched, each as it was first said."""
+
+    def seen(self) -> Seen:
+        """Look."""
+        found = None
+        if self.is_solved:
+            waits = isinstance(self.answer, Solution) and not self.is_replayed
+            found = SeenAnswer(
+                answer=self.answer,
+                unreplayed=PLAN_DIGEST if waits else "",
+                is_certified=self.is_replayed,
+                num_rounds=int(self.is_replayed),
+            )
+        return Seen(
+            profile=self.profile,
+            profile_key=REQUEST_KEY,
+            answer=found,
+            attempts=tuple(self.attempts),
+            children=tuple(self.children.values()),
+        )
+
+    def live_gangs(self) -> list[str]:
+        """Return the attempts whose ranks run now."""
+        return [
+            subject
+            for (kind, subject), child in self.children.items()
+            if kind is ChildKind.TRAIN and child.state is not ChildState.ENDED
+        ]
+
+    def run(self, most_passes: int = 200) -> int:
+        """Decide and act until nothing is left to do; return the passes."""
+        for passes in range(most_passes):
+            try:
+                if not self.one_pass():
+                    return passes
+            except CrashError:
+                self.crash_at = None
+            assert len(self.live_gangs()) <= 1
+            self.now_s += PASS_S
+            self.advance()
+        raise AssertionError(f"not settled after {most_passes} passes: {self.status}")
+
+    def one_pass(self) -> bool:
+        """Decide once and act; tell whether anything was left to do."""
+        made = decide(
+            self.spec, self.status, self.seen(), generation=1, now_s=self.now_s
+        )
+        again = decide(
+            self.spec, made.status, self.seen(), generation=1, now_s=self.now_s
+        )
+        if not made.status.is_over:
+            assert again == made  # the same look gives the same decision
+        for action in made.actions:
+            self.effect(action)
+        changed = made.status != self.status
+        self.status = made.status
+        for said in made.status.conditions[-2:]:
+            if said.reason not in self.reasons:
+                self.reasons.append(said.reason)
+        states = {child.state for child in self.children.values()}
+        return changed or bool(made.actions) or ChildState.RUNNING in states
+
+    def effect(self, action: Action) -> None:
+        """Act, and crash where asked."""
+        crash = self.crash_at
+        if crash == (self.num_effects, False):
+            raise CrashError
+        self.act(action)
+        self.num_effects += 1
+        if crash == (self.num_effects - 1, True):
+            raise CrashError
+
+    def act(self, action: Action) -> None:
+        """Do what is asked for; what is there already stays."""
+        match action:
+            case StartProfile(request_key=key):
+                self.start(ChildKind.PROFILE, key)
+            case StartReplay(digest=digest):
+                self.start(ChildKind.REPLAY, digest)
+            case StartTraining(attempt=number):
+                self.gangs += [number] * self.start(ChildKind.TRAIN, str(number))
+            case StopTraining(attempt=number):
+                self.end((ChildKind.TRAIN, str(number)), Ending.CHECKPOINTED)
+            case Clear(child=child):
+                self.children.pop((child.kind, child.subject), None)
+            case _:
+                self.write(action)
+
+    def write(self, action: Action) -> None:
+        """Write to the store; what stands there stays."""
+        match action:
+            case StoreProfile():
+                self.profile = SeenProfile(
+                    source="measured", made_s=self.now_s, was_cached=False
+                )
+            case StoreReplay():
+                self.is_replayed = True
+            case Solve():
+                self.is_solved = True
+            case RecordPlan(attempt=number, plan=plan):
+                if number == len(self.attempts) + 1:
+                    self.attempts.append(Attempt(number=number, plan=plan))
+            case RecordEnding(attempt=number):
+                self.record_ending(number, action)
+            case _:
+                assert isinstance(action, WakeAt)
+
+    def record_ending(self, number: int, action: RecordEnding) -> None:
+        """Write down how an attempt ended, once."""
+        before = self.attempts[number - 1]
+        if before.ending is None:
+            self.attempts[number - 1] = replace(
+                before,
+                ending=action.ending,
+                ended_s=self.now_s,
+                message=action.child.message,
+            )
+
+    def start(self, kind: ChildKind, subject: str) -> bool:
+        """Start a child unless it is there."""
+        if (kind, subject) in self.children:
+            return False
+        self.children[kind, subject] = Child(
+            kind=kind,
+            subject=subject,
+            state=ChildState.RUNNING,
+            since_s=self.now_s,
+        )
+        return True
+
+    def advance(self) -> None:
+        """Let what runs come to its end."""
+        for key, child in list(self.children.items()):
+            if child.state is ChildState.RUNNING and child.since_s < self.now_s - 2:
+                script = self.endings.get(child.kind, [])
+                self.end(key, script.pop(0) if script else Ending.DONE)
+
+    def end(self, key: tuple[ChildKind, str], ending: Ending) -> None:
+        """End a child that runs."""
+        child = self.children.get(key)
+        if child is not None and child.state is ChildState.RUNNING:
+            self.children[key] = replace(
+                child,
+                state=ChildState.ENDED,
+                since_s=self.now_s,
+                ending=ending,
+                message=f"ended by {ending}",
+            )
