@@ -6,6 +6,7 @@ asked for twice, they find what is there and do nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
@@ -96,11 +97,20 @@ class World:
             if kind is ChildKind.TRAIN and child.state is not ChildState.ENDED
         ]
 
-    def run(self, most_passes: int = 200) -> int:
-        """Decide and act until nothing is left to do; return the passes."""
+    def run(self, most_passes: int = 1000, toggles: Sequence[int] = ()) -> int:
+        """Decide and act until nothing is left to do; return the passes.
+
+        Args:
+            most_passes: more than that is no convergence.
+            toggles: passes at which somebody suspends the plan, or resumes it; in the
+                end it is not suspended.
+        """
         for passes in range(most_passes):
+            is_settled = passes > max(toggles, default=-1)
+            if passes in toggles or (is_settled and self.spec.suspend and toggles):
+                self.spec = replace(self.spec, suspend=not self.spec.suspend)
             try:
-                if not self.one_pass():
+                if not self.one_pass() and is_settled:
                     return passes
             except CrashError:
                 self.crash_at = None
@@ -194,6 +204,7 @@ class World:
             subject=subject,
             state=ChildState.RUNNING,
             since_s=self.now_s,
+            started_s=self.now_s,
         )
         return True
 

@@ -353,15 +353,18 @@ def succeeded(look: Look) -> Said:
     if child is None or child.state is ChildState.PENDING:
         return Said(truth=Truth.UNKNOWN, reason="Starting")
     limit_s = look.spec.run_policy.running_seconds
-    is_late = limit_s is not None and look.now_s - child.since_s > limit_s
+    until_s = look.now_s if child.state is ChildState.RUNNING else child.since_s
+    is_late = limit_s is not None and until_s - child.started_s > limit_s
     if child.state is ChildState.RUNNING or child.ending is None:
         stop = StopTraining(attempt=attempt.number)
         if look.spec.suspend or is_late:
             reason = "Suspending" if look.spec.suspend else "DeadlineExceeded"
             return Said(truth=Truth.UNKNOWN, reason=reason, actions=(stop,))
-        wake = () if limit_s is None else (WakeAt(at_s=child.since_s + limit_s + 1),)
+        wake = () if limit_s is None else (WakeAt(at_s=child.started_s + limit_s + 1),)
         return Said(truth=Truth.UNKNOWN, reason="Running", actions=wake)
-    record = RecordEnding(attempt=attempt.number, child=child, ending=child.ending)
+    was_late = is_late and child.ending is Ending.CHECKPOINTED
+    ending = Ending.TIMED_OUT if was_late else child.ending
+    record = RecordEnding(attempt=attempt.number, child=child, ending=ending)
     return Said(truth=Truth.UNKNOWN, reason="Ended", actions=(record,))
 
 

@@ -65,6 +65,8 @@ class Child:
     state: ChildState
     since_s: float
     """When it took that state; seconds since 1970."""
+    started_s: float = 0.0
+    """When it began to run."""
     ending: Ending | None = None
     """Given where it ended."""
     message: str = ""

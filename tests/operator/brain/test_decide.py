@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from plimsoll_operator.api.spec import parse_spec
 from plimsoll_operator.api.status import ConditionType, Truth
@@ -152,6 +154,14 @@ def test_a_dry_run_starts_nothing() -> None:
     assert world.gangs == []
 
 
+def test_a_run_over_its_time_saves_and_ends() -> None:
+    """It is asked to stop, and not resumed after that."""
+    world = a_world({"runPolicy": {"runningSeconds": 1}})
+    world.run()
+    assert ended(world) == (Truth.FALSE, "DeadlineExceeded")
+    assert world.gangs == [1]
+
+
 def test_a_suspended_plan_waits_and_goes_on() -> None:
     """Suspended in the run: the ranks save and leave, a new attempt resumes."""
     world = a_world()
@@ -169,3 +179,40 @@ def test_a_suspended_plan_waits_and_goes_on() -> None:
     assert ended(world) == (Truth.TRUE, "Trained")
     assert world.gangs == [1, 2]
     assert world.status.failures.application == 0
+
+
+ENDINGS = st.sampled_from([e for e in Ending if e is not Ending.DONE])
+SCRIPTS = st.fixed_dictionaries(
+    {kind: st.lists(ENDINGS, max_size=4) for kind in ChildKind}
+)
+
+
+@settings(max_examples=300)
+@given(
+    SCRIPTS,
+    st.integers(0, 40),
+    st.booleans(),
+    st.lists(st.integers(0, 30), max_size=4, unique=True),
+)
+def test_every_plan_comes_to_an_end(
+    endings: dict[ChildKind, list[Ending]],
+    place: int,
+    is_after: bool,
+    toggles: list[int],
+) -> None:
+    """Whatever its children end by, wherever a crash falls, whenever it is suspended.
+
+    At most one gang lives at a time, each attempt has one gang at most, attempts are
+    numbered without a gap, and nothing is left behind.
+    """
+    scripts = {kind: list(script) for kind, script in endings.items()}
+    world = a_world(endings=scripts, crash_at=(place, is_after))
+    world.run(toggles=toggles)
+    assert world.status.is_over
+    assert not world.children
+    assert world.gangs == sorted(set(world.gangs))
+    assert [a.number for a in world.attempts] == list(range(1, len(world.attempts) + 1))
+    truth, reason = ended(world)
+    if truth is Truth.TRUE:
+        assert reason == "Trained"
+        assert world.attempts[-1].ending is Ending.DONE
