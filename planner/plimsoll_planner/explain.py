@@ -95,17 +95,20 @@ def count_text(count: CountVerdict, offers: Sequence[Offer]) -> str:
     verdict = f"{count.num_gpus:>5}  {count.verdict.value:<9}"
     rules = Counter(count.decisions.rule).most_common()
     decided = ", ".join(f"{number} {rule}" for rule, number in rules)
+    reason = reason_text(count, offers)
+    return f"{verdict}  {reason} ({decided})" if reason else f"{verdict}  ({decided})"
+
+
+def reason_text(count: CountVerdict, offers: Sequence[Offer]) -> str:
+    """Return why a count fails or is open; empty where it fits."""
     if count.nearest_miss is not None:
-        return f"{verdict}  {miss_text(count.nearest_miss, offers)} ({decided})"
+        return miss_text(count.nearest_miss, offers)
     if count.binding is not None and count.binding in REASONS:
-        return f"{verdict}  {REASONS[count.binding]} ({decided})"
+        return REASONS[count.binding]
     if count.verdict is Verdict.UNDECIDED:
         open_now = f"{count.num_undecided} of {len(count.decisions.rule)} tuples"
-        return (
-            f"{verdict}  {open_now} are open: narrow the intervals by a measured "
-            f"profile ({decided})"
-        )
-    return f"{verdict}  ({decided})"
+        return f"{open_now} are open: narrow the intervals by a measured profile"
+    return ""
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:

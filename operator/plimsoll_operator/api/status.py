@@ -105,8 +105,9 @@ class CertificateStatus(ApiRecord):
 
     smaller_gpus: Index
     """The count just below; 0 where the plan has one GPU."""
-    verdict: Verdict
-    reason: Words
+    verdict: Verdict | None = None
+    """Of that count."""
+    reason: Words = ""
     fewest_at_any_speed: Count | None = None
     space: Words
     """Within which this holds."""

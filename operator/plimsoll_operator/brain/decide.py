@@ -42,7 +42,12 @@ from plimsoll_operator.brain.seen import (
     Ending,
     Seen,
 )
-from plimsoll_planner.records.solution import Infeasible, Termination
+from plimsoll_operator.brain.summary import (
+    alternatives_of,
+    certificate_status,
+    plan_status,
+)
+from plimsoll_planner.records.solution import Infeasible, Solution, Termination
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +123,7 @@ def decide(
             told = told.saying(failed_by(said, generation), now)
         if said.is_final or not (said.truth is Truth.TRUE or said.goes_on):
             break
-    told = with_all_conditions(told, generation, now)
+    told = with_answer(with_all_conditions(told, generation, now), seen)
     if told.is_over:
         told = replace(told, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
@@ -376,6 +381,20 @@ def is_train(child: Child) -> bool:
 def clearing(seen: Seen) -> tuple[Action, ...]:
     """Return what removes the children of a plan that is over."""
     return tuple(Clear(child=child) for child in seen.children)
+
+
+def with_answer(status: Status, seen: Seen) -> Status:
+    """Return the status with the plan that is trained by, or would be."""
+    found = seen.answer.answer if seen.answer is not None else None
+    if isinstance(found, Solution):
+        plan = seen.attempts[-1].plan if seen.attempts else found.plan
+        status = replace(
+            status,
+            plan=plan_status(plan, found.certificate.space.limits),
+            certificate=certificate_status(found),
+            alternatives=alternatives_of(found),
+        )
+    return status
 
 
 def condition(kind: ConditionType, said: Said, generation: int) -> Condition:

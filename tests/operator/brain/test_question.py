@@ -1,0 +1,72 @@
+"""Spec to question, and answer to status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.api.spec import parse_spec
+from plimsoll_operator.brain.question import question_of
+from plimsoll_operator.brain.summary import certificate_status, plan_status
+from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.problem import Goal
+from tests.support.builders import a_profile, a_solution, an_offer, an_overhead
+
+
+def a_spec(**parts: Any) -> Any:
+    """Read a spec with some parts."""
+    least = {
+        "workload": {"entrypoint": "a:b"},
+        "training": {"globalBatchSize": 8, "steps": 60},
+    }
+    return parse_spec(least | parts)
+
+
+def test_a_spec_becomes_a_question() -> None:
+    """Every field has its place; offers of another kind of device do not count."""
+    spec = a_spec(
+        search={
+            "objective": "MinimizeCost",
+            "maxGPUs": 4,
+            "rateFloor": "0.25",
+            "headroom": "0.1",
+            "deadlineSeconds": 3600,
+        },
+        override={"data": 2},
+    )
+    emulated = an_offer(name="here", device_kind=DeviceKind.EMULATED)
+    found = question_of(spec, a_profile(), (an_offer(), emulated), (an_overhead(),))
+    assert found.offers == (an_offer(),)
+    assert (found.num_steps, found.global_batch_size) == (60, 8)
+    assert found.objective.goal is Goal.MINIMIZE_COST
+    assert (found.objective.rate_floor, found.limits.headroom) == (0.25, 0.1)
+    assert found.objective.deadline_s == 3600
+    assert (found.limits.max_gpus, found.override.data_degree) == (4, 2)
+
+
+def test_what_is_fixed_widens_the_limit() -> None:
+    """Thirty-two GPUs fixed by hand are searched, whatever maxGPUs says."""
+    found = question_of(a_spec(override={"gpus": 32}), a_profile(), (an_offer(),), ())
+    assert found.limits.max_gpus == 32
+
+
+def test_without_an_offer_of_the_kind_there_is_no_question() -> None:
+    """A profile for CUDA and emulated devices: refused, never planned by accident."""
+    emulated = an_offer(device_kind=DeviceKind.EMULATED)
+    with pytest.raises(InvalidFieldError, match="offers"):
+        question_of(a_spec(), a_profile(), (emulated,), ())
+
+
+def test_a_status_names_the_plan_and_why_one_fewer_fails() -> None:
+    """The load line is the device's memory less the headroom."""
+    answer = a_solution()
+    plan = plan_status(answer.plan, answer.certificate.space.limits)
+    assert plan.gpus == answer.plan.num_gpus == 4
+    assert plan.capacity_bytes == answer.plan.offers[0].device_memory_bytes
+    told = certificate_status(answer)
+    assert (told.smaller_gpus, told.verdict) == (3, Verdict.FAILS)
+    assert told.reason == "rank 0, backward: needs 11.00 MiB, has 10.00 MiB"
+    assert told.space.startswith("1 to 16 GPUs; 1 offer")
