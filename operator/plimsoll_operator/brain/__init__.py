@@ -1,5 +1,6 @@
 """The decision: given what is seen, what is done next, and what is said.
 
 `decide` is pure and looks at everything anew each time; `seen` is what it looks at,
-`actions` what it may ask for, `failures` the table of what follows an attempt's end.
+`actions` what it may ask for. Its steps are in `preparing` and `attempting`, `failures`
+is the table of what follows an attempt's end.
 """

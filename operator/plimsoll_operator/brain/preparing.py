@@ -1,0 +1,157 @@
+"""The steps before an attempt: accepted, profiled, planned, certified.
+
+In: a look. Out: what is said of the condition, with the actions that bring it about.
+Called by `decide` while no attempt is open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plimsoll_operator.api.spec import ProfilePolicy
+from plimsoll_operator.api.status import Truth
+from plimsoll_operator.brain.actions import (
+    Action,
+    Clear,
+    Solve,
+    StartProfile,
+    StartReplay,
+    StoreProfile,
+    StoreReplay,
+)
+from plimsoll_operator.brain.said import Look, Said
+from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_planner.records.solution import Infeasible, Termination
+
+
+def accepted(look: Look) -> Said:
+    """Say whether all that the spec names is there."""
+    if look.seen.complaint:
+        return Said(
+            truth=Truth.FALSE, reason="InvalidSpec", message=look.seen.complaint
+        )
+    return Said(truth=Truth.TRUE, reason="Valid")
+
+
+def profiled(look: Look) -> Said:
+    """Say whether there is a profile, and bring it about."""
+    seen = look.seen
+    if not seen.is_store_up:
+        return Said(truth=Truth.UNKNOWN, reason="StoreUnavailable")
+    child = seen.child(ChildKind.PROFILE, seen.profile_key)
+    if seen.profile is not None and is_current(look):
+        clear = (Clear(child=child),) if child is not None else ()
+        reason = "Cached" if seen.profile.was_cached else "Measured"
+        if seen.profile.source == "traced" and not seen.profile.was_cached:
+            reason = "Traced"
+        return Said(truth=Truth.TRUE, reason=reason, actions=clear)
+    if child is None and look.spec.profile.policy is ProfilePolicy.NEVER:
+        return Said(
+            truth=Truth.FALSE,
+            reason="ProfileMissing",
+            message="there is no profile, and profile.policy is Never",
+            is_final=True,
+        )
+    if child is None:
+        start = StartProfile(request_key=seen.profile_key)
+        return Said(truth=Truth.UNKNOWN, reason="Profiling", actions=(start,))
+    return of_child(child, "Profile", StoreProfile(child=child))
+
+
+def is_current(look: Look) -> bool:
+    """Tell whether the profile counts: no attempt found other code since it was made.
+
+    With the policy Always, one that was there before the plan does not.
+    """
+    profile, latest = look.seen.profile, look.latest
+    if profile is None:
+        return False
+    if profile.was_cached and look.spec.profile.policy is ProfilePolicy.ALWAYS:
+        return False
+    found_other_code = latest and latest.ending is Ending.FOREIGN_FINGERPRINT
+    return not (latest and found_other_code and profile.made_s <= latest.ended_s)
+
+
+def of_child(child: Child, what: str, store: Action) -> Said:
+    """Say where profiling or replaying stands.
+
+    Args:
+        child: it exists.
+        what: opens the reason.
+        store: puts its result into the store.
+    """
+    if child.state is ChildState.PENDING:
+        return Said(truth=Truth.UNKNOWN, reason=f"{what}Pending", message=child.message)
+    if child.state is ChildState.RUNNING or child.ending is None:
+        reason = "Profiling" if what == "Profile" else "Replaying"
+        return Said(truth=Truth.UNKNOWN, reason=reason, message=child.message)
+    if child.ending is Ending.DONE:
+        return Said(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
+    if child.ending in (Ending.DISRUPTED, Ending.DELETED):
+        again = Clear(child=child)
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason=f"{what}Disrupted",
+            message=child.message,
+            actions=(again,),
+        )
+    reason = {
+        Ending.OUT_OF_MEMORY: f"{what}OOM",
+        Ending.HOST_OUT_OF_MEMORY: f"{what}HostOOM",
+        Ending.TIMED_OUT: f"{what}Timeout",
+        Ending.BAD_WORKLOAD: "BadWorkload",
+    }.get(child.ending, f"{what}Failed")
+    return Said(
+        truth=Truth.FALSE,
+        reason=reason,
+        message=child.message,
+        actions=(Clear(child=child),),
+        is_final=True,
+    )
+
+
+def planned(look: Look) -> Said:
+    """Say whether a plan fits."""
+    found = look.seen.answer
+    if found is None:
+        return Said(truth=Truth.UNKNOWN, reason="Solving", actions=(Solve(),))
+    answer = found.answer
+    if isinstance(answer, Infeasible):
+        return Said(
+            truth=Truth.FALSE,
+            reason="Infeasible",
+            message=answer.nearest_change,
+            is_final=True,
+        )
+    if answer.termination is Termination.FIXED:
+        message = "; ".join(answer.warnings)
+        return Said(truth=Truth.TRUE, reason="Overridden", message=message)
+    is_proof = answer.termination is Termination.OPTIMAL
+    return Said(truth=Truth.TRUE, reason="Proven" if is_proof else "Feasible")
+
+
+def certified(look: Look) -> Said:
+    """Say whether the plan's replay agrees, and bring it about."""
+    found = look.seen.answer
+    if found is not None and found.is_certified:
+        return Said(truth=Truth.TRUE, reason="Replayed")
+    must = look.spec.launch.require_certified
+    if found is not None and found.unreplayed:
+        child = look.seen.child(ChildKind.REPLAY, found.unreplayed)
+        if child is None:
+            start = StartReplay(digest=found.unreplayed)
+            return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=(start,))
+        said = of_child(child, "Replay", StoreReplay(child=child))
+        if not said.is_final or must:
+            return said
+        return replace(
+            said, truth=Truth.UNKNOWN, reason="Skipped", is_final=False, goes_on=True
+        )
+    rounds = found.num_rounds if found is not None else 0
+    return Said(
+        truth=Truth.FALSE,
+        reason="ReplayDisagrees",
+        message=f"search and replay do not agree after {rounds} rounds",
+        is_final=must,
+        goes_on=not must,
+    )

@@ -1,0 +1,38 @@
+"""What a step of a decision looks at, and what it says of its condition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.status import Truth
+from plimsoll_operator.brain.actions import Action
+from plimsoll_operator.brain.seen import Attempt, Seen
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What a step looks at."""
+
+    spec: TrainingPlanSpec
+    seen: Seen
+    now_s: float
+
+    @property
+    def latest(self) -> Attempt | None:
+        """The newest attempt."""
+        return self.seen.attempts[-1] if self.seen.attempts else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """What a step says of its condition."""
+
+    truth: Truth
+    reason: str
+    message: str = ""
+    actions: tuple[Action, ...] = ()
+    is_final: bool = False
+    """Nothing more is tried: the plan ends here."""
+    goes_on: bool = False
+    """The next step is looked at, also where this one is not True."""
