@@ -74,8 +74,10 @@ def worker(extra: Mapping[str, str]) -> Iterator[Worker]:
 
 def added_percent() -> Iterator[tuple[str, float]]:
     """Yield what the library adds to the steps of each model, turn by turn."""
-    around = device.KEPT_WHEN_FREED, device.environment(0)
-    with worker(around[0]) as plain, worker(around[1]) as counted:
+    with (
+        worker(device.KEPT_WHEN_FREED) as plain,
+        worker(device.environment(0)) as counted,
+    ):
         for turn in range(WARM_UP + NUM_TURNS):
             order = (plain, counted) if turn % 2 else (counted, plain)
             for name in MODELS:

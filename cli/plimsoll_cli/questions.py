@@ -75,9 +75,6 @@ def problem_of(
     profile: ModelProfile, question: Question, override: Override
 ) -> Problem:
     """Build the problem; see `read_problem`."""
-    needed = override.num_gpus or (len(override.cuts) or override.num_stages or 1) * (
-        override.data_degree or 1
-    )
     offers = offers_for(profile, question.offers)
     return Problem(
         profile=profile,
@@ -89,7 +86,7 @@ def problem_of(
         global_batch_size=question.batch,
         num_steps=question.steps,
         limits=Limits(
-            max_gpus=question.max_gpus or max(DEFAULT_MAX_GPUS, needed),
+            max_gpus=question.max_gpus or max(DEFAULT_MAX_GPUS, override.least_gpus),
             headroom=question.headroom,
             max_micro_batch=question.max_micro_batch,
             max_tuples=question.max_tuples,

@@ -239,10 +239,8 @@ def duration_text(seconds: float) -> str:
 def nodes_text(plan: HybridPlan) -> str:
     """Return the nodes that are paid for, and what stands idle on them."""
     on_node = plan.offers[0].devices_per_node
-    pods_on_node = on_node // plan.pods.gpus_per_pod
-    nodes = -(-plan.pods.num_pods // pods_on_node)
-    idle = nodes * on_node - plan.num_gpus
-    text = counted(nodes, "node")
+    idle = plan.num_nodes * on_node - plan.num_gpus
+    text = counted(plan.num_nodes, "node")
     return f"{text} of {gpus_text(on_node)}, {idle} idle" if idle else text
 
 

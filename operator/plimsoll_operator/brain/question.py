@@ -38,9 +38,6 @@ def question_of(
     search, fixed = spec.search, override_of(spec.override)
     mine = tuple(offer for offer in offers if offer.device_kind is profile.device_kind)
     rate = search.min_samples_per_second
-    needed = fixed.num_gpus or (len(fixed.cuts) or fixed.num_stages or 1) * (
-        fixed.data_degree or 1
-    )
     return Problem(
         profile=profile,
         overheads=with_built_in(overheads, mine),
@@ -49,7 +46,7 @@ def question_of(
         global_batch_size=spec.training.global_batch_size,
         num_steps=spec.training.steps,
         limits=Limits(
-            max_gpus=max(search.max_gpus, needed),
+            max_gpus=max(search.max_gpus, fixed.least_gpus),
             headroom=float(search.headroom),
             max_micro_batch=search.max_micro_batch,
         ),

@@ -20,13 +20,11 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
     """Return a plan in short."""
     pipeline, data, tensor = plan.mesh() or (len(plan.stages), 1, 1)
     offer = plan.offers[0]
-    pods = plan.pods
-    pods_per_node = max(offer.devices_per_node // pods.gpus_per_pod, 1)
     return PlanStatus(
         digest=digest_of(plan),
         product=offer.device_product,
         gpus=plan.num_gpus,
-        nodes=-(-pods.num_pods // pods_per_node),
+        nodes=plan.num_nodes,
         pipeline=pipeline,
         data=data,
         tensor=tensor,

@@ -167,6 +167,12 @@ class HybridPlan(Document):
         """G."""
         return sum(len(stage.ranks) for stage in self.stages)
 
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that hold the pods."""
+        on_node = self.offers[0].devices_per_node // self.pods.gpus_per_pod
+        return -(-self.pods.num_pods // on_node)
+
     def mesh(self) -> tuple[int, int, int] | None:
         """Return (P, D, T), or None where the stages differ."""
         degrees = {(s.data_degree, s.variant.tensor_degree) for s in self.stages}

@@ -98,6 +98,12 @@ class Override(Record):
         """Tell whether anything is fixed."""
         return self != Override()
 
+    @property
+    def least_gpus(self) -> int:
+        """What the fixed parts need."""
+        stages = len(self.cuts) or self.num_stages or 1
+        return self.num_gpus or stages * (self.data_degree or 1)
+
     def check_rules(self) -> None:
         """The parts do not contradict each other."""
         if self.cuts and (
@@ -192,8 +198,7 @@ class Problem(Document):
         if (fixed.num_stages or 1) > len(layers.name):
             rule = f"at most {len(layers.name)}, one stage for each layer"
             raise self.refuse("override.num_stages", rule, fixed.num_stages)
-        stages = len(fixed.cuts) or fixed.num_stages or 1
-        least = fixed.num_gpus or stages * (fixed.data_degree or 1)
+        least = fixed.least_gpus
         if least > self.limits.max_gpus:
             rule = f"at least {least}, which what is fixed needs"
             raise self.refuse("limits.max_gpus", rule, self.limits.max_gpus)

@@ -183,23 +183,21 @@ class SharedWalk:
     def start_ready(self, now: float) -> None:
         """Give free cores to what could have started first, ties by rank."""
         ready = sorted(
-            (since, place)
+            (since, place, self.taken_s(rank))
             for place, rank in enumerate(self.ranks)
             if (since := self.ready_s(rank)) is not None
         )
         waiting = Counter(
-            self.ranks[place].node
-            for _, place in ready
-            if self.taken_s(self.ranks[place]) > 0
+            self.ranks[place].node for _, place, taken_s in ready if taken_s > 0
         )
         crowded = {node for node, num in waiting.items() if num > self.cores[node]}
-        for _, place in ready:
+        for _, place, taken_s in ready:
             rank = self.ranks[place]
             if self.cores[rank.node] > 0:
                 self.cores[rank.node] -= 1
                 rank.is_running = True
                 slowdown = self.placed.crowded_slowdown if rank.node in crowded else 1
-                end = now + up(slowdown * self.taken_s(rank))
+                end = now + up(slowdown * taken_s)
                 heapq.heappush(self.events, (end, place))
 
     def taken_s(self, rank: Rank) -> float:
