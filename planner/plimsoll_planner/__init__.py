@@ -5,6 +5,7 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
 
     records/        what every part of Plimsoll exchanges: frozen types, JSON in and out
     errors          what can go wrong with data, and who catches it
+    exit_codes      what the end of a training or profiling process tells
     offer_catalog   tables of machines and prices, read and checked
     engines         the engines that are planned for
     memory/         peak of a rank: the formula, and all of it for all stages at once

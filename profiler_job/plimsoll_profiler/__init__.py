@@ -18,4 +18,5 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     replayer, rank_replay
     self_check              the replay against real processes
     errors                  what can go wrong, and who catches it
+    __main__                both, as a process that the loop starts
 """

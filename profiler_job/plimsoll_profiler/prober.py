@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import Document, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -48,7 +49,6 @@ from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.boundaries import DEBUG, Boundaries, boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import WorkloadError, located
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.failures import explain
 from plimsoll_trainer.fingerprint import fingerprint_of
 from plimsoll_trainer.gradients import attach_gradients

@@ -12,6 +12,7 @@ import tempfile
 from types import TracebackType
 from typing import IO, Self
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import AnyDocument, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ProbeOutcome
@@ -25,7 +26,6 @@ from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
 from plimsoll_profiler.request import DEBUG_VARIABLE, ProfileRequest
 from plimsoll_trainer.emulated import device as emulated
 from plimsoll_trainer.errors import is_theirs
-from plimsoll_trainer.exit_codes import ExitCode
 
 KILLED = -9
 """Exit status of a process that the kernel ended, as it does when memory is short."""

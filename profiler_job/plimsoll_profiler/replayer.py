@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import digest_of, load, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
@@ -26,7 +27,6 @@ from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.emulated.device import require_emulated_device
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import TrainerError, described
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.fingerprint import fingerprint_of, require_same
 
 

@@ -20,12 +20,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.errors import ReplayDisagreesError
 from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.emulated.device import EmulatedDevice, environment
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import AdamW, Layer, Workload

@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.errors import BadWorkloadError, ProbingFailedError
 from plimsoll_profiler.messages import ProbeRequest
 from plimsoll_profiler.prober_process import ProberProcess, reason_of
 from plimsoll_profiler.request import ProfileRequest
-from plimsoll_trainer.exit_codes import ExitCode
 
 STACK = """Fatal Python error: Segmentation fault
 

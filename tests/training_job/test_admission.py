@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import save
 from plimsoll_trainer.admission import (
     TORCHRUN,
@@ -19,7 +20,6 @@ from plimsoll_trainer.admission import (
     check_world,
 )
 from plimsoll_trainer.errors import MissingSourceError, PlanMismatchError, TrainerError
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.options import Options
 from tests.support.builders import a_plan
 

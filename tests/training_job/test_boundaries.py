@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.boundaries import TensorSpec, boundaries_of
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.workload import AdamW, Layer, Workload
 from tests.support.jobs import Job, texts
 from tests.support.workloads import (

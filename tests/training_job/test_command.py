@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_trainer.exit_codes import ExitCode
 from tests.support.builders import an_offer
 from tests.support.jobs import Job, events, losses
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import DeviceFullError, WorkloadError
-from plimsoll_trainer.exit_codes import ExitCode
 
 MODULE = """
 from tests.support.workloads import a_gpt

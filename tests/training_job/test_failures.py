@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.errors import (
     DeviceFullError,
@@ -19,7 +20,6 @@ from plimsoll_trainer.errors import (
     TrainerError,
     WorkloadError,
 )
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.failures import explain
 from tests.support.builders import an_offer
 from tests.support.jobs import Job, texts

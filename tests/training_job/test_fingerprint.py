@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.errors import ForeignFingerprintError, MissingSourceError
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.fingerprint import fingerprint_of, installed_version, require_same
 from tests.support.builders import a_fingerprint
 

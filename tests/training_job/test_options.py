@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.options import Options, parse, parser
 
 NEEDED = ("--plan", "plan.json", "--entrypoint", "m:f", "--steps", "3")

@@ -3,7 +3,7 @@
 It travels into users' images through an init container, so it needs the standard
 library, torch and numpy, and nothing else (docs/decisions/0006).
 
-    errors, exit_codes              what can go wrong, and what an exit code tells
+    errors                          what can go wrong, and how it leaves the process
 
     workload, entrypoint            what a user writes, and how it is found
     adapters/                       workloads from models that exist

@@ -7,11 +7,11 @@ import sys
 import traceback
 
 from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.admission import Place, admit
 from plimsoll_trainer.console import say
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.options import Options, parse
 from plimsoll_trainer.restart import be_device_of
 from plimsoll_trainer.stopping import StopSignal

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from plimsoll_planner.errors import PlimsollError
-from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.plan import Phase
 
 
 class TrainerError(PlimsollError):
@@ -70,6 +71,20 @@ class DeviceFullError(TrainerError):
     """A rank ran out of device memory; says where, and what was asked for."""
 
     exit_code = ExitCode.DEVICE_OUT_OF_MEMORY
+
+    def __init__(
+        self, text: str, *, phase: Phase = Phase.BUILD, asked_bytes: int = 0
+    ) -> None:
+        """Remember what the text says.
+
+        Args:
+            text: one line.
+            phase: what was under way.
+            asked_bytes: what did not fit; 0 where nobody says.
+        """
+        super().__init__(text)
+        self.phase = phase
+        self.asked_bytes = asked_bytes
 
 
 class LostRankError(TrainerError):

@@ -53,7 +53,7 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
     if isinstance(error, PlimsollError):
         return error
     if is_out_of_memory(error):
-        return DeviceFullError(full_text(error, phase_of(error, phase), device))
+        return device_full(error, phase_of(error, phase), device)
     if is_lost_rank(error):
         return LostRankError(
             f"another rank went away in {phase_of(error, phase)}: the first rank that "
@@ -65,17 +65,21 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
     )
 
 
-def full_text(error: BaseException, phase: Phase, device: Device | None) -> str:
+def device_full(
+    error: BaseException, phase: Phase, device: Device | None
+) -> DeviceFullError:
     """Say how full the device is, and what did not fit."""
-    asked = next(filter(None, map(bytes_asked, causes(error))), None)
-    what = f"{asked} bytes more" if asked else "more"
+    asked_bytes = next(filter(None, map(bytes_asked, causes(error))), 0)
+    what = f"{asked_bytes} bytes more" if asked_bytes else "more"
+    text = f"out of device memory in {phase}: {what} asked for"
     if device is None:
-        return f"out of device memory in {phase}: {what} asked for"
-    capacity = device.capacity_bytes
-    return (
-        f"out of device memory in {phase}: {what} asked for with "
-        f"{device.allocated_bytes} in use of {capacity or 'unlimited'}: plan with this "
-        "device's real memory, or override a smaller micro-batch or more recompute"
+        return DeviceFullError(text, phase=phase, asked_bytes=asked_bytes)
+    return DeviceFullError(
+        f"{text} with {device.allocated_bytes} in use of "
+        f"{device.capacity_bytes or 'unlimited'}: plan with this device's real memory, "
+        "or override a smaller micro-batch or more recompute",
+        phase=phase,
+        asked_bytes=asked_bytes,
     )
 
 

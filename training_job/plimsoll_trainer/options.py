@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.errors import TrainerError
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.report_sink import check_address
 
 
@@ -33,12 +33,15 @@ class Options:
     report_every_s: float = 60.0
     fingerprint_from: tuple[Path, ...] = ()
     timeout_s: float = 60.0
+    store_file: Path | None = None
+    """Where the ranks of one machine find each other, if not by torchrun's address."""
     device_memory: int = 0
     """Bytes of an emulated device; 0 is what the plan says."""
     debug: bool = False
 
 
 MOST_SECONDS = 1e6
+STORE_HELP = "new for each attempt: ranks of one machine meet here, without torchrun"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 MEMORY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -65,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     add("--steps", type=positive, required=True, help="of the whole job")
     add("--fingerprint-from", type=Path, nargs="+", default=[], metavar="profile.json")
     add("--timeout-s", type=seconds, default=60.0, help="for another rank (60)")
+    add("--store-file", type=Path, metavar="FILE", help=STORE_HELP)
     add("--device-memory", type=memory, default=0, metavar="4GiB", help=MEMORY_HELP)
     add("--debug", action="store_true", help="show tracebacks")
     group = made.add_argument_group("checkpoints")

@@ -7,6 +7,8 @@ every minute, and at the end. Lines of the report file:
     {"event": "step", "step": 3, "loss": 3.1, "gradient_norm": 0.5, "step_s": 0.2}
     {"event": "resumed" | "checkpoint" | "failure" | "end", ...}
 
+A failure for want of device memory also has `phase` and `asked_bytes`.
+
 Steps count from 1: `step` of them are finished. Steps are alike on all ranks and come
 from rank 0. An HTTP address gets the observations alone, as documents.
 """
@@ -20,9 +22,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.errors import DeviceFullError
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.report_sink import BackgroundSink, wait_for_all
 
@@ -88,6 +92,14 @@ class Reporter:
         self.event("observation", reason=reason, observation=observation.to_json())
         if self._posts is not None:
             self._posts.put(to_text(observation).encode())
+
+    def failed(self, reason: PlimsollError, exit_code: int) -> None:
+        """Say why the rank ends, and what it had used until then."""
+        known: dict[str, object] = {}
+        if isinstance(reason, DeviceFullError):
+            known = {"phase": reason.phase, "asked_bytes": reason.asked_bytes}
+        self.event("failure", exit_code=exit_code, message=str(reason), **known)
+        self.observe("failure")
 
     def after_step(self, num_steps: int, step_s: float) -> None:
         """Send an observation where there is something new, or it is time.

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
@@ -32,8 +33,8 @@ from plimsoll_trainer.console import say
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.device import Device, open_device
 from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.failures import explain
+from plimsoll_trainer.options import Options
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.report_sink import file_sink, http_sink
 from plimsoll_trainer.reports import Reporter
@@ -73,28 +74,36 @@ def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
     device = open_device(admitted.plan.offers[0].device_kind, place.local_rank)
     assignment = assign(admitted.plan, workload, admitted.profiles)
     job = Job(admitted=admitted, workload=workload, assignment=assignment)
-    with joined(device, place, options.timeout_s):
+    with joined(device, place, options):
         return train(job, device, stop)
 
 
 @contextmanager
-def joined(device: Device, place: Place, timeout_s: float) -> Iterator[None]:
+def joined(device: Device, place: Place, options: Options) -> Iterator[None]:
     """Be a member of the group of all ranks."""
     if dist.is_initialized():
         yield
         return
-    alone = "RANK" not in os.environ
     dist.init_process_group(
         device.backend,
-        store=dist.HashStore() if alone else None,  # type: ignore[attr-defined]
+        store=meeting_place(place, options),
         rank=place.rank,
         world_size=place.num_ranks,
-        timeout=timedelta(seconds=timeout_s),
+        timeout=timedelta(seconds=options.timeout_s),
         device_id=device.torch_device if device.backend == "nccl" else None,
     )
     yield
     # Not after an error: a group with a dead member may never come to an end.
     dist.destroy_process_group()
+
+
+def meeting_place(place: Place, options: Options) -> dist.Store | None:  # type: ignore[name-defined]
+    """Return where the ranks find each other; None is the address of torchrun."""
+    if options.store_file is not None:
+        path, num_ranks = str(options.store_file), place.num_ranks
+        return dist.FileStore(path, num_ranks)  # type: ignore[attr-defined]
+    alone = "RANK" not in os.environ
+    return dist.HashStore() if alone else None  # type: ignore[attr-defined]
 
 
 def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
@@ -119,8 +128,8 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
         reporter.event("end", exit_code=int(code))
     except Exception as error:
         reason = explain(error, watch.under_way, device)
-        reporter.event("failure", exit_code=exit_code_of(reason), message=str(reason))
-        reporter.observe("failure")
+        watch(watch.under_way)
+        reporter.failed(reason, exit_code_of(reason))
         raise reason from error
     else:
         return code

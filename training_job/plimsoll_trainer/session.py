@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.checkpointing import Checkpointing
 from plimsoll_trainer.console import Progress, StepFigures, say
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.errors import NotSavedError
-from plimsoll_trainer.exit_codes import ExitCode
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.reports import Reporter
 from plimsoll_trainer.stopping import StopSignal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_trainer.exit_codes import ExitCode
+from plimsoll_planner.exit_codes import ExitCode
 
 TAKEN = {2, 14, 201, 202, 247, *range(126, 166)}
 """By Python, shells, signals, and hardware faults in other operators."""

@@ -1,0 +1,107 @@
+"""`python -m plimsoll_profiler profile | replay`: what the loop starts as a process.
+
+    profile   profiles a workload: lines of progress on stdout, the profile in --out
+    replay    replays the ranks of a plan: the `Replay` on stdout
+
+Exit codes are those of training (`plimsoll_planner.exit_codes`); the last line on
+stderr says why. A line of progress is `{"done": 3, "total": 20, "what": "block, .."}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from plimsoll_planner.errors import PlimsollError, one_line
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_profiler.errors import BadWorkloadError, TooFewProbesError
+from plimsoll_profiler.profiling import profile
+from plimsoll_profiler.replay_process import environment_of
+from plimsoll_profiler.request import DEBUG_VARIABLE, ProfileRequest
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the command line says; return the exit code."""
+    options = parser().parse_args(words)
+    try:
+        if options.verb == "replay":
+            replay(options)
+        run_profile(options)
+    except PlimsollError as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        print(one_line(str(error)), file=sys.stderr)
+        return exit_code_of(error)
+    return ExitCode.DONE
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    made = argparse.ArgumentParser(prog="python -m plimsoll_profiler")
+    verbs = made.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("profile", help="what the layers of a workload cost")
+    verb.add_argument("--entrypoint", required=True, metavar="module:function")
+    verb.add_argument("--args", default="{}", help="a JSON object")
+    kinds = [kind.value for kind in DeviceKind]
+    verb.add_argument("--device", choices=kinds, required=True)
+    sources = [Source.TRACED.value, Source.MEASURED.value]
+    verb.add_argument("--source", choices=sources, required=True)
+    verb.add_argument("--request-key", default="", help="that the profile is kept by")
+    verb.add_argument("--out", type=Path, required=True, metavar="profile.json")
+    verb = verbs.add_parser("replay", help="what the ranks of a plan hold")
+    verb.add_argument("--entrypoint", required=True, metavar="module:function")
+    verb.add_argument("--plan", type=Path, required=True)
+    verb.add_argument("--profile", type=Path, required=True, help="it is made from")
+    return made
+
+
+def run_profile(options: argparse.Namespace) -> None:
+    """Profile, with a line for every probe."""
+    request = ProfileRequest(
+        entrypoint=options.entrypoint,
+        arguments=options.args,
+        device_kind=DeviceKind(options.device),
+        source=Source(options.source),
+        known_as=options.request_key,
+    )
+    save(options.out, profile(request, tell))
+
+
+def tell(done: int, total: int, what: str) -> None:
+    """Print a line of progress."""
+    print(json.dumps({"done": done, "total": total, "what": what}), flush=True)
+
+
+def replay(options: argparse.Namespace) -> NoReturn:
+    """Become the replayer, as the device that the plan is for."""
+    plan = load(options.plan, HybridPlan)
+    words = (
+        *(sys.executable, "-m", "plimsoll_profiler.replayer"),
+        *("--plan", str(options.plan), "--profile", str(options.profile)),
+        *("--entrypoint", options.entrypoint),
+    )
+    extra = environment_of(plan.offers[0].device_kind)
+    os.execve(sys.executable, words, os.environ | extra)  # noqa: S606 - ourselves
+
+
+def exit_code_of(error: PlimsollError) -> ExitCode:
+    """Return what the exit of this process tells whoever started it."""
+    if isinstance(error, BadWorkloadError):
+        return ExitCode.BAD_WORKLOAD
+    if isinstance(error, TooFewProbesError):
+        return ExitCode.DEVICE_OUT_OF_MEMORY
+    return getattr(error, "exit_code", ExitCode.FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
