@@ -88,6 +88,13 @@ class JsonObject:
         return f"a mapping, as JSON at most {self.longest} characters"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entries:
+    """Lists of at most so many entries."""
+
+    most: int
+
+
 Bytes = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER, unit="bytes")]
 Count = Annotated[int, Range(minimum=1, maximum=LARGEST_INTEGER)]
 GPUCount = Annotated[int, Range(minimum=1, maximum=65_536)]

@@ -22,7 +22,7 @@ from plimsoll_planner.errors import (
     UnknownFieldError,
 )
 from plimsoll_planner.records import shape
-from plimsoll_planner.records.bounds import JsonObject, Range, Text
+from plimsoll_planner.records.bounds import Entries, JsonObject, Range, Text
 
 
 class Record:
@@ -168,8 +168,10 @@ def shape_of(annotation: Any) -> shape.Shape:
     raise TypeError(f"a record cannot hold {annotation}: see records.shape")
 
 
-def bounded_shape(base: type, bound: Range | Text | JsonObject) -> shape.Shape:
-    """Return the shape of an annotated number, amount or string."""
+def bounded_shape(base: Any, bound: Range | Text | JsonObject | Entries) -> shape.Shape:
+    """Return the shape of an annotated number, amount, string or list."""
+    if get_origin(base) is tuple and isinstance(bound, Entries):
+        return shape.ListShape(shape_of(get_args(base)[0]), bound)
     if base is str and isinstance(bound, Text):
         return shape.TextShape(bound)
     if base is str and isinstance(bound, JsonObject):

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol, cast
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.bounds import JsonObject, Range, Text
+from plimsoll_planner.records.bounds import Entries, JsonObject, Range, Text
 
 
 class Shape(ABC):
@@ -127,6 +128,8 @@ class TextShape(Shape):
 
 MOST_DECIMALS = 9
 """Of an amount of money; prices for a second of a device have about 5."""
+PLAIN_DECIMAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
+"""What a schema can state: no sign, no exponent, no digits of other scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +151,9 @@ class DecimalShape(Shape):
             raise InvalidFieldError(path, value, rule)
 
     def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
-        try:
-            return Decimal(value) if isinstance(value, str) else value
-        except InvalidOperation:
-            return value
+        if isinstance(value, str) and PLAIN_DECIMAL.fullmatch(value):
+            return Decimal(value)
+        return value
 
     def write(self, value: Decimal) -> object:
         # 1.1 and 1.10 are equal, so they must be written alike.
@@ -197,9 +199,9 @@ class JsonObjectShape(Shape):
         if not is_object or len(text) > self.bound.longest:
             raise InvalidFieldError(path, value, str(self))
 
-    def read(self, value: object, path: str) -> object:  # noqa: ARG002 - as above
-        if not isinstance(value, dict):
-            return value
+    def read(self, value: object, path: str) -> object:
+        if not isinstance(value, dict):  # not even a string that holds a mapping
+            raise InvalidFieldError(path, value, str(self))
         try:
             return canonical(cast("object", value))
         except (TypeError, ValueError, RecursionError):
@@ -271,14 +273,19 @@ class ListShape(Shape):
     """Any number of equal things: a tuple in Python, a list in JSON."""
 
     inner: Shape
+    bound: Entries | None = None
 
     def __str__(self) -> str:
-        return f"a list, each {self.inner}"
+        most = f" of at most {self.bound.most}" if self.bound else ""
+        return f"a list{most}, each {self.inner}"
 
     def check(self, value: object, path: str) -> None:
         if not isinstance(value, tuple):
             raise InvalidFieldError(path, value, str(self))
-        self.inner.check_many(cast("tuple[object, ...]", value), path)
+        entries = cast("tuple[object, ...]", value)
+        if self.bound and len(entries) > self.bound.most:
+            raise InvalidFieldError(path, f"{len(entries)} entries", str(self))
+        self.inner.check_many(entries, path)
 
     def read(self, value: object, path: str) -> object:
         if not isinstance(value, list):

@@ -18,7 +18,9 @@ from plimsoll_planner.records.bounds import (
     LARGEST_INTEGER,
     Bytes,
     Count,
+    Entries,
     Fraction,
+    JsonObject,
     Name,
     Price,
     Range,
@@ -48,6 +50,8 @@ class Sample(Record):
     maybe: Count | None = None
     sizes: tuple[Bytes, ...] = ()
     times: tuple[Seconds, ...] = ()
+    few: Annotated[tuple[Count, ...], Entries(most=2)] = ()
+    free: Annotated[str, JsonObject(longest=20)] = "{}"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,7 @@ class Sample(Record):
         ("flag", 1, "true or false"),
         ("maybe", 0, "a whole number at least 1 and at most 2^53 - 1"),
         ("sizes", [1], "a list, each a whole number"),
+        ("few", [1], "a list of at most 2, each a whole number"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused(field: str, value: Any, allowed: str) -> None:
@@ -85,6 +90,36 @@ def test_a_value_out_of_bounds_is_refused(field: str, value: Any, allowed: str) 
     assert caught.value.path == f"Sample.{field}"
     assert shorten(value) in str(caught.value)
     assert allowed in str(caught.value)
+
+
+def test_a_list_may_have_a_bound() -> None:
+    """The message counts the entries, and does not show them all."""
+    assert Sample(few=(1, 2)).few == (1, 2)
+    with pytest.raises(InvalidFieldError, match="got '3 entries', allowed is a list"):
+        Sample(few=(1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("price", "1e2"),
+        ("price", "-0"),
+        ("price", "+1"),
+        ("price", " 1"),
+        ("price", "1_0"),
+        ("price", "01"),
+        ("price", "1."),
+        ("price", ".5"),
+        ("price", "\u0661"),
+        ("price", "Infinity"),
+        ("free", "{}"),
+        ("free", None),
+    ],
+)
+def test_json_is_read_in_one_notation(field: str, value: object) -> None:
+    """One that a schema can state: other readers of a document agree."""
+    with pytest.raises(InvalidFieldError, match=rf"Sample\.{field}: got "):
+        Sample.from_json({field: value}, "Sample")
 
 
 @pytest.mark.parametrize(
