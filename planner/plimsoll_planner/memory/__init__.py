@@ -7,5 +7,6 @@ pareto             which labels no other one beats
 thinning           keeps the number of labels bounded, on the safe side
 recompute_labels   the same formula for all runs of layers and recompute choices
 stage_peaks        what the labels need to become peaks: state, inputs, in flight
+breakdown          what a predicted peak consists of, kind by kind
 device_bytes       allocated -> reserved -> device, and the capacity backwards
 """

@@ -21,19 +21,19 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-
-import numpy as np
+from typing import Any
 
 from plimsoll_planner.memory.chain_bytes import (
     LARGEST_BYTES,
     Bound,
     ChainBytes,
+    Ints,
     chain_bytes,
 )
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.records.model_profile import ModelProfile
-from plimsoll_planner.records.plan import HybridPlan, Phase, PhasePeak, Stage
+from plimsoll_planner.records.plan import HybridPlan, Phase, Stage
 from plimsoll_planner.records.problem import Problem
 
 
@@ -59,6 +59,13 @@ class MemoryKind(StrEnum):
     """Context, communicators, workspaces, and what the allocator loses."""
 
 
+WORK = (
+    *("forward_transient", "backward_transient", "backward_transient_at_end"),
+    "optimizer_transient",
+)
+"""What a layer needs while it is at work, in `ChainBytes`."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryPart:
     """Bytes of one kind."""
@@ -80,7 +87,7 @@ def breakdown(
     peak = stage.peak()
     if peak is None:
         return ()
-    found = tensor_parts(problem, plan, stage, peak)
+    found = tensor_parts(problem, plan, stage, peak.phase)
     excess = sum(found.values()) - peak.allocated.expected_bytes
     for kind in reversed(found):
         taken = min(excess, found[kind])
@@ -89,11 +96,11 @@ def breakdown(
     found[MemoryKind.OUTSIDE] = (
         peak.device.expected_bytes - peak.allocated.expected_bytes
     )
-    return tuple(MemoryPart(kind=kind, num_bytes=found[kind]) for kind in MemoryKind)
+    return tuple(MemoryPart(kind=kind, num_bytes=found[kind]) for kind in found)
 
 
 def tensor_parts(
-    problem: Problem, plan: HybridPlan, stage: Stage, peak: PhasePeak
+    problem: Problem, plan: HybridPlan, stage: Stage, told: Phase
 ) -> dict[MemoryKind, int]:
     """Return the parts of the formula's peak, in the order of the kinds."""
     load = StageLoad(
@@ -105,41 +112,103 @@ def tensor_parts(
         micro_batch=plan.micro_batch,
         data_degree=stage.data_degree,
     )
+    chain = chain_bytes(problem.profile, Bound.EXPECTED, plan.micro_batch)
     held = held_by(problem.engine.holds)
-
-    def chain_of(profile: ModelProfile) -> ChainBytes:
-        return chain_bytes(profile, Bound.EXPECTED, plan.micro_batch)
-
-    profile = problem.profile
-    chain = chain_of(profile)
-    phase = phase_in_formula(peak.phase, stage, phase_peaks(chain, load, held))
+    phase = phase_in_formula(told, stage, phase_peaks(chain, load, held))
 
     def peak_of(some: ChainBytes) -> int:
         return phase_peaks(some, load, held)[phase]
 
-    decides = deciding_layer(chain, load, peak_of)
-
-    def raised_peak(some: ChainBytes) -> int:
-        if decides is None:
-            last = (load.end - 1, load.end)
-            return peak_of(replace(some, saved=more(some.saved, *last, LARGEST_BYTES)))
-        return peak_of(with_work(some, decides, decides + 1, LARGEST_BYTES))
-
-    inner = slice(load.first, load.end - 1)
-    ends = [at for at in (load.first - 1, load.end - 1) if at >= 0]
-    without = {
-        MemoryKind.PARAMETERS: chain_of(without_state(profile, "parameter_bytes")),
-        MemoryKind.GRADIENTS: chain_of(without_state(profile, "gradient_bytes")),
-        MemoryKind.OPTIMIZER: chain_of(without_state(profile, "optimizer_bytes")),
-        MemoryKind.BUFFERS: chain_of(without_state(profile, "buffer_bytes")),
-        MemoryKind.INPUTS: replace(chain, inputs_per_sample=0, targets_per_sample=0),
-        MemoryKind.SAVED: replace(
-            chain,
-            saved=np.zeros_like(chain.saved),
-            boundary=emptied(chain.boundary, inner),
-        ),
-        MemoryKind.BOUNDARIES: replace(chain, boundary=emptied(chain.boundary, ends)),
-        MemoryKind.WORKING: without_work(chain),
+    layer = deciding_layer(chain, load, peak_of)
+    whole = peak_of(raised(chain, load, layer))
+    return {
+        kind: whole - peak_of(raised(rest, load, layer))
+        for kind, rest in chains_without(problem.profile, chain, load).items()
     }
-    total = raised_peak(chain)
-    return {kind: total - raised_peak(some) for kind, some in without.items()}
+
+
+def phase_in_formula(told: Phase, stage: Stage, formula: dict[Phase, int]) -> Phase:
+    """Return the phase of the formula that a plan's phase stands for.
+
+    A replay does not tell forward from backward, and has a phase for the gradient norm.
+    """
+    if told not in formula:
+        return Phase.OPTIMIZER_STEP
+    passes = {Phase.FORWARD, Phase.BACKWARD}
+    if told in passes and not passes <= {peak.phase for peak in stage.peaks}:
+        return max(passes, key=lambda phase: formula[phase])
+    return told
+
+
+def deciding_layer(
+    chain: ChainBytes, load: StageLoad, peak_of: Callable[[ChainBytes], int]
+) -> int | None:
+    """Return the first layer whose work decides the peak; None where none does."""
+    peak = peak_of(chain)
+    place = bisect_left(
+        range(load.first + 1, load.end + 1),
+        True,
+        key=lambda end: peak_of(with_more_work(chain, load.first, end, 1)) > peak,
+    )
+    layer = load.first + place
+    return layer if layer < load.end else None
+
+
+def raised(chain: ChainBytes, load: StageLoad, layer: int | None) -> ChainBytes:
+    """Return bytes with which the sum of one layer decides, or that of the exchange.
+
+    The exchange has what the last layer saves once more than that layer's own pass.
+    """
+    if layer is not None:
+        return with_more_work(chain, layer, layer + 1, LARGEST_BYTES)
+    saved = with_more(chain.saved, load.end - 1, load.end, LARGEST_BYTES)
+    return replace(chain, saved=saved)
+
+
+def chains_without(
+    profile: ModelProfile, chain: ChainBytes, load: StageLoad
+) -> dict[MemoryKind, ChainBytes]:
+    """Return the bytes without those of each kind."""
+
+    def without_state(field: str) -> ChainBytes:
+        """Take one of the columns away that `chain_bytes` sums up."""
+        column: dict[str, Any] = {field: (0,) * len(profile.costs.kind)}
+        shared: dict[str, Any] = {field: 0}
+        less = replace(
+            profile,
+            costs=replace(profile.costs, **column),
+            tied=tuple(replace(tie, **shared) for tie in profile.tied),
+        )
+        return chain_bytes(less, Bound.EXPECTED, load.micro_batch)
+
+    inside, at_ends = chain.boundary.copy(), chain.boundary.copy()
+    at_ends[load.first : load.end - 1] = 0
+    inside[: load.first] = inside[load.end - 1 :] = 0
+    no_work: dict[str, Any] = {field: getattr(chain, field) * 0 for field in WORK}
+    return {
+        MemoryKind.PARAMETERS: without_state("parameter_bytes"),
+        MemoryKind.GRADIENTS: without_state("gradient_bytes"),
+        MemoryKind.OPTIMIZER: without_state("optimizer_bytes"),
+        MemoryKind.BUFFERS: without_state("buffer_bytes"),
+        MemoryKind.INPUTS: replace(chain, inputs_per_sample=0, targets_per_sample=0),
+        MemoryKind.SAVED: replace(chain, saved=chain.saved * 0, boundary=at_ends),
+        MemoryKind.BOUNDARIES: replace(chain, boundary=inside),
+        MemoryKind.WORKING: replace(chain, **no_work),
+    }
+
+
+def with_more_work(
+    chain: ChainBytes, first: int, end: int, num_bytes: int
+) -> ChainBytes:
+    """Return bytes with more for the work of the layers from `first` up to `end`."""
+    changed: dict[str, Any] = {
+        field: with_more(getattr(chain, field), first, end, num_bytes) for field in WORK
+    }
+    return replace(chain, **changed)
+
+
+def with_more(values: Ints, first: int, end: int, num_bytes: int) -> Ints:
+    """Return an array over the layers, shape [L] or [c, L], with more in a run."""
+    more = values.copy()
+    more[..., first:end] += num_bytes
+    return more
