@@ -2,7 +2,16 @@
 
     PlimsollError               (plimsoll_planner.errors)
     └── OperatorError           an effect failed
-        └── InventoryError      the devices of a machine cannot be listed
+        ├── InventoryError      the devices of a machine cannot be listed
+        ├── HomeError           processes or folders of a home cannot be used
+        │   └── AlreadyRunningError     somebody else runs this plan
+        └── StoreError          the store did not do what was asked, and nothing of it
+            ├── StorePathError      no file can be written there
+            ├── StoreVersionError   a newer version of Plimsoll wrote it
+            ├── StoreFullError      the disk is full
+            ├── StoreBusyError      another process writes for too long
+            ├── StoreLostError      deleted or replaced while it was open
+            └── StoreDamagedError   no store, or one that cannot be read
 
 The caller of an effect decides whether to try again; the CLI prints the text.
 """
@@ -18,3 +27,39 @@ class OperatorError(PlimsollError):
 
 class InventoryError(OperatorError):
     """The devices of a machine cannot be listed."""
+
+
+class HomeError(OperatorError):
+    """Processes or folders of a home do not do what they should."""
+
+
+class AlreadyRunningError(HomeError):
+    """Another process runs the plan."""
+
+
+class StoreError(OperatorError):
+    """The store did not do what was asked; running jobs go on, new plans wait."""
+
+
+class StorePathError(StoreError):
+    """No file can be written at the path of the store."""
+
+
+class StoreVersionError(StoreError):
+    """A newer version of Plimsoll wrote the store."""
+
+
+class StoreFullError(StoreError):
+    """The store cannot grow; asked again when there is room, it goes on."""
+
+
+class StoreBusyError(StoreError):
+    """Another process writes for too long; asked again, it may go on."""
+
+
+class StoreLostError(StoreError):
+    """The file was deleted or replaced while the store was open."""
+
+
+class StoreDamagedError(StoreError):
+    """The file is no store, or one that cannot be read."""

@@ -43,7 +43,7 @@ OUTSIDE: dict[str, set[str]] = {
         "importlib.import_module(module)",  # the user's entry point
     },
     "plimsoll_profiler": {"numpy", "torch"},
-    "plimsoll_operator": {"yaml"},
+    "plimsoll_operator": {"alembic", "sqlalchemy", "yaml"},
     "plimsoll_cli": {"click", "rich"},
 }
 """What each package may import besides the standard library; grows with its use."""

@@ -1,0 +1,63 @@
+"""What the search said, by the digest of what it was asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.rows import AnswerRow
+from plimsoll_planner.records.solution import Infeasible, Solution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredAnswer:
+    """An answer, and how far it is certified."""
+
+    answer: Solution | Infeasible
+    unreplayed: str
+    """Digest of a plan whose replay the search waits for; empty: of none."""
+    is_certified: bool
+    num_rounds: int
+    """Of search and replay."""
+
+
+class Answers:
+    """The latest answer to each problem."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def find(self, problem_digest: str) -> StoredAnswer | None:
+        """Return the answer to a problem."""
+        async with self._database.read() as session:
+            row = await session.get(AnswerRow, problem_digest)
+        if row is None:
+            return None
+        return StoredAnswer(
+            answer=answer_of(row),
+            unreplayed=row.unreplayed,
+            is_certified=row.is_certified,
+            num_rounds=row.num_rounds,
+        )
+
+    async def save(self, problem_digest: str, answer: StoredAnswer) -> None:
+        """Keep an answer in place of the one before."""
+        said = AnswerRow(
+            problem_digest=problem_digest,
+            is_feasible=isinstance(answer.answer, Solution),
+            unreplayed=answer.unreplayed,
+            is_certified=answer.is_certified,
+            num_rounds=answer.num_rounds,
+            document=text_of(answer.answer),
+        )
+        async with self._database.write() as session:
+            await session.merge(said)
+
+
+def answer_of(row: AnswerRow) -> Solution | Infeasible:
+    """Return a plan with its proof, or why there is none."""
+    if row.is_feasible:
+        return record_of(Solution, row.document)
+    return record_of(Infeasible, row.document)

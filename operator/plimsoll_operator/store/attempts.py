@@ -1,0 +1,94 @@
+"""Plans of record, and what became of them."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+
+from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.rows import AttemptRow
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.plan import HybridPlan, Phase
+
+
+class Attempts:
+    """The attempts of each plan, numbered from 1."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def of(self, plan_uid: str) -> tuple[Attempt, ...]:
+        """Return the attempts of a plan, the oldest first."""
+        wanted = (
+            select(AttemptRow)
+            .where(AttemptRow.plan_uid == plan_uid)
+            .order_by(AttemptRow.number)
+        )
+        async with self._database.read() as session:
+            rows = (await session.scalars(wanted)).all()
+        return tuple(map(attempt_of, rows))
+
+    async def record(
+        self, plan_uid: str, number: int, plan: HybridPlan, now_s: float
+    ) -> HybridPlan:
+        """Write down by which plan an attempt trains.
+
+        Returns:
+            The plan of record: the given one, or the one that was there before.
+        """
+        made = AttemptRow(
+            plan_uid=plan_uid,
+            number=number,
+            plan_digest=digest_of(plan),
+            micro_batch=plan.micro_batch,
+            recorded_s=now_s,
+            ended_s=0.0,
+            message="",
+            document=text_of(plan),
+        )
+        async with self._database.write() as session:
+            before = await session.get(AttemptRow, (plan_uid, number))
+            if before is None:
+                session.add(made)
+        return plan if before is None else record_of(HybridPlan, before.document)
+
+    async def end(
+        self,
+        plan_uid: str,
+        number: int,
+        *,
+        ending: Ending,
+        ended_s: float,
+        message: str,
+        rank: int | None = None,
+        phase: Phase | None = None,
+    ) -> None:
+        """Write down what became of an attempt; what stands there already stays."""
+        ended = (
+            update(AttemptRow)
+            .where(
+                AttemptRow.plan_uid == plan_uid,
+                AttemptRow.number == number,
+                AttemptRow.ending.is_(None),
+            )
+            .values(
+                ending=ending, ended_s=ended_s, message=message, rank=rank, phase=phase
+            )
+        )
+        async with self._database.write() as session:
+            await session.execute(ended)
+
+
+def attempt_of(row: AttemptRow) -> Attempt:
+    """Return an attempt as a decision looks at it."""
+    return Attempt(
+        number=row.number,
+        plan=record_of(HybridPlan, row.document),
+        ending=None if row.ending is None else Ending(row.ending),
+        ended_s=row.ended_s,
+        message=row.message,
+        rank=row.rank,
+        phase=None if row.phase is None else Phase(row.phase),
+    )

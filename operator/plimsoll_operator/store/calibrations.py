@@ -1,0 +1,113 @@
+"""What sits on devices besides tensors, fitted anew from all that was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.rows import (
+    CalibrationRow,
+    ObservationRow,
+    ObservedPeakRow,
+    ShortageRow,
+    counts_for,
+    key_of,
+)
+from plimsoll_planner.observed_overhead import (
+    ObservedRank,
+    Shortage,
+    observed_overhead,
+)
+from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
+
+
+class Calibrations:
+    """The overhead of each key of which something is known."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
+        """Fit anew from what is stored, keep the result and return it."""
+        async with self._database.write() as session:
+            ranks = await ranks_of(session, key)
+            shortages = await shortages_of(session, key)
+            found = observed_overhead(key, ranks, shortages)
+            if found is not None:
+                row = CalibrationRow(
+                    **key.to_json(),
+                    num_observations=found.num_observations,
+                    document=text_of(found),
+                )
+                await session.merge(row)
+        return found
+
+    async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
+        """Return what is known of some products."""
+        wanted = (
+            select(CalibrationRow.document)
+            .where(CalibrationRow.device_product.in_(device_products))
+            .order_by(*CalibrationRow.__table__.primary_key)
+        )
+        async with self._database.read() as session:
+            texts = (await session.scalars(wanted)).all()
+        return tuple(record_of(DeviceOverhead, text) for text in texts)
+
+
+async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank]:
+    """Return the fullest phase of every rank that finished a step."""
+    seen, peak = ObservationRow, ObservedPeakRow
+    place = func.row_number().over(
+        partition_by=(seen.plan_uid, seen.attempt, seen.rank),
+        order_by=(peak.device_bytes.desc(), peak.place),
+    )
+    phases = (
+        select(
+            seen.micro_batch,
+            seen.num_communicators,
+            seen.predicted_allocated_bytes,
+            peak.allocated_bytes,
+            peak.reserved_bytes,
+            peak.device_bytes,
+            place.label("place"),
+        )
+        .join(seen.peaks)
+        .where(seen.num_steps > 0, *counts_for(key, seen))
+        .subquery()
+    )
+    rows = await session.execute(select(phases).where(phases.c.place == 1))
+    return [
+        ObservedRank(
+            micro_batch=row.micro_batch,
+            num_communicators=row.num_communicators,
+            predicted_allocated_bytes=row.predicted_allocated_bytes,
+            allocated_bytes=row.allocated_bytes,
+            reserved_bytes=row.reserved_bytes,
+            device_bytes=row.device_bytes,
+        )
+        for row in rows
+    ]
+
+
+async def shortages_of(session: AsyncSession, key: OverheadKey) -> list[Shortage]:
+    """Return every shortage that counts for a key."""
+    wanted = select(ShortageRow).where(*counts_for(key, ShortageRow))
+    rows = await session.scalars(wanted)
+    return [
+        Shortage(
+            key=key_of(row),
+            micro_batch=row.micro_batch,
+            num_communicators=row.num_communicators,
+            capacity_bytes=row.capacity_bytes,
+            in_use_bytes=row.in_use_bytes,
+            asked_bytes=row.asked_bytes,
+            predicted_allocated_bytes=row.predicted_allocated_bytes,
+            predicted_device_bytes=row.predicted_device_bytes,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,140 @@
+"""What ranks really used, beside what was predicted for them."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import selectinload
+
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.rows import (
+    AttemptRow,
+    ObservationRow,
+    ObservedPeakRow,
+    key_of,
+)
+from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
+from plimsoll_planner.records.observation import Observation, ObservedPeak
+from plimsoll_planner.records.plan import Phase, PhasePeak
+
+
+class Observations:
+    """The latest report of each rank of each attempt."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def save(
+        self, plan_uid: str, observation: Observation, predicted: PhasePeak
+    ) -> None:
+        """Keep a report in place of earlier ones of the rank.
+
+        Args:
+            plan_uid: whose attempt it is about.
+            observation: one that has finished fewer steps than the stored one is
+                earlier, and nothing is done.
+            predicted: the largest peak of the rank's stage in the plan of record.
+
+        Raises:
+            InvalidFieldError: the attempt has no plan of record.
+        """
+        attempt, rank = observation.attempt, observation.rank
+        async with self._database.write() as session:
+            micro_batch = await micro_batch_of(session, plan_uid, attempt)
+            mine = (
+                ObservationRow.plan_uid == plan_uid,
+                ObservationRow.attempt == attempt,
+                ObservationRow.rank == rank,
+            )
+            before = await session.scalar(select(ObservationRow.num_steps).where(*mine))
+            if before is not None and before > observation.num_steps:
+                return
+            await session.execute(delete(ObservationRow).where(*mine))
+            session.add(row_of(plan_uid, observation, predicted, micro_batch))
+
+    async def of(self, plan_uid: str, attempt: int) -> tuple[Observation, ...]:
+        """Return the latest report of each rank, by rank."""
+        wanted = (
+            select(ObservationRow)
+            .where(
+                ObservationRow.plan_uid == plan_uid, ObservationRow.attempt == attempt
+            )
+            .order_by(ObservationRow.rank)
+            .options(selectinload(ObservationRow.peaks))
+        )
+        async with self._database.read() as session:
+            rows = (await session.scalars(wanted)).all()
+        return tuple(map(observation_of, rows))
+
+
+async def micro_batch_of(session: AsyncSession, plan_uid: str, attempt: int) -> int:
+    """Return the samples that the plan of record computes at a time."""
+    wanted = select(AttemptRow.micro_batch).where(
+        AttemptRow.plan_uid == plan_uid, AttemptRow.number == attempt
+    )
+    found = await session.scalar(wanted)
+    if found is None:
+        rule = "an attempt of the plan that has a plan of record"
+        raise InvalidFieldError("Observation.attempt", attempt, rule)
+    return found
+
+
+def row_of(
+    plan_uid: str, observation: Observation, predicted: PhasePeak, micro_batch: int
+) -> ObservationRow:
+    """Return an observation as its rows."""
+    return ObservationRow(
+        **observation.overhead_key.to_json(),
+        plan_uid=plan_uid,
+        attempt=observation.attempt,
+        rank=observation.rank,
+        plan_digest=observation.plan_digest,
+        revision=observation.revision,
+        device_kind=observation.device_kind,
+        fingerprint=text_of(observation.fingerprint),
+        micro_batch=micro_batch,
+        num_communicators=observation.num_communicators,
+        num_steps=observation.num_steps,
+        step_s=list(observation.step_s),
+        predicted_allocated_bytes=predicted.allocated.expected_bytes,
+        predicted_device_bytes=predicted.device.expected_bytes,
+        predicted_upper_bytes=predicted.device.upper_bytes,
+        peaks=[
+            ObservedPeakRow(
+                place=place,
+                phase=peak.phase,
+                allocated_bytes=peak.allocated_bytes,
+                reserved_bytes=peak.reserved_bytes,
+                device_bytes=peak.device_bytes,
+            )
+            for place, peak in enumerate(observation.peaks)
+        ],
+    )
+
+
+def observation_of(row: ObservationRow) -> Observation:
+    """Return an observation as the rank reported it."""
+    return Observation(
+        plan_digest=row.plan_digest,
+        revision=row.revision,
+        attempt=row.attempt,
+        rank=row.rank,
+        fingerprint=record_of(Fingerprint, row.fingerprint),
+        device_kind=DeviceKind(row.device_kind),
+        overhead_key=key_of(row),
+        num_communicators=row.num_communicators,
+        num_steps=row.num_steps,
+        step_s=tuple(row.step_s),
+        peaks=tuple(
+            ObservedPeak(
+                phase=Phase(peak.phase),
+                allocated_bytes=peak.allocated_bytes,
+                reserved_bytes=peak.reserved_bytes,
+                device_bytes=peak.device_bytes,
+            )
+            for peak in row.peaks
+        ),
+    )

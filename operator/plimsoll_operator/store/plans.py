@@ -1,0 +1,152 @@
+"""The TrainingPlans of this home; on a cluster the API server keeps them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.errors import StoreError
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.rows import AttemptRow, PlanRow, QuestionRow
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredPlan:
+    """A TrainingPlan."""
+
+    uid: str
+    name: str
+    generation: int
+    """Counts the edits of the spec, from 1 on."""
+    spec: TrainingPlanSpec
+    status: Status
+    tables: dict[str, str]
+    """Of offers, CSV, by name, as the manifest had them."""
+    folder: str
+    """Where the workload's code lies."""
+    created_s: float
+    is_suspended: bool
+    """A person asked for it, whatever the spec says."""
+
+
+class Plans:
+    """All plans; of those with one name the latest is the current one."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def find(self, name: str) -> StoredPlan | None:
+        """Return the current plan of a name."""
+        async with self._database.read() as session:
+            row = await current(session, name)
+        return None if row is None else plan_of(row)
+
+    async def all(self) -> tuple[StoredPlan, ...]:
+        """Return the current plan of every name, the newest first."""
+        wanted = (
+            select(PlanRow)
+            .where(PlanRow.current_name.is_not(None))
+            .order_by(PlanRow.created_s.desc(), PlanRow.name)
+        )
+        async with self._database.read() as session:
+            rows = (await session.scalars(wanted)).all()
+        return tuple(map(plan_of, rows))
+
+    async def create(
+        self,
+        name: str,
+        spec: TrainingPlanSpec,
+        tables: dict[str, str],
+        folder: str,
+        now_s: float,
+    ) -> StoredPlan:
+        """Begin a plan; an earlier one of the name stays, and is current no more."""
+        row = PlanRow(
+            uid=uuid.uuid4().hex,
+            name=name,
+            current_name=name,
+            generation=1,
+            created_s=now_s,
+            is_suspended=False,
+            folder=folder,
+            spec=text_of(spec),
+            status=text_of(Status()),
+            tables=tables,
+        )
+        async with self._database.write() as session:
+            before = await current(session, name)
+            if before is not None:
+                before.current_name = None
+                await session.flush()
+            session.add(row)
+        return plan_of(row)
+
+    async def edit(
+        self, uid: str, spec: TrainingPlanSpec, tables: dict[str, str], folder: str
+    ) -> StoredPlan:
+        """Take what a manifest says now; another spec is another generation.
+
+        Raises:
+            StoreError: there is no such plan.
+        """
+        async with self._database.write() as session:
+            row = await session.get(PlanRow, uid)
+            if row is None:
+                raise StoreError(f"the plan {uid} was deleted: begin it anew")
+            if row.spec != text_of(spec):
+                row.generation += 1
+                row.spec = text_of(spec)
+            row.tables = tables
+            row.folder = folder
+        return plan_of(row)
+
+    async def save_status(self, uid: str, status: Status) -> None:
+        """Say where a plan stands, if there still is one."""
+        said = update(PlanRow).where(PlanRow.uid == uid).values(status=text_of(status))
+        async with self._database.write() as session:
+            await session.execute(said)
+
+    async def set_suspended(self, uid: str, is_suspended: bool) -> None:
+        """Write down that a person stops a plan, or lets it go on."""
+        asked = (
+            update(PlanRow).where(PlanRow.uid == uid).values(is_suspended=is_suspended)
+        )
+        async with self._database.write() as session:
+            await session.execute(asked)
+
+    async def delete(self, uid: str) -> None:
+        """Forget a plan, but not what its ranks were observed to use."""
+        async with self._database.write() as session:
+            await session.execute(delete(PlanRow).where(PlanRow.uid == uid))
+            await session.execute(delete(AttemptRow).where(AttemptRow.plan_uid == uid))
+            await session.execute(
+                delete(QuestionRow).where(QuestionRow.plan_uid == uid)
+            )
+
+
+async def current(session: AsyncSession, name: str) -> PlanRow | None:
+    """Return the row of the current plan of a name."""
+    wanted = select(PlanRow).where(PlanRow.current_name == name)
+    return (await session.scalars(wanted)).one_or_none()
+
+
+def plan_of(row: PlanRow) -> StoredPlan:
+    """Return a plan as the loop looks at it."""
+    return StoredPlan(
+        uid=row.uid,
+        name=row.name,
+        generation=row.generation,
+        spec=record_of(TrainingPlanSpec, row.spec),
+        status=record_of(Status, row.status),
+        tables=row.tables,
+        folder=row.folder,
+        created_s=row.created_s,
+        is_suspended=row.is_suspended,
+    )

@@ -1,0 +1,45 @@
+"""What workloads cost, found by what was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.rows import ProfileRow
+from plimsoll_planner.records.model_profile import ModelProfile
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProfile:
+    """A profile, and since when there is one."""
+
+    profile: ModelProfile
+    made_s: float
+
+
+class Profiles:
+    """The newest profile of each request key."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def find(self, request_key: str) -> StoredProfile | None:
+        """Return the profile that answers a request."""
+        async with self._database.read() as session:
+            row = await session.get(ProfileRow, request_key)
+        if row is None:
+            return None
+        profile = record_of(ModelProfile, row.document)
+        return StoredProfile(profile=profile, made_s=row.made_s)
+
+    async def save(self, profile: ModelProfile, made_s: float) -> None:
+        """Keep a profile, unless a newer one answers the same request."""
+        made = ProfileRow(
+            request_key=profile.request_key, made_s=made_s, document=text_of(profile)
+        )
+        async with self._database.write() as session:
+            before = await session.get(ProfileRow, profile.request_key)
+            if before is None or before.made_s <= made_s:
+                await session.merge(made)

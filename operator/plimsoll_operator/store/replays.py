@@ -1,0 +1,30 @@
+"""What replaying plans gave, by the plan's digest."""
+
+from __future__ import annotations
+
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.rows import ReplayRow
+from plimsoll_planner.records.replay import Replay
+
+
+class Replays:
+    """One replay of each plan."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def find(self, plan_digest: str) -> Replay | None:
+        """Return the replay of a plan."""
+        async with self._database.read() as session:
+            row = await session.get(ReplayRow, plan_digest)
+        return None if row is None else record_of(Replay, row.document)
+
+    async def save(self, replay: Replay) -> None:
+        """Keep a replay; the first one of a plan wins."""
+        async with self._database.write() as session:
+            if await session.get(ReplayRow, replay.plan_digest) is None:
+                session.add(
+                    ReplayRow(plan_digest=replay.plan_digest, document=text_of(replay))
+                )

@@ -1,0 +1,253 @@
+"""The tables of the store, as classes.
+
+Documents that are only ever read whole (a profile, a plan, an answer) are one column of
+canonical JSON; what is looked up, counted or fitted has a column of its own beside
+them. Times are seconds since 1970. A change here needs a migration (`migrations`).
+
+    profile    by request key          question   by plan, generation and round
+    replay     by the plan's digest    answer     by the problem's digest
+    plan       by uid; home's own      attempt    by plan and number
+    observation, observed_peak, shortage   by plan and attempt, for calibration
+    calibration   by overhead key
+
+A plan of a cluster has no row in `plan`, so that nothing refers to that table.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ColumnElement,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    String,
+    Text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from plimsoll_planner.records.device_overhead import OverheadKey
+
+LABEL_LENGTH = 256
+"""As long as `records.bounds.Label` may be."""
+CONSTRAINTS = {
+    "pk": "%(table_name)s_key",
+    "uq": "%(table_name)s_one_%(column_0_name)s",
+    "fk": "%(table_name)s_of_%(referred_table_name)s",
+}
+"""Names by which a later migration finds what it changes."""
+
+Digest = Annotated[str, mapped_column(String(71))]
+Uid = Annotated[str, mapped_column(String(64))]
+ShortText = Annotated[str, mapped_column(String(LABEL_LENGTH))]
+Document = Annotated[str, mapped_column(Text)]
+
+
+class Base(DeclarativeBase):
+    """Base of all tables."""
+
+    metadata = MetaData(naming_convention=CONSTRAINTS)
+    type_annotation_map = {int: BigInteger}  # noqa: RUF012 - read by SQLAlchemy
+
+
+class OverheadKeyColumns:
+    """The fields of `OverheadKey`, by their names."""
+
+    device_product: Mapped[ShortText]
+    image: Mapped[ShortText]
+    torch_version: Mapped[ShortText]
+    nccl_version: Mapped[ShortText]
+
+
+class ProfileRow(Base):
+    """What a workload costs."""
+
+    __tablename__ = "profile"
+
+    request_key: Mapped[Digest] = mapped_column(primary_key=True)
+    made_s: Mapped[float]
+    document: Mapped[Document]
+
+
+class ReplayRow(Base):
+    """What the ranks of a plan hold, replayed."""
+
+    __tablename__ = "replay"
+
+    plan_digest: Mapped[Digest] = mapped_column(primary_key=True)
+    document: Mapped[Document]
+
+
+class QuestionRow(Base):
+    """What the search was asked for one state of a spec."""
+
+    __tablename__ = "question"
+
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    generation: Mapped[int] = mapped_column(primary_key=True)
+    round: Mapped[int] = mapped_column(primary_key=True)
+    problem_digest: Mapped[Digest]
+    document: Mapped[Document]
+
+
+class AnswerRow(Base):
+    """What the search said to a problem."""
+
+    __tablename__ = "answer"
+
+    problem_digest: Mapped[Digest] = mapped_column(primary_key=True)
+    is_feasible: Mapped[bool]
+    """The document is a `Solution`; else it is an `Infeasible`."""
+    unreplayed: Mapped[Digest]
+    is_certified: Mapped[bool]
+    num_rounds: Mapped[int]
+    document: Mapped[Document]
+
+
+class AttemptRow(Base):
+    """A plan of record, and what became of it."""
+
+    __tablename__ = "attempt"
+
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    plan_digest: Mapped[Digest]
+    micro_batch: Mapped[int]
+    recorded_s: Mapped[float]
+    ending: Mapped[ShortText | None]
+    ended_s: Mapped[float]
+    message: Mapped[str] = mapped_column(Text)
+    rank: Mapped[int | None]
+    phase: Mapped[ShortText | None]
+    document: Mapped[Document]
+
+
+class PlanRow(Base):
+    """A TrainingPlan of this home."""
+
+    __tablename__ = "plan"
+
+    uid: Mapped[Uid] = mapped_column(primary_key=True)
+    name: Mapped[ShortText]
+    current_name: Mapped[ShortText | None] = mapped_column(unique=True)
+    """The name, as long as no later plan has taken it."""
+    generation: Mapped[int]
+    created_s: Mapped[float]
+    is_suspended: Mapped[bool]
+    folder: Mapped[str] = mapped_column(Text)
+    spec: Mapped[Document]
+    status: Mapped[Document]
+    tables: Mapped[dict[str, str]] = mapped_column(JSON)
+
+
+class ObservationRow(OverheadKeyColumns, Base):
+    """What one rank really used, with what was predicted for it."""
+
+    __tablename__ = "observation"
+    __table_args__ = (
+        Index(
+            "observation_by_overhead_key",
+            "device_product",
+            "image",
+            "torch_version",
+            "nccl_version",
+        ),
+    )
+
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    plan_digest: Mapped[Digest]
+    revision: Mapped[int]
+    device_kind: Mapped[ShortText]
+    fingerprint: Mapped[Document]
+    micro_batch: Mapped[int]
+    num_communicators: Mapped[int]
+    num_steps: Mapped[int]
+    step_s: Mapped[list[float]] = mapped_column(JSON)
+    predicted_allocated_bytes: Mapped[int]
+    """Expected."""
+    predicted_device_bytes: Mapped[int]
+    """Expected."""
+    predicted_upper_bytes: Mapped[int]
+    """Of all that is on the device."""
+    peaks: Mapped[list[ObservedPeakRow]] = relationship(
+        lazy="raise", order_by="ObservedPeakRow.place"
+    )
+
+
+class ObservedPeakRow(Base):
+    """The peak of an observed rank in one phase."""
+
+    __tablename__ = "observed_peak"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["plan_uid", "attempt", "rank"],
+            ["observation.plan_uid", "observation.attempt", "observation.rank"],
+            ondelete="CASCADE",
+        ),
+    )
+
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True)
+    """In the report."""
+    phase: Mapped[ShortText]
+    allocated_bytes: Mapped[int]
+    reserved_bytes: Mapped[int]
+    device_bytes: Mapped[int]
+
+
+class ShortageRow(OverheadKeyColumns, Base):
+    """A rank that ran out of device memory; one of each attempt."""
+
+    __tablename__ = "shortage"
+
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    micro_batch: Mapped[int]
+    num_communicators: Mapped[int]
+    capacity_bytes: Mapped[int]
+    in_use_bytes: Mapped[int]
+    asked_bytes: Mapped[int]
+    predicted_allocated_bytes: Mapped[int]
+    predicted_device_bytes: Mapped[int]
+
+
+class CalibrationRow(Base):
+    """What sits on a device besides tensors, fitted to what was observed."""
+
+    __tablename__ = "calibration"
+
+    device_product: Mapped[ShortText] = mapped_column(primary_key=True)
+    image: Mapped[ShortText] = mapped_column(primary_key=True)
+    torch_version: Mapped[ShortText] = mapped_column(primary_key=True)
+    nccl_version: Mapped[ShortText] = mapped_column(primary_key=True)
+    num_observations: Mapped[int]
+    document: Mapped[Document]
+
+
+def key_of(row: OverheadKeyColumns) -> OverheadKey:
+    """Return the overhead key that a row counts for."""
+    return OverheadKey(
+        device_product=row.device_product,
+        image=row.image,
+        torch_version=row.torch_version,
+        nccl_version=row.nccl_version,
+    )
+
+
+def counts_for(
+    key: OverheadKey, table: type[OverheadKeyColumns]
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a table's rows count for an overhead key."""
+    return (
+        table.device_product == key.device_product,
+        table.image == key.image,
+        table.torch_version == key.torch_version,
+        table.nccl_version == key.nccl_version,
+    )

@@ -1,0 +1,183 @@
+"""The one place that knows SQLite: its file, its engine, its error codes.
+
+In: a path. Out: a file that can be written, an engine on it, and errors that say what
+to do. Called by `database`. All other SQL of the store is portable.
+
+WAL lets readers read while one process writes, and survives a process that is killed at
+any moment. `synchronous=NORMAL` writes to the disk at each checkpoint, not at each
+commit: a machine that loses power may lose its last seconds, never the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from plimsoll_operator.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    StorePathError,
+)
+
+BUSY_S = 60.0
+"""Waited for another process, whose transactions last milliseconds."""
+RETRY_S = 0.02
+REVISION_TABLE = "plimsoll_revision"
+"""Of Alembic, under a name that tells our stores from others'."""
+WRITING = {"writes": True}
+"""Execution options of an engine whose transactions write."""
+PRIMARY_CODE = 0xFF
+"""The part of an extended error code that names its kind."""
+
+
+def prepare(path: Path) -> str:
+    """Make the file where there is none; return the revision of its tables.
+
+    Returns:
+        Empty where there are no tables yet.
+
+    Raises:
+        StorePathError: there is no such folder, or it cannot be written.
+        StoreError: see `explained`.
+    """
+    check_path(path)
+    try:
+        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        with closing(connection):
+            check_owner(path, connection)
+            turn_on_wal(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            revision = revision_of(connection)
+            connection.execute("ROLLBACK")
+            return revision
+    except sqlite3.Error as error:
+        raise explained(path, error) from None
+
+
+def check_path(path: Path) -> None:
+    """Refuse a path that no file can be at."""
+    try:
+        if path.is_dir():
+            raise StorePathError(f"{path} is a folder: name a file with --store")
+        if not path.parent.is_dir():
+            raise StorePathError(
+                f"{path}: there is no folder {path.parent}: make it, or name another "
+                "file with --store"
+            )
+    except OSError as error:
+        raise StorePathError(
+            f"{path}: {error.strerror}: name another --store"
+        ) from None
+
+
+def check_owner(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a database of something else, before anything is changed in it."""
+    tables = tables_of(connection)
+    if tables and REVISION_TABLE not in tables:
+        raise StoreDamagedError(
+            f"{path} is a database of something else: name another --store"
+        )
+
+
+def revision_of(connection: sqlite3.Connection) -> str:
+    """Return the revision that is written down."""
+    if REVISION_TABLE not in tables_of(connection):
+        return ""
+    rows = connection.execute(f"SELECT version_num FROM {REVISION_TABLE}").fetchall()  # noqa: S608 - a constant
+    return rows[0][0] if rows else ""
+
+
+def tables_of(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of all tables."""
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {name for (name,) in rows}
+
+
+def turn_on_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL, once for all.
+
+    SQLite waits for no other process here, so that we do.
+    """
+    until_s = time.monotonic() + BUSY_S
+    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            connection.execute("PRAGMA journal_mode = wal")
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & PRIMARY_CODE == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > until_s:
+                raise
+            time.sleep(RETRY_S)
+
+
+def engine_for(path: Path) -> AsyncEngine:
+    """Return an engine on a file that exists; it never makes one."""
+    url = URL.create(
+        "sqlite+aiosqlite",
+        database=f"file:{quote(str(path))}",
+        query={"mode": "rw", "uri": "true"},
+    )
+    engine = create_async_engine(url, connect_args={"timeout": BUSY_S})
+    event.listen(engine.sync_engine, "connect", set_up)
+    event.listen(engine.sync_engine, "begin", begin)
+    return engine
+
+
+def set_up(connection: DBAPIConnection, _: object) -> None:
+    """Prepare a new connection; transactions are opened by `begin` alone."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys = on")
+    cursor.execute("PRAGMA synchronous = normal")
+    cursor.close()
+
+
+def begin(connection: Connection) -> None:
+    """Open a transaction; one that writes takes its turn before it reads."""
+    writes = WRITING.items() <= connection.get_execution_options().items()
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def explained(path: Path, error: BaseException | None) -> StoreError:
+    """Return what an error of SQLite means, and what to do next."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    kind = code & PRIMARY_CODE
+    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusyError(
+            f"{path}: another process has been writing for {BUSY_S:.0f} s: try again"
+        )
+    if kind == sqlite3.SQLITE_FULL or code in CANNOT_GROW:
+        return StoreFullError(
+            f"{path} cannot grow: the disk is full, or a quota is used up: make room "
+            "and try again"
+        )
+    if kind in (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    ):
+        return StorePathError(
+            f"{path} cannot be written ({error}): name another file with --store"
+        )
+    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamagedError(
+            f"{path} is no store, or it is damaged ({error}): restore it, or name "
+            "another --store"
+        )
+    return StoreError(f"{path}: {error}: try again, or name another --store")
+
+
+CANNOT_GROW = (
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+)
+"""What quotas and limits end in; a full disk in SQLITE_FULL."""
