@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AnswerRow
+from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.solution import Infeasible, Solution
 
 
@@ -50,7 +51,7 @@ class Answers:
             unreplayed=answer.unreplayed,
             is_certified=answer.is_certified,
             num_rounds=answer.num_rounds,
-            document=text_of(answer.answer),
+            document=canonical_text(answer.answer),
         )
         async with self._database.write() as session:
             await session.merge(said)

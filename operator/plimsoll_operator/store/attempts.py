@@ -6,9 +6,9 @@ from sqlalchemy import select, update
 
 from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow
-from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.document import canonical_text, digest_of
 from plimsoll_planner.records.plan import HybridPlan, Phase
 
 
@@ -46,7 +46,7 @@ class Attempts:
             recorded_s=now_s,
             ended_s=0.0,
             message="",
-            document=text_of(plan),
+            document=canonical_text(plan),
         )
         async with self._database.write() as session:
             before = await session.get(AttemptRow, (plan_uid, number))

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import (
     CalibrationRow,
     ObservationRow,
@@ -23,6 +23,7 @@ from plimsoll_planner.observed_overhead import (
     observed_overhead,
 )
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
+from plimsoll_planner.records.document import canonical_text
 
 
 class Calibrations:
@@ -42,7 +43,7 @@ class Calibrations:
                 row = CalibrationRow(
                     **key.to_json(),
                     num_observations=found.num_observations,
-                    document=text_of(found),
+                    document=canonical_text(found),
                 )
                 await session.merge(row)
         return found

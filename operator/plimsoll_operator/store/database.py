@@ -13,11 +13,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from plimsoll_operator.errors import StoreLostError, StoreVersionError
-from plimsoll_operator.store.sqlite import WRITING, engine_for, explained, prepare
+from plimsoll_operator.errors import StoreError, StoreLostError, StoreVersionError
+from plimsoll_operator.store.sqlite import WRITING, engine_for, explaining, prepare
 
 NEWEST_REVISION = "0001"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
@@ -64,11 +63,12 @@ class Database:
             StoreError: it could not be done, and nothing was.
         """
         try:
-            async with sessions.begin() as session:
-                yield session
-        except DBAPIError as error:
+            with explaining(self.path):
+                async with sessions.begin() as session:
+                    yield session
+        except StoreError:
             self._check_file()
-            raise explained(self.path, error.orig) from None
+            raise
         self._check_file()
 
     def _check_file(self) -> None:
@@ -107,20 +107,18 @@ async def open_database(path: Path) -> AsyncGenerator[Database]:
             f"{path} was written by a newer version of Plimsoll (revision {revision}): "
             "update plimsoll, or name another --store"
         )
+    if revision < NEWEST_REVISION:
+        await asyncio.to_thread(migrate, path)
     database = Database(path, engine_for(path))
     try:
-        if revision < NEWEST_REVISION:
-            await migrate(database)
         yield database
     finally:
         await database.close()
 
 
-async def migrate(database: Database) -> None:
+def migrate(path: Path) -> None:
     """Bring the tables up to this version, unless another process just has."""
-    # Alembic takes as long to import as all else that opening does.
+    # Alembic takes longer to import than a store to open, and is seldom needed.
     from plimsoll_operator.store.migrate import upgrade  # noqa: PLC0415
 
-    async with database.write() as session:
-        connection = await session.connection()
-        await connection.run_sync(upgrade)
+    upgrade(path)

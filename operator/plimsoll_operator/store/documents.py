@@ -1,7 +1,7 @@
-"""Records as the text that a column holds, and back.
+"""Records out of the text that a column holds.
 
-In: a record. Out: its canonical JSON, the text that its digest is taken of. A text that
-cannot be read any more is a damaged store.
+In: the canonical JSON of a record (`canonical_text`). Out: the record. A text that is
+none any more is a damaged store.
 """
 
 from __future__ import annotations
@@ -16,13 +16,6 @@ from plimsoll_planner.records.record import Record
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
-def text_of(record: Record) -> str:
-    """Return the canonical JSON of a record."""
-    return json.dumps(
-        record.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
-
-
 def record_of(kind: type[AnyRecord], text: str) -> AnyRecord:
     """Read a record of the given kind.
 
@@ -30,6 +23,9 @@ def record_of(kind: type[AnyRecord], text: str) -> AnyRecord:
         StoreDamagedError: the text is no such record.
     """
     try:
-        return kind.from_json(json.loads(text), f"the store: {kind.__name__}")
-    except (InvalidInputError, ValueError) as error:
-        raise StoreDamagedError(f"{error}: delete what it belongs to") from None
+        return kind.from_json(json.loads(text), kind.__name__)
+    except (InvalidInputError, ValueError, RecursionError) as error:
+        raise StoreDamagedError(
+            f"the store holds what this version cannot read: {error}: name another "
+            "--store"
+        ) from None

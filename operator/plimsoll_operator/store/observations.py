@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import selectinload
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import (
     AttemptRow,
     ObservationRow,
@@ -15,6 +15,7 @@ from plimsoll_operator.store.rows import (
     key_of,
 )
 from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
@@ -94,7 +95,7 @@ def row_of(
         plan_digest=observation.plan_digest,
         revision=observation.revision,
         device_kind=observation.device_kind,
-        fingerprint=text_of(observation.fingerprint),
+        fingerprint=canonical_text(observation.fingerprint),
         micro_batch=micro_batch,
         num_communicators=observation.num_communicators,
         num_steps=observation.num_steps,

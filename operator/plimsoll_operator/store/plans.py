@@ -12,8 +12,9 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow, PlanRow, QuestionRow
+from plimsoll_planner.records.document import canonical_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +77,8 @@ class Plans:
             created_s=now_s,
             is_suspended=False,
             folder=folder,
-            spec=text_of(spec),
-            status=text_of(Status()),
+            spec=canonical_text(spec),
+            status=canonical_text(Status()),
             tables=tables,
         )
         async with self._database.write() as session:
@@ -100,16 +101,20 @@ class Plans:
             row = await session.get(PlanRow, uid)
             if row is None:
                 raise StoreError(f"the plan {uid} was deleted: begin it anew")
-            if row.spec != text_of(spec):
+            if row.spec != canonical_text(spec):
                 row.generation += 1
-                row.spec = text_of(spec)
+                row.spec = canonical_text(spec)
             row.tables = tables
             row.folder = folder
         return plan_of(row)
 
     async def save_status(self, uid: str, status: Status) -> None:
         """Say where a plan stands, if there still is one."""
-        said = update(PlanRow).where(PlanRow.uid == uid).values(status=text_of(status))
+        said = (
+            update(PlanRow)
+            .where(PlanRow.uid == uid)
+            .values(status=canonical_text(status))
+        )
         async with self._database.write() as session:
             await session.execute(said)
 

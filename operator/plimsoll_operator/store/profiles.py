@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import ProfileRow
+from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.model_profile import ModelProfile
 
 
@@ -37,7 +38,9 @@ class Profiles:
     async def save(self, profile: ModelProfile, made_s: float) -> None:
         """Keep a profile, unless a newer one answers the same request."""
         made = ProfileRow(
-            request_key=profile.request_key, made_s=made_s, document=text_of(profile)
+            request_key=profile.request_key,
+            made_s=made_s,
+            document=canonical_text(profile),
         )
         async with self._database.write() as session:
             before = await session.get(ProfileRow, profile.request_key)

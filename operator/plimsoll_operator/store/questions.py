@@ -7,9 +7,9 @@ is, so that its answer and replays still belong together after a restart.
 from __future__ import annotations
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import QuestionRow
-from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.document import canonical_text, digest_of
 from plimsoll_planner.records.problem import Problem
 
 
@@ -39,7 +39,7 @@ class Questions:
             generation=generation,
             round=round,
             problem_digest=digest_of(problem),
-            document=text_of(problem),
+            document=canonical_text(problem),
         )
         async with self._database.write() as session:
             before = await session.get(QuestionRow, (plan_uid, generation, round))

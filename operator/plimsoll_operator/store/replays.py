@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of, text_of
+from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import ReplayRow
+from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.replay import Replay
 
 
@@ -26,5 +27,7 @@ class Replays:
         async with self._database.write() as session:
             if await session.get(ReplayRow, replay.plan_digest) is None:
                 session.add(
-                    ReplayRow(plan_digest=replay.plan_digest, document=text_of(replay))
+                    ReplayRow(
+                        plan_digest=replay.plan_digest, document=canonical_text(replay)
+                    )
                 )

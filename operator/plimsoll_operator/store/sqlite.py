@@ -10,14 +10,17 @@ commit: a machine that loses power may lose its last seconds, never the file.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from plimsoll_operator.errors import (
@@ -50,24 +53,24 @@ def prepare(path: Path) -> str:
         StoreError: see `explained`.
     """
     check_path(path)
-    try:
-        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
-        with closing(connection):
-            check_owner(path, connection)
-            turn_on_wal(connection)
-            connection.execute("BEGIN IMMEDIATE")
-            revision = revision_of(connection)
-            connection.execute("ROLLBACK")
-            return revision
-    except sqlite3.Error as error:
-        raise explained(path, error) from None
+    with (
+        explaining(path),
+        closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as file,
+    ):
+        check_owner(path, file)
+        turn_on_wal(file)
+        file.execute("BEGIN IMMEDIATE")
+        revision = revision_of(file)
+        file.execute("ROLLBACK")
+        return revision
 
 
 def check_path(path: Path) -> None:
     """Refuse a path that no file can be at."""
     try:
-        if path.is_dir():
-            raise StorePathError(f"{path} is a folder: name a file with --store")
+        if path.exists() and not path.is_file():
+            what = "a folder" if path.is_dir() else "no file"
+            raise StorePathError(f"{path} is {what}: name a file with --store")
         if not path.parent.is_dir():
             raise StorePathError(
                 f"{path}: there is no folder {path.parent}: make it, or name another "
@@ -79,38 +82,38 @@ def check_path(path: Path) -> None:
         ) from None
 
 
-def check_owner(path: Path, connection: sqlite3.Connection) -> None:
+def check_owner(path: Path, file: sqlite3.Connection) -> None:
     """Refuse a database of something else, before anything is changed in it."""
-    tables = tables_of(connection)
+    tables = tables_of(file)
     if tables and REVISION_TABLE not in tables:
         raise StoreDamagedError(
             f"{path} is a database of something else: name another --store"
         )
 
 
-def revision_of(connection: sqlite3.Connection) -> str:
+def revision_of(file: sqlite3.Connection) -> str:
     """Return the revision that is written down."""
-    if REVISION_TABLE not in tables_of(connection):
+    if REVISION_TABLE not in tables_of(file):
         return ""
-    rows = connection.execute(f"SELECT version_num FROM {REVISION_TABLE}").fetchall()  # noqa: S608 - a constant
+    rows = file.execute(f"SELECT version_num FROM {REVISION_TABLE}").fetchall()  # noqa: S608 - a constant
     return rows[0][0] if rows else ""
 
 
-def tables_of(connection: sqlite3.Connection) -> set[str]:
+def tables_of(file: sqlite3.Connection) -> set[str]:
     """Return the names of all tables."""
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    rows = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     return {name for (name,) in rows}
 
 
-def turn_on_wal(connection: sqlite3.Connection) -> None:
+def turn_on_wal(file: sqlite3.Connection) -> None:
     """Switch the file to WAL, once for all.
 
     SQLite waits for no other process here, so that we do.
     """
     until_s = time.monotonic() + BUSY_S
-    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+    while file.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
-            connection.execute("PRAGMA journal_mode = wal")
+            file.execute("PRAGMA journal_mode = wal")
         except sqlite3.OperationalError as error:
             is_busy = error.sqlite_errorcode & PRIMARY_CODE == sqlite3.SQLITE_BUSY
             if not is_busy or time.monotonic() > until_s:
@@ -120,15 +123,33 @@ def turn_on_wal(connection: sqlite3.Connection) -> None:
 
 def engine_for(path: Path) -> AsyncEngine:
     """Return an engine on a file that exists; it never makes one."""
-    url = URL.create(
-        "sqlite+aiosqlite",
-        database=f"file:{quote(str(path))}",
-        query={"mode": "rw", "uri": "true"},
-    )
+    url = url_of(path, "sqlite+aiosqlite")
     engine = create_async_engine(url, connect_args={"timeout": BUSY_S})
-    event.listen(engine.sync_engine, "connect", set_up)
-    event.listen(engine.sync_engine, "begin", begin)
+    listen(engine.sync_engine)
     return engine
+
+
+def migration_engine_for(path: Path) -> Engine:
+    """Return an engine for a thread that changes tables."""
+    engine = create_engine(
+        url_of(path, "sqlite"),
+        connect_args={"timeout": BUSY_S},
+        execution_options=WRITING,
+    )
+    listen(engine)
+    return engine
+
+
+def url_of(path: Path, driver: str) -> URL:
+    """Return what SQLAlchemy calls a file."""
+    name = f"file:{quote(os.fsencode(path))}"
+    return URL.create(driver, database=name, query={"mode": "rw", "uri": "true"})
+
+
+def listen(engine: Engine) -> None:
+    """Set up every connection and every transaction of an engine."""
+    event.listen(engine, "connect", set_up)
+    event.listen(engine, "begin", begin)
 
 
 def set_up(connection: DBAPIConnection, _: object) -> None:
@@ -144,6 +165,17 @@ def begin(connection: Connection) -> None:
     """Open a transaction; one that writes takes its turn before it reads."""
     writes = WRITING.items() <= connection.get_execution_options().items()
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def explaining(path: Path) -> Generator[None]:
+    """Turn what SQLite and SQLAlchemy raise into a `StoreError`."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise explained(path, error.orig) from None
+    except sqlite3.Error as error:
+        raise explained(path, error) from None
 
 
 def explained(path: Path, error: BaseException | None) -> StoreError:

@@ -101,14 +101,18 @@ def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return mapping
 
 
+def canonical_text(record: Record) -> str:
+    """Return the JSON of a record in the only way to write it; equal ones have one."""
+    return json.dumps(
+        record.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+
+
 def digest_of(record: Record) -> str:
     """Return `sha256:...` over the canonical JSON; equal records have one digest."""
     import hashlib  # noqa: PLC0415 - loads OpenSSL, and a search needs no digest
 
-    text = json.dumps(
-        record.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(canonical_text(record).encode()).hexdigest()
 
 
 def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
