@@ -13,4 +13,5 @@ Reading order is import order:
     build_plan, alternatives   the plan as it is launched, and what else could be had
     infeasible, overridden     no plan, or one that a person insists on
     answer                     all of it: `solve`
+    timeline                   when every pass of a plan begins and ends
 """

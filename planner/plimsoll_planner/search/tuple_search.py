@@ -223,12 +223,23 @@ class TupleSearch(TupleBounds):
         bound: Bound,
     ) -> float:
         """Return the seconds of the walked step."""
+        times = self.stage_times(candidate, cuts, recomputed, bound)
+        return walk(times, candidate.num_micro_batches, self.placed(candidate))
+
+    def stage_times(
+        self,
+        candidate: Candidate,
+        cuts: tuple[int, ...],
+        recomputed: tuple[tuple[int, ...], ...],
+        bound: Bound,
+    ) -> list[StageTimes]:
+        """Return the seconds and bytes of every stage."""
         b = candidate.micro_batch
         runs = self.tables.runs(candidate.offer, bound, b)
         added = self.tables.seconds(candidate.offer, bound, b).recompute
         stages = self.tables.stages(bound, b)
         ends = (*cuts[1:], self.tables.num_layers)
-        times = [
+        return [
             StageTimes(
                 forward_s=float(runs.forward[first, end]),
                 backward_s=float(runs.backward[first, end] + added[list(again)].sum()),
@@ -239,7 +250,6 @@ class TupleSearch(TupleBounds):
             )
             for first, end, again in zip(cuts, ends, recomputed, strict=True)
         ]
-        return walk(times, candidate.num_micro_batches, self.placed(candidate))
 
 
 def quickest(

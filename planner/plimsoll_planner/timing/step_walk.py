@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from plimsoll_planner.timing.schedule import Operation, Pass, one_f_one_b
 from plimsoll_planner.timing.stage_times import StageTimes
@@ -62,7 +62,14 @@ def are_shared(stages: list[StageTimes], placed: Topology) -> bool:
 def last_backwards(
     stages: list[StageTimes], num_micro_batches: int, placed: Topology
 ) -> list[float]:
-    """Return when each stage's last backward pass ends; the replicas are alike.
+    """Return when each stage's last backward pass ends; the replicas are alike."""
+    return [ends[-1] for ends in pass_ends(stages, num_micro_batches, placed)]
+
+
+def pass_ends(
+    stages: list[StageTimes], num_micro_batches: int, placed: Topology
+) -> list[list[float]]:
+    """Return when each stage's passes end, in the order of its schedule.
 
     Every stage goes on as far as its inputs allow, until all are done.
     """
@@ -77,17 +84,17 @@ def last_backwards(
     inputs: list[list[float]] = [[] for _ in stages]
     gradients: list[list[float]] = [[] for _ in stages]
     inputs[0] = [0.0] * num_micro_batches
-    free = [0.0] * num_stages
-    done = [0] * num_stages
+    ends: list[list[float]] = [[] for _ in stages]
     waiting = True
     while waiting:
         waiting = False
         for s, (order, stage) in enumerate(zip(orders, stages, strict=True)):
-            place, now = done[s], free[s]
+            mine = ends[s]
+            now = mine[-1] if mine else 0.0
             arrived, returned = inputs[s], gradients[s]
             is_last = s == num_stages - 1
-            while place < len(order):
-                operation = order[place]
+            while len(mine) < len(order):
+                operation = order[len(mine)]
                 micro_batch = operation.micro_batch
                 if operation.kind is Pass.FORWARD:
                     if micro_batch >= len(arrived):
@@ -103,10 +110,9 @@ def last_backwards(
                     now = max(now, returned[micro_batch]) + stage.backward_s
                     if s > 0:
                         gradients[s - 1].append(now + delays[s - 1])
-                place += 1
-            done[s], free[s] = place, now
-            waiting = waiting or place < len(order)
-    return free
+                mine.append(now)
+            waiting = waiting or len(mine) < len(order)
+    return ends
 
 
 @dataclass(slots=True)
@@ -120,6 +126,9 @@ class Rank:
     place: int = 0
     free_s: float = 0.0
     is_running: bool = False
+    begins_s: list[float] = field(default_factory=list[float])
+    """Of its operations so far; at last of the exchange and the optimizer step."""
+    ends_s: list[float] = field(default_factory=list[float])
 
 
 class SharedWalk:
@@ -196,6 +205,7 @@ class SharedWalk:
             if self.cores[rank.node] > 0:
                 self.cores[rank.node] -= 1
                 rank.is_running = True
+                rank.begins_s.append(now)
                 slowdown = self.placed.crowded_slowdown if rank.node in crowded else 1
                 end = now + up(slowdown * taken_s)
                 heapq.heappush(self.events, (end, place))
@@ -217,6 +227,7 @@ class SharedWalk:
         rank = self.ranks[place]
         self.cores[rank.node] += 1
         rank.is_running, rank.free_s = False, now
+        rank.ends_s.append(now)
         rank.place += 1
         if rank.place <= len(rank.order):
             self.hand_on(rank, rank.order[rank.place - 1], now)

@@ -1,0 +1,137 @@
+"""When every pass of a plan's step begins and ends, as the walk of its schedule has it.
+
+In: a problem and its plan. Out: a `Timeline`. Called by the report. The seconds are the
+expected ones, and the walk is the one that the search compares plans by (`step_walk`).
+
+Of a step with many micro-batches only the beginning is walked. A schedule of fewer
+micro-batches is the same one up to the last forward pass of the first stage: what it
+does otherwise, every other stage does after it has received that micro-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.timing.schedule import Operation, Pass, one_f_one_b
+from plimsoll_planner.timing.stage_times import StageTimes
+from plimsoll_planner.timing.step_walk import (
+    SharedWalk,
+    are_shared,
+    pass_ends,
+    walk,
+)
+from plimsoll_planner.timing.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedPass:
+    """What a rank does for a while."""
+
+    operation: Operation | None
+    """None: it exchanges gradients and steps its optimizer."""
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeline:
+    """The first replica of every stage; others are like it, or wait for their core."""
+
+    stages: tuple[tuple[TimedPass, ...], ...]
+    """The passes of each stage, in order; of a beginning those that begin in it."""
+    end_s: float
+    """Of the step, or of its beginning."""
+    num_micro_batches: int
+    """That the first stage begins with in that time."""
+    is_whole: bool
+    """It is the whole step."""
+
+
+def timeline(
+    problem: Problem, plan: HybridPlan, most_micro_batches: int
+) -> Timeline | None:
+    """Walk a plan's step; None where its stages differ in their degrees.
+
+    Args:
+        problem: that the plan answers.
+        plan: one chunk of layers on each stage.
+        most_micro_batches: of a step with more, the beginning with so many.
+    """
+    mesh = plan.mesh()
+    if mesh is None:
+        return None
+    search = TupleSearch(replace(problem, offers=plan.offers))
+    count = min(plan.num_micro_batches, most_micro_batches)
+    candidate = Candidate(
+        offer=0,
+        num_stages=mesh[0],
+        data_degree=mesh[1],
+        micro_batch=plan.micro_batch,
+        num_micro_batches=count,
+        gpus_per_pod=plan.pods.gpus_per_pod,
+    )
+    times = search.stage_times(
+        candidate,
+        tuple(stage.chunks[0].first_layer for stage in plan.stages),
+        tuple(stage.recomputed_layers for stage in plan.stages),
+        Bound.EXPECTED,
+    )
+    placed = search.placed(candidate)
+    stages = timed_passes(times, count, placed)
+    end_s = walk(times, count, placed)
+    is_whole = count == plan.num_micro_batches
+    if not is_whole:
+        end_s = max(one.end_s for one in stages[0] if is_forward(one))
+        stages = [[one for one in passes if one.begin_s < end_s] for passes in stages]
+    return Timeline(
+        stages=tuple(map(tuple, stages)),
+        end_s=end_s,
+        num_micro_batches=count,
+        is_whole=is_whole,
+    )
+
+
+def is_forward(one: TimedPass) -> bool:
+    """Tell whether it is a forward pass."""
+    return one.operation is not None and one.operation.kind is Pass.FORWARD
+
+
+def timed_passes(
+    stages: list[StageTimes], num_micro_batches: int, placed: Topology
+) -> list[list[TimedPass]]:
+    """Return the passes of one replica of each stage, and what ends its step."""
+    if are_shared(stages, placed):
+        walked = SharedWalk(stages, num_micro_batches, placed)
+        walked.run()
+        ranks = walked.ranks[:: placed.data_degree]
+        return [
+            named(rank.order, list(zip(rank.begins_s, rank.ends_s, strict=True)))
+            for rank in ranks
+        ]
+    made: list[list[TimedPass]] = []
+    for place, ends in enumerate(pass_ends(stages, num_micro_batches, placed)):
+        stage = stages[place]
+        order = list(one_f_one_b(place, len(stages), num_micro_batches))
+        spans = [
+            (end - (stage.forward_s if kind is Pass.FORWARD else stage.backward_s), end)
+            for kind, end in zip((o.kind for o in order), ends, strict=True)
+        ]
+        exchange_s = placed.exchange_s(place, stage.gradient_bytes, stage.num_exchanges)
+        last = ends[-1]
+        made.append(
+            named(order, [*spans, (last, last + exchange_s + stage.optimizer_step_s)])
+        )
+    return made
+
+
+def named(order: list[Operation], spans: list[tuple[float, float]]) -> list[TimedPass]:
+    """Say what each span of time is taken by; the last is the end of the step."""
+    return [
+        TimedPass(operation=operation, begin_s=begin_s, end_s=end_s)
+        for operation, (begin_s, end_s) in zip([*order, None], spans, strict=True)
+    ]
