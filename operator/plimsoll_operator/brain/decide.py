@@ -34,6 +34,7 @@ from plimsoll_operator.brain.summary import (
     alternatives_of,
     certificate_status,
     plan_status,
+    profile_status,
 )
 from plimsoll_planner.records.solution import Solution
 
@@ -117,6 +118,9 @@ def clearing(seen: Seen) -> tuple[Action, ...]:
 
 def with_answer(status: Status, seen: Seen) -> Status:
     """Return the status with the plan that is trained by, or would be."""
+    profile = profile_status(seen) or status.profile
+    observed = seen.observed or status.observed
+    status = replace(status, profile=profile, observed=observed)
     found = seen.answer.answer if seen.answer is not None else None
     if isinstance(found, Solution):
         plan = seen.attempts[-1].plan if seen.attempts else found.plan

@@ -40,7 +40,8 @@ def profiled(look: Look) -> Said:
         return Said(truth=Truth.UNKNOWN, reason="StoreUnavailable")
     child = seen.child(ChildKind.PROFILE, seen.profile_key)
     if seen.profile is not None and is_current(look):
-        clear = (Clear(child=child),) if child is not None else ()
+        done = (child, *outdated_replays(look))
+        clear = tuple(Clear(child=one) for one in done if one is not None)
         reason = "Cached" if seen.profile.was_cached else "Measured"
         if seen.profile.source == "traced" and not seen.profile.was_cached:
             reason = "Traced"
@@ -59,17 +60,37 @@ def profiled(look: Look) -> Said:
 
 
 def is_current(look: Look) -> bool:
-    """Tell whether the profile counts: no attempt found other code since it was made.
+    """Tell whether the profile counts: nobody found other code since it was made.
 
-    With the policy Always, one that was there before the plan does not.
+    With the policy Always, one that was there before the plan does not. A replay that
+    finds other code than a profile of this very plan is a fault, not news.
     """
     profile, latest = look.seen.profile, look.latest
     if profile is None:
         return False
     if profile.was_cached and look.spec.profile.policy is ProfilePolicy.ALWAYS:
         return False
+    if profile.was_cached and any(
+        child.since_s > profile.made_s for child in foreign_replays(look)
+    ):
+        return False
     found_other_code = latest and latest.ending is Ending.FOREIGN_FINGERPRINT
     return not (latest and found_other_code and profile.made_s <= latest.ended_s)
+
+
+def foreign_replays(look: Look) -> list[Child]:
+    """Return replays that found other code than was profiled."""
+    return [
+        child
+        for child in look.seen.children
+        if child.kind is ChildKind.REPLAY and child.ending is Ending.FOREIGN_FINGERPRINT
+    ]
+
+
+def outdated_replays(look: Look) -> list[Child]:
+    """Return those of them that a newer profile has answered."""
+    made_s = look.seen.profile.made_s if look.seen.profile is not None else 0.0
+    return [child for child in foreign_replays(look) if child.since_s <= made_s]
 
 
 def of_child(child: Child, what: str, store: Action) -> Said:
@@ -100,6 +121,7 @@ def of_child(child: Child, what: str, store: Action) -> Said:
         Ending.HOST_OUT_OF_MEMORY: f"{what}HostOOM",
         Ending.TIMED_OUT: f"{what}Timeout",
         Ending.BAD_WORKLOAD: "BadWorkload",
+        Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
     }.get(child.ending, f"{what}Failed")
     return Said(
         truth=Truth.FALSE,
@@ -136,8 +158,12 @@ def certified(look: Look) -> Said:
     if found is not None and found.is_certified:
         return Said(truth=Truth.TRUE, reason="Replayed")
     must = look.spec.launch.require_certified
+    if found is not None and found.has_replay:
+        return Said(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
         child = look.seen.child(ChildKind.REPLAY, found.unreplayed)
+        if child in outdated_replays(look):
+            return Said(truth=Truth.UNKNOWN, reason="Replaying")
         if child is None:
             start = StartReplay(digest=found.unreplayed)
             return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=(start,))

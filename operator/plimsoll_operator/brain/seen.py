@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plimsoll_operator.api.status import ObservedStatus
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.solution import Infeasible, Solution
 
@@ -106,6 +107,8 @@ class SeenAnswer:
     answer: Solution | Infeasible
     unreplayed: str = ""
     """Digest of a plan whose replay the search waits for."""
+    has_replay: bool = False
+    """That replay has come meanwhile: the search can go on."""
     is_certified: bool = False
     """The plan's replay holds what was predicted."""
     num_rounds: int = 0
@@ -126,6 +129,8 @@ class Seen:
     attempts: tuple[Attempt, ...] = ()
     """All of them, the oldest first."""
     children: tuple[Child, ...] = ()
+    observed: ObservedStatus | None = None
+    """What the ranks of the latest attempt have used so far."""
 
     def child(self, kind: ChildKind, subject: str) -> Child | None:
         """Return one child, None where it does not exist."""

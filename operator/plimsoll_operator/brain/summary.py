@@ -6,14 +6,76 @@ In: a `Solution`. Out: the parts of a `Status` that people look at first. Called
 
 from __future__ import annotations
 
-from plimsoll_operator.api.status import CertificateStatus, PlanStatus
+from collections.abc import Iterable
+from decimal import Decimal
+from statistics import median
+
+from plimsoll_operator.api.status import (
+    CertificateStatus,
+    ObservedStatus,
+    PlanStatus,
+    ProfileStatus,
+)
+from plimsoll_operator.brain.seen import Seen
 from plimsoll_planner.explain import reason_text, space_text
 from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.solution import Solution
 
 MOST_ALTERNATIVES = 5
+
+
+def profile_status(seen: Seen) -> ProfileStatus | None:
+    """Return the profile that is planned with, None before there is one."""
+    if seen.profile is None:
+        return None
+    return ProfileStatus(
+        request_key=seen.profile_key,
+        source=seen.profile.source,
+        is_cached=seen.profile.was_cached,
+    )
+
+
+def observed_status(
+    plan: HybridPlan, observations: Iterable[Observation]
+) -> ObservedStatus | None:
+    """Return what the ranks of a plan used, None where nothing was reported yet."""
+    found = [one for one in observations if one.peaks]
+    if not found:
+        return None
+    peaks = {one.rank: observed_peak_bytes(one) for one in found}
+    errors = [
+        abs(peaks[rank] - predicted) / predicted
+        for rank, predicted in predicted_peaks(plan).items()
+        if rank in peaks and predicted
+    ]
+    step_s = [s for one in found for s in one.step_s]
+    return ObservedStatus(
+        peak_bytes=max(peaks.values()),
+        error_percent=rounded(100 * max(errors, default=0.0)),
+        step_seconds=rounded(median(step_s)) if step_s else None,
+    )
+
+
+def observed_peak_bytes(observation: Observation) -> int:
+    """Return the most of a device that a rank has used."""
+    return max(peak.device_bytes for peak in observation.peaks)
+
+
+def predicted_peaks(plan: HybridPlan) -> dict[int, int]:
+    """Return the expected peak of every rank's device, bytes."""
+    return {
+        rank: max((peak.device.expected_bytes for peak in stage.peaks), default=0)
+        for stage in plan.stages
+        for rank in stage.ranks
+    }
+
+
+def rounded(value: float) -> Decimal:
+    """Return a number with four significant digits, as a status tells it."""
+    return Decimal(f"{value:.4g}")
 
 
 def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:

@@ -41,7 +41,8 @@ scalars of a step, which only a replay sees."""
 MOST_ERROR = 100.0
 """The largest relative error that a profile holds."""
 
-ReplayPlan = Callable[[HybridPlan], Replay]
+ReplayPlan = Callable[[HybridPlan], Replay | None]
+"""None where the plan was not replayed yet: asked again later, the answer goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,20 +74,29 @@ class ReplayedAnswer:
     answer: Solution | Infeasible
     """Where a plan was certified, its peaks are the replay's."""
     rounds: tuple[Round, ...]
+    waits: bool = False
+    """The answer's plan was not replayed yet."""
 
     @property
     def is_certified(self) -> bool:
         """Tell whether a plan stands whose replay agrees."""
-        is_plan = isinstance(self.answer, Solution)
-        return is_plan and bool(self.rounds) and not self.rounds[-1].disagreements
+        if self.waits or not isinstance(self.answer, Solution):
+            return False
+        return bool(self.rounds) and not self.rounds[-1].disagreements
 
 
 def solve_with_replay(problem: Problem, replay: ReplayPlan) -> ReplayedAnswer:
-    """Search, replay the winner, and search again until both agree."""
+    """Search, replay the winner, and search again until both agree.
+
+    The same replays lead to the same answer, so that a search that had to wait for one
+    begins anew when it is there.
+    """
     rounds: list[Round] = []
     answer = solve(problem)
     while isinstance(answer, Solution) and len(rounds) < MOST_ROUNDS:
         found = replay(answer.plan)
+        if found is None:
+            return ReplayedAnswer(answer=answer, rounds=tuple(rounds), waits=True)
         outside = disagreements(problem, answer.plan, found)
         rounds.append(Round(plan=answer.plan, replay=found, disagreements=outside))
         if not outside:

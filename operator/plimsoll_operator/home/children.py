@@ -1,0 +1,210 @@
+"""What runs now for one plan, and what ran and was not cleared away yet.
+
+Every process of a child carries the folder of the child in its environment, and so do
+the processes that it starts. That mark, read from the kernel, says what is alive; no
+number of a process is ever remembered.
+
+    no began.json                      the child does not exist
+    keeper alive                       running
+    end.json, nothing alive            ended as that says
+    neither, nothing alive             ended: somebody killed all of it
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.errors import HomeError
+from plimsoll_operator.home.endings import ending_of
+from plimsoll_operator.home.tasks import BEGAN, END, TASK, Began, End, Task
+from plimsoll_planner.records.document import load, save
+
+MARK = "PLIMSOLL_CHILD"
+KEEPER = "plimsoll_operator.home.keeper"
+START_S, KILL_S = 30.0, 10.0
+"""At most, for a keeper to begin and for a killed process to go."""
+POLL_S = 0.02
+SUBJECT_LENGTH = 16
+"""Of a subject in the name of a folder; digests are cut."""
+
+
+class Children:
+    """The children of one plan."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep them below a folder."""
+        self._root = root.resolve()
+        self._keepers: list[subprocess.Popen[bytes]] = []
+
+    def folder(self, kind: ChildKind, subject: str) -> Path:
+        """Return the folder of a child."""
+        short = subject.removeprefix("sha256:")[:SUBJECT_LENGTH]
+        return self._root / f"{kind}-{short}"
+
+    def look(self) -> tuple[Child, ...]:
+        """Return what is there; whatever lost its keeper is ended first."""
+        self._end_the_lost()
+        alive = self._alive()
+        folders = sorted(self._root.iterdir()) if self._root.exists() else []
+        return tuple(
+            child_in(folder, is_alive=folder in alive)
+            for folder in folders
+            if (folder / BEGAN).exists()
+        )
+
+    def has_changed(self, seen: Iterable[Child]) -> bool:
+        """Tell, without looking at every process, whether a running child has ended."""
+        self._reap()
+        return any(
+            (self.folder(child.kind, child.subject) / END).exists()
+            for child in seen
+            if child.state is ChildState.RUNNING
+        ) or any(keeper.poll() is not None for keeper in self._keepers)
+
+    def start(self, task: Task) -> None:
+        """Start a child, unless it is there.
+
+        Raises:
+            HomeError: its keeper did not begin.
+        """
+        folder = self.folder(task.child_kind, task.subject)
+        if (folder / BEGAN).exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder / TASK, task)
+        with (folder / "keeper.log").open("ab") as log:
+            keeper = subprocess.Popen(  # noqa: S603 - our own module
+                (sys.executable, "-m", KEEPER, str(folder)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {MARK: str(folder)},
+                start_new_session=True,
+            )
+        self._keepers.append(keeper)
+        end_s = time.monotonic() + START_S
+        while not (folder / BEGAN).exists():
+            if keeper.poll() is not None and not (folder / BEGAN).exists():
+                said = (folder / "keeper.log").read_text(errors="replace").splitlines()
+                why = said[-1] if said else f"exit status {keeper.returncode}"
+                raise HomeError(f"{folder}: its keeper did not begin: {why}")
+            if time.monotonic() > end_s:
+                raise HomeError(f"{folder}: no keeper after {START_S:g} s; try again")
+            time.sleep(POLL_S)
+
+    def stop(self, kind: ChildKind, subject: str) -> None:
+        """Ask a child to save and leave; asked twice is asked once."""
+        folder = self.folder(kind, subject)
+        for process in self._alive().get(folder, ()):
+            if is_keeper(process):
+                process.terminate()
+
+    def clear(self, kind: ChildKind, subject: str) -> None:
+        """End what is alive of a child, and remove its folder; its logs stay."""
+        folder = self.folder(kind, subject)
+        kill(self._alive().get(folder, ()))
+        self._reap()
+        if not folder.exists():
+            return
+        logs = self._root.parent / "logs" / folder.name
+        logs.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if (
+                path.suffix in (".out", ".err", ".jsonl", ".log")
+                and path.stat().st_size
+            ):
+                shutil.copy(path, logs / path.name)
+        gone = folder.with_name(f".{folder.name}")
+        shutil.rmtree(gone, ignore_errors=True)
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _end_the_lost(self) -> None:
+        """Kill what has no keeper, or is left over by one that has ended."""
+        lost: list[psutil.Process] = []
+        for folder, processes in self._alive().items():
+            is_kept = any(map(is_keeper, processes)) and folder.exists()
+            if not is_kept or (folder / END).exists():
+                lost += [
+                    p for p in processes if not is_keeper(p) or not folder.exists()
+                ]
+        kill(lost)
+        self._reap()
+
+    def _alive(self) -> dict[Path, list[psutil.Process]]:
+        """Return the living processes of each child, by its folder."""
+        self._reap()
+        found: dict[Path, list[psutil.Process]] = {}
+        for process in psutil.process_iter():
+            try:
+                mark = process.environ().get(MARK)
+                is_zombie = process.status() == psutil.STATUS_ZOMBIE
+            except (psutil.Error, OSError):
+                continue  # gone meanwhile, or somebody else's
+            if mark and not is_zombie and Path(mark).parent == self._root:
+                found.setdefault(Path(mark), []).append(process)
+        return found
+
+    def _reap(self) -> None:
+        """Let go of keepers that have ended."""
+        self._keepers = [k for k in self._keepers if k.poll() is None]
+
+
+def is_keeper(process: psutil.Process) -> bool:
+    """Tell whether a process of a child is the one that keeps it."""
+    try:
+        return KEEPER in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """End processes, and wait until they are gone.
+
+    Raises:
+        HomeError: one does not go, as when its disk does not answer.
+    """
+    mine = list(processes)
+    for process in mine:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(mine, timeout=KILL_S)
+    if alive:
+        raise HomeError(
+            f"process {alive[0].pid} cannot be ended, it waits for the machine; "
+            "nothing else is started beside it: try again"
+        )
+
+
+def child_in(folder: Path, *, is_alive: bool) -> Child:
+    """Return the child of a folder in which a keeper has begun."""
+    task, began = load(folder / TASK, Task), load(folder / BEGAN, Began)
+    if is_alive:
+        state, since_s, ending, message = ChildState.RUNNING, began.at_s, None, ""
+    elif (folder / END).exists():
+        end = load(folder / END, End)
+        state, since_s = ChildState.ENDED, end.at_s
+        ending, message = ending_of(end, folder)
+    else:
+        state, since_s = ChildState.ENDED, began.at_s
+        ending, message = Ending.DISRUPTED, "all of its processes were killed"
+    return Child(
+        kind=task.child_kind,
+        subject=task.subject,
+        state=state,
+        since_s=since_s,
+        started_s=began.at_s,
+        ending=ending,
+        message=message,
+    )

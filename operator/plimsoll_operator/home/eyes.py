@@ -1,0 +1,156 @@
+"""A look at one plan: what the store and its children say.
+
+In: a plan of this home. Out: `Seen`, for a decision. Looking changes nothing but one
+thing: the question to the search is put in writing when it can be asked first, because
+free memory and calibrations, which go into it, change from one look to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from plimsoll_operator.api.spec import LaunchPolicy
+from plimsoll_operator.brain.preparing import is_current
+from plimsoll_operator.brain.question import question_of
+from plimsoll_operator.brain.request import ProfileWish, profile_wish
+from plimsoll_operator.brain.said import Look
+from plimsoll_operator.brain.seen import (
+    Attempt,
+    ChildKind,
+    Ending,
+    Seen,
+    SeenAnswer,
+    SeenProfile,
+)
+from plimsoll_operator.brain.summary import observed_status
+from plimsoll_operator.home.children import Children
+from plimsoll_operator.home.offers import offers_of
+from plimsoll_operator.home.reports import GangReports
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.profiles import StoredProfile
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.problem import Problem
+
+ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
+"""Endings after which what is known has changed."""
+
+
+class Eyes:
+    """Looks at the plans of a home."""
+
+    def __init__(self, store: Store, cuda_is_here: bool) -> None:
+        """Look into a store.
+
+        Args:
+            store: of the home.
+            cuda_is_here: this machine has GPUs.
+        """
+        self._store = store
+        self._cuda_is_here = cuda_is_here
+        self._reports: dict[tuple[str, int], GangReports] = {}
+        """By plan and attempt; read on from where the last look ended."""
+
+    def wish(self, plan: StoredPlan) -> ProfileWish:
+        """Return the profile that a plan asks for."""
+        kind = offers_of(plan)[0].device_kind
+        is_here = kind is DeviceKind.EMULATED or self._cuda_is_here
+        return profile_wish(plan.spec, kind, plan.folder, is_here=is_here)
+
+    async def look(self, plan: StoredPlan, children: Children, now_s: float) -> Seen:
+        """Look at one plan."""
+        wish = self.wish(plan)
+        profile = await self._store.profiles.find(wish.key)
+        attempts = await self._store.attempts.of(plan.uid)
+        seen = Seen(
+            complaint=self._complaint(plan),
+            profile=None if profile is None else seen_profile(plan, wish, profile),
+            profile_key=wish.key,
+            attempts=attempts,
+            children=children.look(),
+        )
+        if attempts:
+            reports = self.reports(plan, attempts[-1], children)
+            told = reports.observations or await self._store.observations.of(
+                plan.uid, attempts[-1].number
+            )
+            seen = replace(seen, observed=observed_status(attempts[-1].plan, told))
+        look = Look(spec=plan.spec, seen=seen, now_s=now_s)
+        if profile is None or not is_current(look):
+            return seen
+        try:
+            problem = await self.question(plan, attempts, profile)
+        except InvalidInputError as error:
+            return replace(seen, complaint=str(error))
+        return await self._with_answer(seen, problem)
+
+    def _complaint(self, plan: StoredPlan) -> str:
+        """Say what the spec asks for and this machine has not."""
+        launches = plan.spec.launch.policy is LaunchPolicy.LAUNCH
+        kind = offers_of(plan)[0].device_kind
+        if launches and kind is DeviceKind.CUDA and not self._cuda_is_here:
+            return (
+                "spec.launch.policy: the offers are GPUs and this machine has none: "
+                "use PlanOnly, run it where they are, or plan for --device cpu"
+            )
+        return ""
+
+    def reports(
+        self, plan: StoredPlan, attempt: Attempt, children: Children
+    ) -> GangReports:
+        """Return what the ranks of an attempt have told so far."""
+        place = plan.uid, attempt.number
+        if place not in self._reports:
+            folder = children.folder(ChildKind.TRAIN, str(attempt.number))
+            self._reports[place] = GangReports(folder, attempt.plan.num_gpus)
+        self._reports[place].read()
+        return self._reports[place]
+
+    async def question(
+        self, plan: StoredPlan, attempts: Sequence[Attempt], profile: StoredProfile
+    ) -> Problem:
+        """Return what the search is asked for a plan as it is now.
+
+        Raises:
+            InvalidInputError: parts of the spec contradict each other or the profile.
+        """
+        round_ = sum(attempt.ending in ASKED_ANEW for attempt in attempts)
+        place = plan.uid, plan.generation, round_
+        before = await self._store.questions.find(*place)
+        if before is not None and before.profile == profile.profile:
+            return before
+        products = {offer.device_product for offer in offers_of(plan)}
+        overheads = await self._store.calibrations.of(products)
+        asked = question_of(plan.spec, profile.profile, offers_of(plan), overheads)
+        return await self._store.questions.save(*place, asked)
+
+    async def _with_answer(self, seen: Seen, problem: Problem) -> Seen:
+        """Add what the search said, and whether the replay it waits for has come."""
+        found = await self._store.answers.find(digest_of(problem))
+        if found is None:
+            return seen
+        waits_for = found.unreplayed
+        replay = await self._store.replays.find(waits_for) if waits_for else None
+        answer = SeenAnswer(
+            answer=found.answer,
+            unreplayed=found.unreplayed,
+            has_replay=replay is not None,
+            is_certified=found.is_certified,
+            num_rounds=found.num_rounds,
+        )
+        return replace(seen, answer=answer)
+
+
+def seen_profile(
+    plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
+) -> SeenProfile:
+    """Return a profile as a decision looks at it."""
+    return SeenProfile(
+        source=Source(wish.source),
+        made_s=profile.made_s,
+        was_cached=profile.made_s < plan.created_s,
+    )

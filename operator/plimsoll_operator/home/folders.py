@@ -1,0 +1,91 @@
+"""Where everything of a home lies.
+
+plimsoll.db                           the store
+plans/<uid>/lock                      held by whoever runs the plan
+plans/<uid>/checkpoints/              unless the spec names a folder
+plans/<uid>/children/train-2/         one child: its task, its logs, its end
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from plimsoll_operator.errors import AlreadyRunningError, HomeError
+
+
+@dataclass(frozen=True)
+class HomeFolder:
+    """The folder of one home."""
+
+    root: Path
+
+    @property
+    def store(self) -> Path:
+        """The database."""
+        return self.root / "plimsoll.db"
+
+    def plan(self, uid: str) -> PlanFolder:
+        """Return the folder of one plan."""
+        return PlanFolder(self.root / "plans" / uid)
+
+
+@dataclass(frozen=True)
+class PlanFolder:
+    """The folder of one plan."""
+
+    root: Path
+
+    @property
+    def children(self) -> Path:
+        """With a folder for each child."""
+        return self.root / "children"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Of the plan's own training, unless its spec names a place."""
+        return self.root / "checkpoints"
+
+    def make(self) -> None:
+        """Make the folder, unless it is there.
+
+        Raises:
+            HomeError: it cannot be made.
+        """
+        try:
+            self.children.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HomeError(
+                f"{error.filename}: {error.strerror}; name another --home"
+            ) from None
+
+    @contextmanager
+    def locked(self, name: str) -> Generator[None]:
+        """Be the only one who runs the plan.
+
+        Args:
+            name: of the plan, for the message.
+
+        Raises:
+            AlreadyRunningError: another process runs it.
+        """
+        self.make()
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                who = os.pread(descriptor, 32, 0).decode().strip() or "another one"
+                raise AlreadyRunningError(
+                    f"plan {name} is being run by process {who}: `plimsoll describe "
+                    f"{name}` shows how far it is, `plimsoll cancel {name}` stops it"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)  # and the lock with it, also when we are killed

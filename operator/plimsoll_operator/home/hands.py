@@ -1,0 +1,253 @@
+"""Does what a decision asks for: processes are started, and things are written down.
+
+In: an action for one plan. Out: its effect. Each may be asked for again, also after a
+crash in the middle of it: what was done already is found and left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from plimsoll_operator.brain.actions import (
+    Action,
+    Clear,
+    RecordEnding,
+    RecordPlan,
+    Solve,
+    StartProfile,
+    StartReplay,
+    StartTraining,
+    StopTraining,
+    StoreProfile,
+    StoreReplay,
+    WakeAt,
+)
+from plimsoll_operator.brain.seen import ChildKind, Ending
+from plimsoll_operator.errors import HomeError
+from plimsoll_operator.home.children import Children
+from plimsoll_operator.home.commands import (
+    PLAN,
+    PROFILE,
+    profile_task,
+    replay_task,
+    train_task,
+)
+from plimsoll_operator.home.eyes import Eyes
+from plimsoll_operator.home.folders import PlanFolder
+from plimsoll_operator.store.answers import StoredAnswer
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.observed_overhead import Shortage
+from plimsoll_planner.records.document import digest_of, from_text, load, save
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan, PhasePeak
+from plimsoll_planner.records.problem import Limits, Problem
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.solution import Solution
+
+
+@dataclass(kw_only=True)
+class Hands:
+    """Acts for one plan."""
+
+    store: Store
+    eyes: Eyes
+    plan: StoredPlan
+    folder: PlanFolder
+    children: Children
+    device_memory_bytes: int = 0
+    """Of emulated devices that have less than is planned with; else 0."""
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the job saves."""
+        path = self.plan.spec.checkpoint.path
+        return Path(self.plan.folder) / path if path else self.folder.checkpoints
+
+    async def act(self, action: Action) -> None:
+        """Do one thing.
+
+        Raises:
+            OperatorError: it could not be done; asked again, it may work.
+        """
+        match action:
+            case StartProfile():
+                await self._start_profile()
+            case StartReplay(digest=digest):
+                await self._start_replay(digest)
+            case StartTraining(attempt=number):
+                await self._start_training(number)
+            case StopTraining(attempt=number):
+                self.children.stop(ChildKind.TRAIN, str(number))
+            case Clear(child=child):
+                self.children.clear(child.kind, child.subject)
+            case _:
+                await self._write(action)
+
+    async def _write(self, action: Action) -> None:
+        """Write something down."""
+        match action:
+            case StoreProfile(child=child):
+                path = self.children.folder(child.kind, child.subject) / PROFILE
+                await self.store.profiles.save(load(path, ModelProfile), time.time())
+            case StoreReplay(child=child):
+                folder = self.children.folder(child.kind, child.subject)
+                await self.store.replays.save(replay_in(folder / "0.out"))
+            case Solve():
+                await self._solve()
+            case RecordPlan(attempt=number, plan=plan):
+                await self.store.attempts.record(
+                    self.plan.uid, number, plan, time.time()
+                )
+            case RecordEnding():
+                await self._record_ending(action)
+            case _:
+                assert isinstance(action, WakeAt)  # noqa: S101 - the loop waits
+
+    async def _start_profile(self) -> None:
+        """Start to profile."""
+        wish = self.eyes.wish(self.plan)
+        folder = self.children.folder(ChildKind.PROFILE, wish.key)
+        task = profile_task(wish, self.plan.spec, folder, self.plan.folder)
+        await asyncio.to_thread(self.children.start, task)
+
+    async def _problem(self) -> Problem:
+        """Return the question as it was put."""
+        profile = await self.store.profiles.find(self.eyes.wish(self.plan).key)
+        if profile is None:
+            raise HomeError("the profile was deleted meanwhile: start again")
+        attempts = await self.store.attempts.of(self.plan.uid)
+        return await self.eyes.question(self.plan, attempts, profile)
+
+    async def _solve(self) -> None:
+        """Search, with the replays that are known."""
+        # Imported here, for whoever only looks needs no numpy.
+        from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
+
+        problem = await self._problem()
+        known: dict[str, Replay] = {}
+        while True:
+            found = await asyncio.to_thread(
+                solve_with_replay, problem, lambda plan: known.get(digest_of(plan))
+            )
+            waits_for = ""
+            if found.waits and isinstance(found.answer, Solution):
+                waits_for = digest_of(found.answer.plan)
+            replay = await self.store.replays.find(waits_for) if waits_for else None
+            if replay is None:
+                break
+            known[waits_for] = replay
+        answer = StoredAnswer(
+            answer=found.answer,
+            unreplayed=waits_for,
+            is_certified=found.is_certified,
+            num_rounds=len(found.rounds),
+        )
+        await self.store.answers.save(digest_of(problem), answer)
+
+    async def _start_replay(self, digest: str) -> None:
+        """Start to replay the plan that the search waits for."""
+        problem = await self._problem()
+        found = await self.store.answers.find(digest_of(problem))
+        if found is None or not isinstance(found.answer, Solution):
+            return  # the question has changed since the decision
+        folder = self.children.folder(ChildKind.REPLAY, digest)
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder / PLAN, found.answer.plan)
+        save(folder / PROFILE, problem.profile)
+        task = replay_task(digest, self.plan.spec, folder, self.plan.folder)
+        await asyncio.to_thread(self.children.start, task)
+
+    async def _start_training(self, number: int) -> None:
+        """Start a gang by its plan of record."""
+        attempts = await self.store.attempts.of(self.plan.uid)
+        plan = attempts[number - 1].plan
+        folder = self.children.folder(ChildKind.TRAIN, str(number))
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder / PLAN, plan)
+        task = train_task(
+            number,
+            plan,
+            self.plan.spec,
+            folder,
+            self.plan.folder,
+            checkpoints=self.checkpoints,
+            device_memory_bytes=self.device_memory_bytes,
+        )
+        await asyncio.to_thread(self.children.start, task)
+
+    async def _record_ending(self, action: RecordEnding) -> None:
+        """Write down what the ranks observed, then how the attempt ended."""
+        attempt = (await self.store.attempts.of(self.plan.uid))[action.attempt - 1]
+        reports = self.eyes.reports(self.plan, attempt, self.children)
+        for observation in reports.observations:
+            if observation.peaks:
+                peak = peak_of(attempt.plan, observation.rank)
+                await self.store.observations.save(self.plan.uid, observation, peak)
+        full = reports.full_device
+        if full is not None and action.ending is Ending.OUT_OF_MEMORY:
+            told = {one.rank: one for one in reports.observations}
+            limits = Limits(
+                max_gpus=attempt.plan.num_gpus,
+                headroom=float(self.plan.spec.search.headroom),
+            )
+            shortage = shortage_of(
+                attempt.plan, limits, told.get(full.rank), full.asked_bytes
+            )
+            if shortage is not None:
+                await self.store.shortages.save(self.plan.uid, action.attempt, shortage)
+        for key in {one.overhead_key for one in reports.observations}:
+            await self.store.calibrations.refresh(key)
+        await self.store.attempts.end(
+            self.plan.uid,
+            action.attempt,
+            ending=action.ending,
+            ended_s=time.time(),
+            message=action.child.message,
+            rank=None if full is None else full.rank,
+            phase=None if full is None else full.phase,
+        )
+
+
+def replay_in(path: Path) -> Replay:
+    """Return the replay that a process printed last."""
+    return from_text(path.read_text().splitlines()[-1], Replay, str(path))
+
+
+def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:
+    """Return the largest predicted peak of a rank."""
+    stage = next(stage for stage in plan.stages if rank in stage.ranks)
+    peak = stage.peak()
+    assert peak is not None  # noqa: S101 - a plan of record is one that was predicted
+    return peak
+
+
+def shortage_of(
+    plan: HybridPlan,
+    limits: Limits,
+    observation: Observation | None,
+    asked_bytes: int,
+) -> Shortage | None:
+    """Return what is learned from a rank that ran out of device memory."""
+    if observation is None:
+        return None
+    stage = next(s for s in plan.stages if observation.rank in s.ranks)
+    peak = peak_of(plan, observation.rank)
+    return Shortage(
+        key=observation.overhead_key,
+        micro_batch=plan.micro_batch,
+        num_communicators=observation.num_communicators,
+        capacity_bytes=limits.usable_bytes(
+            plan.offers[stage.offer].device_memory_bytes
+        ),
+        in_use_bytes=max(
+            (peak.allocated_bytes for peak in observation.peaks), default=0
+        ),
+        asked_bytes=asked_bytes,
+        predicted_allocated_bytes=peak.allocated.upper_bytes,
+        predicted_device_bytes=peak.device.upper_bytes,
+    )

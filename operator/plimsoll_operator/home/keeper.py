@@ -1,0 +1,177 @@
+"""The process that keeps one child: `python -m plimsoll_operator.home.keeper FOLDER`.
+
+Starts the processes of the task in FOLDER, waits for them, writes down how each ended.
+It leads a session of its own, so a terminal's Ctrl-C does not reach it.
+
+    one process fails      the others have some seconds to leave, then are killed
+    SIGTERM                is passed on: the ranks save and leave
+    the time is up         all are killed
+
+A child is kept once: a lock lets one keeper in, and `began.json` turns later ones away.
+So whoever starts a keeper may be killed at any point and start another one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from plimsoll_operator.home.tasks import (
+    BEGAN,
+    END,
+    TASK,
+    Began,
+    Command,
+    End,
+    Exit,
+    Task,
+)
+from plimsoll_planner.records.document import load, save
+
+POLL_S = 0.05
+GRACE_S = 10.0
+"""For ranks to notice that another one is gone, and say so."""
+NOT_STARTED = 127
+"""As shells report a command that cannot be run."""
+MEMORY_CGROUP = Path("/sys/fs/cgroup")
+VMSTAT = Path("/proc/vmstat")
+
+
+def main() -> None:
+    """Keep the child of a folder, unless somebody does or did."""
+    folder = Path(sys.argv[1])
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if (folder / BEGAN).exists():
+            return
+        keeper = Keeper(folder=folder, task=load(folder / TASK, Task))
+        signal.signal(signal.SIGTERM, keeper.ask)
+        save(folder / BEGAN, Began(pid=os.getpid(), at_s=time.time()))
+        save(folder / END, keeper.keep())
+
+
+@dataclass(kw_only=True)
+class Keeper:
+    """Keeps the processes of one task."""
+
+    folder: Path
+    task: Task
+    processes: list[subprocess.Popen[bytes]] = field(
+        default_factory=list[subprocess.Popen[bytes]]
+    )
+    ended_by_us: set[int] = field(default_factory=set[int])
+    first: int | None = None
+    failed_s: float = 0.0
+    """When the first one failed; seconds from any start."""
+    is_asked: bool = False
+    was_stopped: bool = False
+    was_late: bool = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Be asked to stop, by a signal; answered between two polls."""
+        del number, frame
+        self.is_asked = True
+
+    def keep(self) -> End:
+        """Start all processes and wait for the last one."""
+        killed_before, message = killed_for_memory(), ""
+        started_s = time.monotonic()
+        try:
+            for place, command in enumerate(self.task.commands):
+                self.processes.append(self.start(place, command))
+        except OSError as error:
+            message = f"{error.filename}: {error.strerror}"
+            self.kill()
+        while any(process.poll() is None for process in self.processes):
+            self.tend(time.monotonic() - started_s)
+            time.sleep(POLL_S)
+        missing = len(self.task.commands) - len(self.processes)
+        return End(
+            at_s=time.time(),
+            exits=(
+                *(self.exit_of(place) for place in range(len(self.processes))),
+                *(Exit(status=NOT_STARTED),) * missing,
+            ),
+            first=self.first,
+            was_stopped=self.was_stopped,
+            was_late=self.was_late,
+            host_was_full=killed_for_memory() > killed_before,
+            message=message,
+        )
+
+    def start(self, place: int, command: Command) -> subprocess.Popen[bytes]:
+        """Start one process; what it says goes to files."""
+        extra = {variable.name: variable.value for variable in command.variables}
+        with (
+            (self.folder / f"{place}.out").open("ab") as out,
+            (self.folder / f"{place}.err").open("ab") as err,
+        ):
+            return subprocess.Popen(  # noqa: S603 - our own modules
+                command.words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=self.task.folder,
+                env=os.environ | extra,
+            )
+
+    def tend(self, passed_s: float) -> None:
+        """Look once at what has happened."""
+        if self.is_asked:
+            self.is_asked, self.was_stopped = False, True
+            for process in self.processes:
+                process.terminate()
+        if self.task.timeout_s is not None and passed_s > self.task.timeout_s:
+            self.was_late = True
+            self.kill()
+        failed = [p for p, one in enumerate(self.processes) if one.returncode]
+        if failed and self.first is None:
+            self.first, self.failed_s = failed[0], passed_s
+        if self.first is not None and passed_s - self.failed_s > GRACE_S:
+            self.kill()
+
+    def kill(self) -> None:
+        """End what runs."""
+        for place, process in enumerate(self.processes):
+            if process.poll() is None:
+                self.ended_by_us.add(place)
+                process.kill()
+
+    def exit_of(self, place: int) -> Exit:
+        """Return how one process ended."""
+        by_keeper = place in self.ended_by_us
+        return Exit(status=self.processes[place].returncode, by_keeper=by_keeper)
+
+
+def killed_for_memory() -> int:
+    """Count the processes that the kernel has killed for want of memory.
+
+    Of this control group where it is counted there, else of the machine.
+    """
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        place = MEMORY_CGROUP / controllers / path.lstrip("/")
+        for name in ("memory.events", "memory.oom_control"):
+            if controllers in ("", "memory") and (place / name).exists():
+                return counter(place / name)
+    return counter(VMSTAT)
+
+
+def counter(path: Path) -> int:
+    """Return `oom_kill` from a file of names and numbers; 0 where it is not told."""
+    pairs = (line.split() for line in path.read_text().splitlines())
+    return next((int(pair[1]) for pair in pairs if pair[0] == "oom_kill"), 0)
+
+
+if __name__ == "__main__":
+    main()

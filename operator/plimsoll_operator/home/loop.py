@@ -1,0 +1,147 @@
+"""The loop at home: look, decide, act, wait; until nothing is left to do.
+
+In: a plan of this home. Out: its last status. Whoever runs it may be killed at any
+moment: what was decided is in the store and in the folders of children, and the next
+one who runs it begins with a look.
+
+    everything is done, or failed     the plan is over
+    suspended, and nothing runs       somebody stopped it; the next run goes on
+    refused                           the spec asks for what is not there
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.brain.actions import WakeAt
+from plimsoll_operator.brain.decide import Decision, decide
+from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
+from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.store.plans import StoredPlan
+
+LOOK_S = 1.0
+"""At most, between two looks."""
+GLANCE_S = 0.1
+"""Between two glances at whether a child has ended."""
+
+
+class Outcome(StrEnum):
+    """Why the loop ended."""
+
+    OVER = "over"
+    STOPPED = "stopped"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Glance:
+    """What one pass has seen, for those who watch."""
+
+    plan: StoredPlan
+    status: Status
+    seen: Seen
+
+
+Watch = Callable[[Glance], None]
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """Runs one plan."""
+
+    hands: Hands
+    watch: Watch
+    is_stopping: bool = False
+    """Somebody at the terminal asked; not written down."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stop(self) -> None:
+        """Let the gang save and leave, then end."""
+        self.is_stopping = True
+        self.changed.set()
+
+    async def run(self) -> Outcome:
+        """Bring the plan on until nothing is left to do.
+
+        Raises:
+            OperatorError: store or processes do not do what they should.
+        """
+        while True:
+            decision, seen = await self.one_pass()
+            if decision.status.is_over and not seen.children:
+                return Outcome.OVER
+            if self.is_refused(decision.status, seen):
+                return Outcome.REFUSED
+            if self.is_suspended and not is_training(seen):
+                await self.leave(seen)
+                return Outcome.STOPPED
+            if all(isinstance(action, WakeAt) for action in decision.actions):
+                await self.wait(decision, seen)
+
+    @property
+    def plan(self) -> StoredPlan:
+        """As it was read last."""
+        return self.hands.plan
+
+    @property
+    def is_suspended(self) -> bool:
+        """Tell whether somebody wants it to stop."""
+        return self.is_stopping or self.plan.is_suspended or self.plan.spec.suspend
+
+    async def one_pass(self) -> tuple[Decision, Seen]:
+        """Look, decide, act; return what was decided on what."""
+        hands, now_s = self.hands, time.time()
+        found = await hands.store.plans.find(self.plan.name)
+        if found is not None and found.uid == self.plan.uid:
+            hands.plan = found
+        seen = await hands.eyes.look(self.plan, hands.children, now_s)
+        decision = decide(
+            replace(self.plan.spec, suspend=self.is_suspended),
+            self.plan.status,
+            seen,
+            generation=self.plan.generation,
+            now_s=now_s,
+        )
+        if decision.status != self.plan.status:
+            await hands.store.plans.save_status(self.plan.uid, decision.status)
+        self.watch(Glance(plan=self.plan, status=decision.status, seen=seen))
+        for action in decision.actions:
+            await hands.act(action)
+        return decision, seen
+
+    def is_refused(self, status: Status, seen: Seen) -> bool:
+        """Tell whether only a person can bring the plan on."""
+        accepted = status.condition(ConditionType.ACCEPTED)
+        is_false = accepted is not None and accepted.status is Truth.FALSE
+        return is_false and bool(seen.complaint) and not is_training(seen)
+
+    async def leave(self, seen: Seen) -> None:
+        """End what prepares the plan; it is found in the store or begun again."""
+        for child in seen.children:
+            if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
+                await asyncio.to_thread(
+                    self.hands.children.clear, child.kind, child.subject
+                )
+
+    async def wait(self, decision: Decision, seen: Seen) -> None:
+        """Wait until a child ends, somebody asks for something, or it is time."""
+        wakes = [a.at_s for a in decision.actions if isinstance(a, WakeAt)]
+        until_s = min([time.time() + LOOK_S, *wakes])
+        while time.time() < until_s and not self.changed.is_set():
+            if self.hands.children.has_changed(seen.children):
+                return
+            await asyncio.sleep(GLANCE_S)
+        self.changed.clear()
+
+
+def is_training(seen: Seen) -> bool:
+    """Tell whether a gang runs, or its end is not written down yet."""
+    latest = seen.attempts[-1] if seen.attempts else None
+    if latest is None or latest.ending is not None:
+        return False
+    return seen.child(ChildKind.TRAIN, str(latest.number)) is not None

@@ -1,0 +1,88 @@
+"""What a child is asked to do, and what is written down of its life.
+
+    task.json    before it is started
+    began.json   by its keeper, before the first process
+    end.json     by its keeper, after the last one
+
+In: what the hands want. Out: documents in the child's folder. A child without
+`began.json` does not exist yet; one without `end.json` runs, or was killed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_planner.records.bounds import Count, Index, Label, Range, Seconds, Text
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.record import Record
+
+TASK, BEGAN, END = "task.json", "began.json", "end.json"
+Word = Annotated[str, Text(longest=131_072, lines=True)]
+Status = Annotated[int, Range(minimum=-64, maximum=255)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variable(Record):
+    """Of the environment."""
+
+    name: Label
+    value: Word
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command(Record):
+    """One process."""
+
+    words: tuple[Word, ...]
+    variables: tuple[Variable, ...] = ()
+    """On top of the keeper's environment."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task(Document):
+    """What a child does: one process, or a gang of ranks."""
+
+    child_kind: ChildKind
+    subject: Label
+    commands: tuple[Command, ...]
+    folder: Word
+    """Where the processes run."""
+    timeout_s: Seconds | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Began(Document):
+    """A keeper has begun."""
+
+    pid: Count
+    at_s: Seconds
+    """Since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exit(Record):
+    """How one process ended."""
+
+    status: Status
+    """Its exit code, or minus the signal that ended it."""
+    by_keeper: bool = False
+    """The keeper ended it, for others had failed or it took too long."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End(Document):
+    """All processes of a child have ended."""
+
+    at_s: Seconds
+    exits: tuple[Exit, ...]
+    first: Index | None = None
+    """Which process failed first."""
+    was_stopped: bool = False
+    """It was asked to save and leave."""
+    was_late: bool = False
+    host_was_full: bool = False
+    """The kernel killed something for want of memory meanwhile."""
+    message: Word = ""
+    """What was wrong where a process could not even be started."""
