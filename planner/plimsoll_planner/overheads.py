@@ -2,7 +2,8 @@
 
 An emulated device counts tensors and nothing else, so what it holds beside the formula
 are the scalars of a step: losses, norms, counters. Whoever asks adds these to the
-overheads that people calibrated themselves; those win, for they rest on more.
+overheads that were calibrated; those win (`memory.device_bytes`), for their keys state
+the version more closely.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ BUILT_IN = (EMULATED,)
 def with_built_in(
     given: Iterable[DeviceOverhead], offers: Iterable[Offer]
 ) -> tuple[DeviceOverhead, ...]:
-    """Return overheads for offers: the given ones, and built-in ones for the rest."""
+    """Return overheads for offers: the given ones and those that are built in."""
     mine = tuple(given)
-    known = {overhead.key.device_product for overhead in mine}
-    missing = {offer.device_product for offer in offers} - known
-    return mine + tuple(o for o in BUILT_IN if o.key.device_product in missing)
+    keys = {overhead.key for overhead in mine}
+    products = {offer.device_product for offer in offers}
+    return mine + tuple(
+        o for o in BUILT_IN if o.key.device_product in products and o.key not in keys
+    )

@@ -7,10 +7,11 @@ may have) and for the plan that was chosen (forwards).
     reserved = allocated * (1 + share) + allocator line
     device   = reserved + line of what sits outside the allocator
 
-Both lines come from the `DeviceOverhead` of the offer's product. Where there is none an
-emulated device has no overhead, for it counts tensors; for CUDA an assumption stands in
-(`ASSUMED_*`), and the answer says so. Traits of an engine that no replay verified widen
-the allocated bytes by `UNVERIFIED_PERMILLE` on both sides.
+Both lines come from the `DeviceOverhead` of the offer's product and the profile's torch
+version. Where there is none an emulated device has no overhead, for it counts tensors;
+for CUDA an assumption stands in (`ASSUMED_*`), and the answer says so. Traits of an
+engine that no replay verified widen the allocated bytes by `UNVERIFIED_PERMILLE` on
+both sides.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
-from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadLine
+from plimsoll_planner.records.device_overhead import (
+    DeviceOverhead,
+    OverheadKey,
+    OverheadLine,
+)
 from plimsoll_planner.records.engine import EngineTraits
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
@@ -113,23 +118,28 @@ def num_communicators(
 def overhead_for(
     offer: Offer, overheads: tuple[DeviceOverhead, ...], fingerprint: Fingerprint
 ) -> DeviceOverhead | None:
-    """Return the overhead of the offer's product that is nearest to what runs there.
+    """Return the overhead that counts for what runs on an offer, if any does.
 
-    The same image counts most, then the same torch version as far as the key states it
-    (2.15 is that of 2.15.0+cu132), then the number of observations.
+    It is of the offer's product, and of the same torch version as far as its key states
+    it (2.15 is that of 2.15.0+cu132). Of several the one of the same image is nearest,
+    then the one that states the version most closely, then that of most observations.
     """
     versions = (fingerprint.torch_version, fingerprint.torch_version.partition("+")[0])
 
-    def nearness(overhead: DeviceOverhead) -> tuple[bool, bool, int]:
+    def counts(key: OverheadKey) -> bool:
+        return key.device_product == offer.device_product and any(
+            f"{version}.".startswith(f"{key.torch_version}.") for version in versions
+        )
+
+    def nearness(overhead: DeviceOverhead) -> tuple[bool, int, int]:
         key = overhead.key
         return (
             key.image == fingerprint.image,
-            any(f"{v}.".startswith(f"{key.torch_version}.") for v in versions),
+            len(key.torch_version),
             overhead.num_observations,
         )
 
-    mine = [o for o in overheads if o.key.device_product == offer.device_product]
-    return max(mine, key=nearness, default=None)
+    return max((o for o in overheads if counts(o.key)), key=nearness, default=None)
 
 
 def allowance(

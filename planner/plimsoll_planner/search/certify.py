@@ -188,8 +188,9 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
     found: list[str] = []
     if explorer.search.allowance(candidate).is_assumed:
         found.append(
-            f"no calibrated overhead for {offer.device_product}: 1 GiB +- 60 % outside "
-            "the allocator and 4 % +- 3 % inside it are assumed"
+            f"no calibrated overhead for {offer.device_product} with torch "
+            f"{problem.profile.fingerprint.torch_version}: 1 GiB +- 60 % outside the "
+            "allocator and 4 % +- 3 % inside it are assumed"
         )
     seconds = explorer.search.tables.seconds(
         candidate.offer, Bound.EXPECTED, candidate.micro_batch

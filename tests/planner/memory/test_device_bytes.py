@@ -53,8 +53,8 @@ def test_the_tensor_capacity_is_the_largest_that_fits(
         assert allowed.device(bound, most) <= allowed.capacity_bytes
 
 
-def test_the_nearest_overhead_is_used() -> None:
-    """The product's own; then that of the image, of the version, of most ranks."""
+def test_the_nearest_overhead_of_the_same_version_is_used() -> None:
+    """That of the image, of the version as closely stated, of most ranks."""
 
     def measured(
         product: str, torch: str, image: str = "", ranks: int = 1
@@ -63,19 +63,23 @@ def test_the_nearest_overhead_is_used() -> None:
         return an_overhead(key=key, num_observations=ranks)
 
     offer = an_offer()
-    other = measured("L4", "2.15.0", ranks=99)
+    others = (
+        measured("L4", "2.15.0", "mine", ranks=99),
+        measured(offer.device_product, "2.1", "mine", ranks=99),
+        measured(offer.device_product, "2.14.1", "mine", ranks=99),
+        measured(offer.device_product, "2.15.0+cpu", "mine", ranks=99),
+    )
     rising = (
-        measured(offer.device_product, "2.1", ranks=2),
-        measured(offer.device_product, "2.14.1", ranks=9),
         measured(offer.device_product, "2.15", ranks=2),
+        measured(offer.device_product, "2.15", ranks=9),
         measured(offer.device_product, "2.15.0", ranks=3),
-        measured(offer.device_product, "2.14.1", "mine", ranks=1),
+        measured(offer.device_product, "2.15.0+cu132", ranks=1),
         measured(offer.device_product, "2.15.0", "mine", ranks=1),
     )
     fingerprint = a_fingerprint(torch_version="2.15.0+cu132", image="mine")
-    assert overhead_for(offer, (other,), fingerprint) is None
+    assert overhead_for(offer, others, fingerprint) is None
     for place, best in enumerate(rising):
-        assert overhead_for(offer, (other, *rising[: place + 1]), fingerprint) is best
+        assert overhead_for(offer, (*others, *rising[: place + 1]), fingerprint) is best
 
 
 def test_a_calibrated_line_is_used() -> None:
