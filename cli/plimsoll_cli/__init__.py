@@ -2,7 +2,7 @@
 
 __main__       the command and its exit codes
 command        all verbs, and the options that come before them
-run            runs one command line; errors become a line and an exit code
+dispatch       runs one command line; errors become a line and an exit code
 profile        plimsoll profile: what the layers of a workload cost
 plan           plimsoll plan: the fewest devices for a profile, and the proof
 explain        plimsoll explain: why this count and not fewer

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = DEBUG in words
     try:
         # Imported here, for Ctrl-C is answered also while click and rich are loaded.
-        from plimsoll_cli.run import run  # noqa: PLC0415
+        from plimsoll_cli.dispatch import run  # noqa: PLC0415
 
         return run([word for word in words if word != DEBUG], debug=debug)
     except KeyboardInterrupt:

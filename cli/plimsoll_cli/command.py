@@ -10,6 +10,7 @@ from plimsoll_cli.explain import explain
 from plimsoll_cli.offers import offers
 from plimsoll_cli.plan import plan
 from plimsoll_cli.profile import profile
+from plimsoll_cli.run import run
 from plimsoll_planner import __version__
 
 EXIT_CODES = "Exit codes: " + ", ".join(
@@ -28,5 +29,5 @@ def plimsoll(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for verb in (plan, explain, compare, offers, profile):
+for verb in (run, plan, explain, compare, offers, profile):
     plimsoll.add_command(verb)

@@ -3,7 +3,9 @@
     PlimsollError               (plimsoll_planner.errors)
     └── CliError                the command line itself is at fault
         ├── NothingMatchesError the filters leave nothing to show
-        └── CannotWriteError    a file that was asked for
+        ├── CannotWriteError    a file that was asked for
+        ├── NoSuchPlanError     the home has no plan of that name
+        └── PlanUnderWayError   a manifest would change a job that was launched
 
 `run` catches `PlimsollError`; a traceback is shown only with `--debug`.
 """
@@ -27,6 +29,14 @@ class CannotWriteError(CliError):
     """A file that was asked for cannot be written."""
 
 
+class NoSuchPlanError(CliError):
+    """The home has no plan of that name."""
+
+
+class PlanUnderWayError(CliError):
+    """A manifest would change a job under way."""
+
+
 class ExitCode(IntEnum):
     """Exit codes of the `plimsoll` command."""
 
@@ -39,6 +49,8 @@ class ExitCode(IntEnum):
     """A file or value that was named breaks a rule."""
     NO_PLAN = 4
     """The question has an answer, and it is that no plan fits; the output says why."""
+    STOPPED = 5
+    """The plan was stopped and has saved; `plimsoll run` goes on."""
     INTERRUPTED = 130
     """Ctrl-C; 128 and the number of SIGINT, as shells have it."""
 

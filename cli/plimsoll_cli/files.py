@@ -131,3 +131,17 @@ def write(path: Path, document: Document) -> None:
         save(path, document)
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole, or say why it cannot be written.
+
+    Raises:
+        CannotWriteError: a full disk, for one.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {path}: {error.strerror}") from None

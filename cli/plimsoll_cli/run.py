@@ -1,87 +1,158 @@
-"""Runs the command and turns whatever goes wrong into one line and an exit code."""
+"""`plimsoll run`: from a manifest to a trained model and a report, on this machine."""
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext
+import asyncio
+import json
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import click
 
-from plimsoll_cli.command import plimsoll
-from plimsoll_cli.errors import ExitCode, exit_code_of
-from plimsoll_planner.errors import PlimsollError, one_line
+from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.homes import DEVICES, Machines, home_option, open_home
+from plimsoll_cli.option_types import COUNT, ByteQuantity
+from plimsoll_cli.output import Output, output_option, say
+from plimsoll_cli.plan_page import outcome_lines
+from plimsoll_cli.plan_record import record_of
+from plimsoll_cli.report.record import RunRecord
+from plimsoll_cli.run_view import RunView
+from plimsoll_operator.api.manifest import Manifest, parse_manifest
+from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.home.loop import Loop, Outcome
+from plimsoll_planner.errors import UnreadableError
+from plimsoll_planner.records.solution import Infeasible
+from plimsoll_profiler.entrypoint_path import require_module
 
-DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
-"""Read by the prober and the replayer, whose tracebacks are in another process."""
-OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}
-"""How the terminal, the pipe or the file behind stdout can fail."""
 
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option(
+    "--device",
+    type=click.Choice(list(DEVICES)),
+    help="What to train on: cpu is emulated devices, processes whose tensors are "
+    "counted and capped.  [default: cuda where there is a GPU]",
+)
+@click.option(
+    "--devices",
+    "num_devices",
+    type=COUNT,
+    help="How many devices there are.  [default: what this machine has]",
+)
+@click.option(
+    "--device-memory",
+    "memory_bytes",
+    type=ByteQuantity(),
+    help="Of each emulated device, as in 1GiB.  [default: a share of what is free]",
+)
+@click.option(
+    "--offers",
+    type=click.Path(path_type=Path),
+    help="Other machines than this one: CSV, or JSON of Offer.",
+)
+@click.option(
+    "--real-device-memory",
+    type=ByteQuantity(),
+    help="Let emulated devices have this, whatever is planned with: shows what follows "
+    "when a device has less than it says.",
+)
+@click.option("--anew", is_flag=True, help="Begin again, whatever is under way.")
+@home_option
+@output_option
+def run(
+    manifest: Path,
+    real_device_memory: int | None,
+    anew: bool,
+    home: Path,
+    output: str,
+    **machines: Any,
+) -> None:
+    """Profile, plan, prove and train what the TrainingPlan in MANIFEST asks for.
 
-def run(words: Sequence[str], *, debug: bool) -> ExitCode:
-    """Run one command line.
-
-    Args:
-        words: the command line without the program's name.
-        debug: show the traceback of an error before its line.
+    Stopped by Ctrl-C or killed, the same command goes on where it was.
     """
-    if sys.stdout is None:  # `>&-`; the next file that is opened would take its place
-        return closed_output()
+    asked = read_manifest(manifest)
+    require_module(asked.spec.workload.entrypoint)
+    view = RunView(is_quiet=output == Output.JSON)
+    code = asyncio.run(
+        run_here(
+            home.absolute(),
+            asked,
+            Machines(**machines),
+            view,
+            real_device_memory or 0,
+            anew=anew,
+        )
+    )
+    if output == Output.JSON:
+        click.echo(json.dumps(view.status.to_json(), indent=2))
+    click.get_current_context().exit(code)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        InvalidInputError: no such file, or not a TrainingPlan.
+    """
     try:
-        with debugging() if debug else nullcontext():
-            code: object = plimsoll.main(
-                args=words, prog_name="plimsoll", standalone_mode=False
-            )
-        sys.stdout.flush()  # a full disk shows here, not after the last line
-    except PlimsollError as error:
-        return report(error, str(error), exit_code_of(error), debug=debug)
-    except click.UsageError as error:
-        return report(error, error.format_message(), ExitCode.USAGE, debug=debug)
-    except click.Abort as error:
-        return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
-    except (OSError, UnicodeEncodeError) as error:
-        text = described(error)
-        return report(error, text, ExitCode.FAILED, debug=debug)
-    # A verb that ends with `context.exit(code)` hands its code over here.
-    return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
+        return parse_manifest(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}") from None
 
 
-def described(error: OSError | UnicodeEncodeError) -> str:
-    """Say what could not be read or written; a broken output is not used again."""
-    if isinstance(error, OSError) and error.errno not in OUTPUT_ERRORS:
-        return f"{error.filename or 'this folder'}: {error.strerror}"
-    drop_output()
-    return f"cannot write the output: {error}"
-
-
-def closed_output() -> ExitCode:
-    """Refuse to run without an output."""
-    text = "plimsoll: the output is closed; send what is not wanted to /dev/null"
-    click.echo(text, err=True)
-    return ExitCode.FAILED
+async def run_here(
+    root: Path,
+    asked: Manifest,
+    machines: Machines,
+    view: RunView,
+    real_memory_bytes: int,
+    *,
+    anew: bool,
+) -> ExitCode:
+    """Bring the plan of a manifest to its end, or as far as somebody lets it."""
+    async with open_home(root) as home:
+        plan = await home.take(asked, machines, anew=anew)
+        hands = home.hands(plan, real_memory_bytes)
+        loop = Loop(hands=hands, watcher=view)
+        with hands.folder.locked(plan.name), stopping_asks(loop, view), view:
+            outcome = await loop.run()
+        report = hands.folder.root / "report.html"
+        record = await record_of(home, loop.plan)
+        if not view.is_quiet:
+            say(*outcome_lines(record), f"report: {report}")
+        return exit_code(outcome, record, loop)
 
 
 @contextmanager
-def debugging() -> Generator[None]:
-    """Let the processes that are started show their tracebacks."""
-    os.environ[DEBUG_VARIABLE] = "1"
+def stopping_asks(loop: Loop, view: RunView) -> Generator[None]:
+    """Let Ctrl-C and SIGTERM ask for a stop; a second time they end everything."""
+
+    def stop() -> None:
+        again = "; again: end them at once" if not loop.is_stopping else ""
+        view.say(f"stopping: the ranks save and leave{again}")
+        loop.stop()
+
+    events = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        events.add_signal_handler(number, stop)
     try:
         yield
     finally:
-        del os.environ[DEBUG_VARIABLE]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            events.remove_signal_handler(number)
 
 
-def drop_output() -> None:
-    """Send what is still buffered nowhere: it would fail once more at the exit."""
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
-
-
-def report(error: Exception, text: str, code: ExitCode, *, debug: bool) -> ExitCode:
-    """Print one line on stderr, after the traceback where that is wanted."""
-    if debug:
-        sys.excepthook(type(error), error, error.__traceback__)
-    click.echo(f"plimsoll: {one_line(text)}", err=True)
-    return code
+def exit_code(outcome: Outcome, record: RunRecord, loop: Loop) -> ExitCode:
+    """Return what the end of the loop means for whoever started the command."""
+    if outcome is Outcome.REFUSED:
+        return ExitCode.BAD_INPUT
+    if outcome is Outcome.STOPPED:
+        return ExitCode.INTERRUPTED if loop.is_stopping else ExitCode.STOPPED
+    if record.status.holds(ConditionType.SUCCEEDED):
+        return ExitCode.DONE
+    is_answer = isinstance(record.answer, Infeasible) and not record.attempts
+    return ExitCode.NO_PLAN if is_answer else ExitCode.FAILED

@@ -19,11 +19,12 @@ from plimsoll_planner.records.certificate import (
     Space,
 )
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import CapacityType, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Goal, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
-from plimsoll_planner.units import S_PER_HOUR, at_least, at_most
+from plimsoll_planner.units import GIB, MIB, S_PER_HOUR, at_least, at_most
 
 
 def counted(number: int, noun: str) -> str:
@@ -143,6 +144,77 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
     if last.nearest_miss is not None:
         why = miss_text(last.nearest_miss, certificate.space.offers)
     return f"{head}; {last.num_gpus} {last.verdict.value}: {why}"
+
+
+def headline_text(problem: Problem, answer: Solution) -> str:
+    """Return plan and proof in one line, for people who read no more.
+
+    fewest at half the best rate: 3 devices of 256 MiB (at any speed: 3); 2 fail at
+    rank 0, backward, short by 41.0 MiB
+    """
+    plan, certificate = answer.plan, answer.certificate
+    head = f"{goal_text(problem, answer)}: {devices_text(plan)}"
+    slow = certificate.fewest_at_any_speed
+    if slow is not None and certificate.space.override == Override():
+        head += f" (at any speed: {slow})"
+    smaller = [c for c in certificate.counts[: plan.num_gpus - 1] if is_searched(c)]
+    if not smaller:
+        return head
+    last = smaller[-1]
+    return f"{head}; {last.num_gpus} {shortfall_text(last)}"
+
+
+def goal_text(problem: Problem, answer: Solution) -> str:
+    """Return what the plan is the best in."""
+    if answer.termination is Termination.FIXED:
+        return "fixed by hand"
+    objective = problem.objective
+    if objective.goal is not Goal.MINIMIZE_GPUS:
+        return {
+            Goal.MINIMIZE_MEMORY: "least memory",
+            Goal.MINIMIZE_COST: "cheapest",
+            Goal.MAXIMIZE_THROUGHPUT: "fastest",
+        }[objective.goal]
+    if objective.min_samples_per_s or objective.deadline_s:
+        return "fewest at the rate asked for"
+    if objective.rate_floor == 0:
+        return "fewest at any speed"
+    part = "half" if objective.rate_floor == HALF else f"{objective.rate_floor:.0%} of"
+    return f"fewest at {part} the best rate"
+
+
+HALF = 0.5
+
+
+def devices_text(plan: HybridPlan) -> str:
+    """Return how many devices of what size a plan needs."""
+    offer = plan.offers[0]
+    is_emulated = offer.device_kind is DeviceKind.EMULATED
+    name = "device" if is_emulated else offer.device_product
+    devices = counted(plan.num_gpus, name) if is_emulated else f"{plan.num_gpus} {name}"
+    return f"{devices} of {size_text(offer.device_memory_bytes)}"
+
+
+def size_text(num_bytes: int) -> str:
+    """Return the size of a device as people call it, `256 MiB` or `80 GiB`."""
+    unit, name = (GIB, "GiB") if num_bytes >= GIB else (MIB, "MiB")
+    return f"{num_bytes / unit:.4g} {name}"
+
+
+def shortfall_text(count: CountVerdict) -> str:
+    """Return how a count fails, as in `fail at rank 0, backward, short by 41.0 MiB`."""
+    if count.verdict is Verdict.UNDECIDED:
+        return "undecided"
+    miss = count.nearest_miss
+    if miss is None:
+        return f"fail: {REASONS.get(count.binding, '')}" if count.binding else "fail"
+    if miss.binding is Binding.MEMORY:
+        short = at_least((miss.needed_bytes or 0) - (miss.capacity_bytes or 0))
+        return f"fail at rank {miss.rank}, {miss.phase}, short by {short}"
+    return (
+        f"fail: {miss.samples_per_s or 0:.4g} samples/s at most, "
+        f"{miss.needed_samples_per_s:.4g} needed"
+    )
 
 
 def is_searched(count: CountVerdict) -> bool:

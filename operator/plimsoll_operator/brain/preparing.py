@@ -142,14 +142,22 @@ def planned(look: Look) -> Said:
         return Said(
             truth=Truth.FALSE,
             reason="Infeasible",
-            message=answer.nearest_change,
+            message=found.headline,
             is_final=True,
         )
+    message = "; ".join([found.headline, *answer.warnings])
     if answer.termination is Termination.FIXED:
-        message = "; ".join(answer.warnings)
         return Said(truth=Truth.TRUE, reason="Overridden", message=message)
     is_proof = answer.termination is Termination.OPTIMAL
-    return Said(truth=Truth.TRUE, reason="Proven" if is_proof else "Feasible")
+    reason = "Proven" if is_proof else "Feasible"
+    return Said(truth=Truth.TRUE, reason=reason, message=message)
+
+
+def skipped(said: Said) -> Said:
+    """Go on without a replay, where nobody asks for one."""
+    return replace(
+        said, truth=Truth.UNKNOWN, reason="Skipped", is_final=False, goes_on=True
+    )
 
 
 def certified(look: Look) -> Said:
@@ -162,17 +170,11 @@ def certified(look: Look) -> Said:
         return Said(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
         child = look.seen.child(ChildKind.REPLAY, found.unreplayed)
-        if child in outdated_replays(look):
-            return Said(truth=Truth.UNKNOWN, reason="Replaying")
-        if child is None:
-            start = StartReplay(digest=found.unreplayed)
-            return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=(start,))
+        if child is None or child in outdated_replays(look):
+            start = (StartReplay(digest=found.unreplayed),) if child is None else ()
+            return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
         said = of_child(child, "Replay", StoreReplay(child=child))
-        if not said.is_final or must:
-            return said
-        return replace(
-            said, truth=Truth.UNKNOWN, reason="Skipped", is_final=False, goes_on=True
-        )
+        return said if must or not said.is_final else skipped(said)
     rounds = found.num_rounds if found is not None else 0
     return Said(
         truth=Truth.FALSE,

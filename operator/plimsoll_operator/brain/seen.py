@@ -105,6 +105,8 @@ class SeenAnswer:
     """What the search said to the problem as it is now, replays included."""
 
     answer: Solution | Infeasible
+    headline: str = ""
+    """The answer in one line."""
     unreplayed: str = ""
     """Digest of a plan whose replay the search waits for."""
     has_replay: bool = False

@@ -17,12 +17,17 @@ from plimsoll_operator.api.status import (
     ProfileStatus,
 )
 from plimsoll_operator.brain.seen import Seen
-from plimsoll_planner.explain import reason_text, space_text
+from plimsoll_planner.explain import (
+    headline_text,
+    infeasible_lines,
+    reason_text,
+    space_text,
+)
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Limits
-from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.records.problem import Limits, Problem
+from plimsoll_planner.records.solution import Infeasible, Solution
 
 MOST_ALTERNATIVES = 5
 
@@ -76,6 +81,13 @@ def predicted_peaks(plan: HybridPlan) -> dict[int, int]:
 def rounded(value: float) -> Decimal:
     """Return a number with four significant digits, as a status tells it."""
     return Decimal(f"{value:.4g}")
+
+
+def headline_of(problem: Problem, answer: Solution | Infeasible) -> str:
+    """Return an answer in one line."""
+    if isinstance(answer, Solution):
+        return headline_text(problem, answer)
+    return "; ".join(infeasible_lines(answer))
 
 
 def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:

@@ -54,12 +54,12 @@ class Children:
         """Return what is there; whatever lost its keeper is ended first."""
         self._end_the_lost()
         alive = self._alive()
-        folders = sorted(self._root.iterdir()) if self._root.exists() else []
-        return tuple(
-            child_in(folder, is_alive=folder in alive)
-            for folder in folders
-            if (folder / BEGAN).exists()
-        )
+        found = [path.parent for path in sorted(self._root.glob(f"*/{BEGAN}"))]
+        if any(one not in alive and not (one / END).exists() for one in found):
+            # A process that replaces itself shows no mark for a moment.
+            time.sleep(POLL_S)
+            alive |= self._alive()
+        return tuple(child_in(one, is_alive=one in alive) for one in found)
 
     def has_changed(self, seen: Iterable[Child]) -> bool:
         """Tell, without looking at every process, whether a running child has ended."""
@@ -93,7 +93,7 @@ class Children:
         self._keepers.append(keeper)
         end_s = time.monotonic() + START_S
         while not (folder / BEGAN).exists():
-            if keeper.poll() is not None and not (folder / BEGAN).exists():
+            if keeper.poll() and not (folder / BEGAN).exists():
                 said = (folder / "keeper.log").read_text(errors="replace").splitlines()
                 why = said[-1] if said else f"exit status {keeper.returncode}"
                 raise HomeError(f"{folder}: its keeper did not begin: {why}")
@@ -108,6 +108,16 @@ class Children:
             if is_keeper(process):
                 process.terminate()
 
+    def end_all(self) -> None:
+        """End whatever runs, saved or not."""
+        for processes in self._alive().values():
+            kill(processes)
+        self._reap()
+
+    def logs(self, kind: ChildKind, subject: str) -> Path:
+        """Return where the logs of a child lie that was cleared away."""
+        return self._root.parent / "logs" / self.folder(kind, subject).name
+
     def clear(self, kind: ChildKind, subject: str) -> None:
         """End what is alive of a child, and remove its folder; its logs stay."""
         folder = self.folder(kind, subject)
@@ -115,7 +125,7 @@ class Children:
         self._reap()
         if not folder.exists():
             return
-        logs = self._root.parent / "logs" / folder.name
+        logs = self.logs(kind, subject)
         logs.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
             if (

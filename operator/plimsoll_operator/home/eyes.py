@@ -23,7 +23,7 @@ from plimsoll_operator.brain.seen import (
     SeenAnswer,
     SeenProfile,
 )
-from plimsoll_operator.brain.summary import observed_status
+from plimsoll_operator.brain.summary import headline_of, observed_status
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.offers import offers_of
 from plimsoll_operator.home.reports import GangReports
@@ -105,7 +105,10 @@ class Eyes:
         """Return what the ranks of an attempt have told so far."""
         place = plan.uid, attempt.number
         if place not in self._reports:
-            folder = children.folder(ChildKind.TRAIN, str(attempt.number))
+            child = ChildKind.TRAIN, str(attempt.number)
+            folder = children.folder(*child)
+            logs = children.logs(*child)
+            folder = logs if logs.exists() and not folder.exists() else folder
             self._reports[place] = GangReports(folder, attempt.plan.num_gpus)
         self._reports[place].read()
         return self._reports[place]
@@ -118,15 +121,23 @@ class Eyes:
         Raises:
             InvalidInputError: parts of the spec contradict each other or the profile.
         """
-        round_ = sum(attempt.ending in ASKED_ANEW for attempt in attempts)
-        place = plan.uid, plan.generation, round_
-        before = await self._store.questions.find(*place)
+        before = await self.asked(plan, attempts)
         if before is not None and before.profile == profile.profile:
             return before
         products = {offer.device_product for offer in offers_of(plan)}
         overheads = await self._store.calibrations.of(products)
         asked = question_of(plan.spec, profile.profile, offers_of(plan), overheads)
-        return await self._store.questions.save(*place, asked)
+        round_ = round_of(attempts)
+        return await self._store.questions.save(
+            plan.uid, plan.generation, round_, asked
+        )
+
+    async def asked(
+        self, plan: StoredPlan, attempts: Sequence[Attempt]
+    ) -> Problem | None:
+        """Return what the search was asked for a plan, None before it was."""
+        round_ = round_of(attempts)
+        return await self._store.questions.find(plan.uid, plan.generation, round_)
 
     async def _with_answer(self, seen: Seen, problem: Problem) -> Seen:
         """Add what the search said, and whether the replay it waits for has come."""
@@ -139,10 +150,16 @@ class Eyes:
             answer=found.answer,
             unreplayed=found.unreplayed,
             has_replay=replay is not None,
+            headline=headline_of(problem, found.answer),
             is_certified=found.is_certified,
             num_rounds=found.num_rounds,
         )
         return replace(seen, answer=answer)
+
+
+def round_of(attempts: Sequence[Attempt]) -> int:
+    """Return how often the question has changed by what attempts have taught."""
+    return sum(attempt.ending in ASKED_ANEW for attempt in attempts)
 
 
 def seen_profile(

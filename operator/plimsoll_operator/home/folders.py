@@ -29,6 +29,14 @@ class HomeFolder:
         """The database."""
         return self.root / "plimsoll.db"
 
+    def make(self) -> None:
+        """Make the folder, unless it is there.
+
+        Raises:
+            HomeError: it cannot be made.
+        """
+        make(self.root)
+
     def plan(self, uid: str) -> PlanFolder:
         """Return the folder of one plan."""
         return PlanFolder(self.root / "plans" / uid)
@@ -56,12 +64,7 @@ class PlanFolder:
         Raises:
             HomeError: it cannot be made.
         """
-        try:
-            self.children.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise HomeError(
-                f"{error.filename}: {error.strerror}; name another --home"
-            ) from None
+        make(self.children)
 
     @contextmanager
     def locked(self, name: str) -> Generator[None]:
@@ -89,3 +92,13 @@ class PlanFolder:
             yield
         finally:
             os.close(descriptor)  # and the lock with it, also when we are killed
+
+
+def make(folder: Path) -> None:
+    """Make a folder and those above it, or say why not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HomeError(
+            f"{error.filename}: {error.strerror}; name another --home"
+        ) from None

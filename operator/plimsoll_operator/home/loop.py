@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import WakeAt
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
 from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
 
 LOOK_S = 1.0
@@ -45,9 +47,20 @@ class Glance:
     plan: StoredPlan
     status: Status
     seen: Seen
+    reports: GangReports | None
+    """Of the latest attempt."""
+    work: Path | None
+    """Where the child that prepares the plan prints what it does."""
 
 
-Watch = Callable[[Glance], None]
+class Watcher(Protocol):
+    """Somebody who shows how a plan goes on."""
+
+    def passed(self, glance: Glance) -> None:
+        """Be told what one pass has seen."""
+
+    def tick(self) -> None:
+        """Be called often while nothing happens."""
 
 
 @dataclass(kw_only=True)
@@ -55,13 +68,15 @@ class Loop:
     """Runs one plan."""
 
     hands: Hands
-    watch: Watch
+    watcher: Watcher
     is_stopping: bool = False
     """Somebody at the terminal asked; not written down."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stop(self) -> None:
-        """Let the gang save and leave, then end."""
+        """Let the gang save and leave, then end; asked again, end it at once."""
+        if self.is_stopping:
+            self.hands.children.end_all()
         self.is_stopping = True
         self.changed.set()
 
@@ -109,10 +124,33 @@ class Loop:
         )
         if decision.status != self.plan.status:
             await hands.store.plans.save_status(self.plan.uid, decision.status)
-        self.watch(Glance(plan=self.plan, status=decision.status, seen=seen))
+        self.watcher.passed(
+            Glance(
+                plan=self.plan,
+                status=decision.status,
+                seen=seen,
+                reports=self.reports(seen),
+                work=self.work(seen),
+            )
+        )
         for action in decision.actions:
             await hands.act(action)
         return decision, seen
+
+    def reports(self, seen: Seen) -> GangReports | None:
+        """Return what the ranks of the latest attempt tell."""
+        if not seen.attempts:
+            return None
+        hands = self.hands
+        return hands.eyes.reports(self.plan, seen.attempts[-1], hands.children)
+
+    def work(self, seen: Seen) -> Path | None:
+        """Return where a child that prepares the plan prints what it does."""
+        for child in seen.children:
+            if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
+                folder = self.hands.children.folder(child.kind, child.subject)
+                return folder / "0.out"
+        return None
 
     def is_refused(self, status: Status, seen: Seen) -> bool:
         """Tell whether only a person can bring the plan on."""
@@ -135,6 +173,7 @@ class Loop:
         while time.time() < until_s and not self.changed.is_set():
             if self.hands.children.has_changed(seen.children):
                 return
+            self.watcher.tick()
             await asyncio.sleep(GLANCE_S)
         self.changed.clear()
 

@@ -1,0 +1,87 @@
+"""Runs the command and turns whatever goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import click
+
+from plimsoll_cli.command import plimsoll
+from plimsoll_cli.errors import ExitCode, exit_code_of
+from plimsoll_planner.errors import PlimsollError, one_line
+
+DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
+"""Read by the prober and the replayer, whose tracebacks are in another process."""
+OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}
+"""How the terminal, the pipe or the file behind stdout can fail."""
+
+
+def run(words: Sequence[str], *, debug: bool) -> ExitCode:
+    """Run one command line.
+
+    Args:
+        words: the command line without the program's name.
+        debug: show the traceback of an error before its line.
+    """
+    if sys.stdout is None:  # `>&-`; the next file that is opened would take its place
+        return closed_output()
+    try:
+        with debugging() if debug else nullcontext():
+            code: object = plimsoll.main(
+                args=words, prog_name="plimsoll", standalone_mode=False
+            )
+        sys.stdout.flush()  # a full disk shows here, not after the last line
+    except PlimsollError as error:
+        return report(error, str(error), exit_code_of(error), debug=debug)
+    except click.UsageError as error:
+        return report(error, error.format_message(), ExitCode.USAGE, debug=debug)
+    except click.Abort as error:
+        return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
+    except (OSError, UnicodeEncodeError) as error:
+        text = described(error)
+        return report(error, text, ExitCode.FAILED, debug=debug)
+    # A verb that ends with `context.exit(code)` hands its code over here.
+    return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
+
+
+def described(error: OSError | UnicodeEncodeError) -> str:
+    """Say what could not be read or written; a broken output is not used again."""
+    if isinstance(error, OSError) and error.errno not in OUTPUT_ERRORS:
+        return f"{error.filename or 'this folder'}: {error.strerror}"
+    drop_output()
+    return f"cannot write the output: {error}"
+
+
+def closed_output() -> ExitCode:
+    """Refuse to run without an output."""
+    text = "plimsoll: the output is closed; send what is not wanted to /dev/null"
+    click.echo(text, err=True)
+    return ExitCode.FAILED
+
+
+@contextmanager
+def debugging() -> Generator[None]:
+    """Let the processes that are started show their tracebacks."""
+    os.environ[DEBUG_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[DEBUG_VARIABLE]
+
+
+def drop_output() -> None:
+    """Send what is still buffered nowhere: it would fail once more at the exit."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def report(error: Exception, text: str, code: ExitCode, *, debug: bool) -> ExitCode:
+    """Print one line on stderr, after the traceback where that is wanted."""
+    if debug:
+        sys.excepthook(type(error), error, error.__traceback__)
+    click.echo(f"plimsoll: {one_line(text)}", err=True)
+    return code
