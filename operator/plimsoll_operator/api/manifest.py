@@ -26,6 +26,8 @@ from plimsoll_planner.records.record import mapping_of, nearest
 
 FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 API_VERSION = f"{GROUP}/{VERSION}"
+TABLE_NAME = "offers.csv"
+"""Of the table of offers, in a ConfigMap."""
 TEXT_TAG, MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 PlanName = Annotated[
     str,
@@ -137,8 +139,8 @@ def name_of(found: dict[str, object], path: str) -> str:
 def table_of(found: dict[str, object], path: str) -> dict[str, str]:
     """Return the table of offers in a ConfigMap, by its name."""
     data = mapping_of(found.get("data"), f"{path}: data")
-    table = data.get("offers.csv")
+    table = data.get(TABLE_NAME)
     if not isinstance(table, str):
-        raise InvalidFieldError(f"{path}: data", data, "a table named offers.csv")
+        raise InvalidFieldError(f"{path}: data", data, f"a table named {TABLE_NAME}")
     metadata = mapping_of(found.get("metadata"), f"{path}: metadata")
     return {str(metadata.get("name")): table}

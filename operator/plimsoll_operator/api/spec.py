@@ -17,6 +17,7 @@ from plimsoll_operator.api.record import ApiRecord
 from plimsoll_planner.records.bounds import (
     BatchSize,
     Count,
+    Entries,
     GPUCount,
     Index,
     JsonObject,
@@ -30,12 +31,13 @@ DecimalFraction = Annotated[Decimal, Range(minimum=0, maximum=1)]
 DecimalRate = Annotated[Decimal, Range(minimum=0, maximum=10**12, above=True)]
 Timeout = Annotated[int, Range(minimum=1, maximum=10**9, unit="s")]
 Retries = Annotated[int, Range(minimum=0, maximum=1000)]
+IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
 Entrypoint = Annotated[
     str,
     Text(
         shortest=3,
         longest=256,
-        pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
+        pattern=rf"{IDENTIFIER}(\.{IDENTIFIER})*:{IDENTIFIER}",
         meaning="package.module:function",
     ),
 ]
@@ -50,14 +52,19 @@ ObjectName = Annotated[
 ]
 Arguments = Annotated[str, JsonObject(longest=16_384)]
 Template = Annotated[str, JsonObject(longest=131_072)]
+Layers = Annotated[tuple[Index, ...], Entries(most=10_000)]
+"""Ten times as many as a search is made for."""
 
 
 class ProfilePolicy(StrEnum):
     """Whether a profile that is there already will do."""
 
     IF_MISSING = "IfMissing"
+    """It does; without one the workload is profiled."""
     ALWAYS = "Always"
+    """It does not: the workload is profiled once for this plan."""
     NEVER = "Never"
+    """It does; without one the plan fails."""
 
 
 class ProfileSource(StrEnum):
@@ -66,13 +73,16 @@ class ProfileSource(StrEnum):
     AUTO = "Auto"
     """Measured where a device of the kind is here, else traced."""
     MEASURED = "Measured"
+    """Run and timed on a device."""
     TRACED = "Traced"
+    """Bytes without a device; the times follow from the offers' rates."""
 
 
 class LaunchPolicy(StrEnum):
     """Whether the job is started."""
 
     LAUNCH = "Launch"
+    """It is, as soon as a plan is there."""
     PLAN_ONLY = "PlanOnly"
     """A dry run: everything but the job."""
 
@@ -81,8 +91,11 @@ class Backend(StrEnum):
     """What runs the ranks on a cluster."""
 
     JOB = "Job"
+    """An Indexed Job and a headless Service: nothing else is needed."""
     JOB_SET = "JobSet"
+    """A JobSet, where its controller is installed."""
     TRAIN_JOB = "TrainJob"
+    """A TrainJob, where Kubeflow Trainer is installed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +115,7 @@ class Training(ApiRecord):
     global_batch_size: BatchSize
     """Samples of one step, over all replicas."""
     steps: Count
-    """Of the whole training."""
+    """Steps of the whole training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,13 +123,14 @@ class Checkpoint(ApiRecord):
     """Where training can go on from."""
 
     every_steps: Index = 0
-    """0: at the end, and when asked to stop."""
+    """Steps from one to the next; 0: only at the end, and when asked to stop."""
     claim_name: ObjectName = ""
-    """The volume claim, on a cluster."""
+    """The PersistentVolumeClaim that holds them, on a cluster."""
     path: Path = ""
-    """Below it, or a folder at home; empty: by the plan's name and uid."""
+    """Folder below the claim, or any folder at home; empty: named by the plan's name
+    and uid."""
     resume_from: Path = ""
-    """Checkpoints of another plan to begin with."""
+    """Folder of another plan's checkpoints to begin with; empty: begin anew."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,8 +138,8 @@ class OffersSource(ApiRecord):
     """Where the machines are listed that can be had."""
 
     config_map: ObjectName = ""
-    """With a table `offers.csv`; at home it may stand in the same manifest. Empty: what
-    is here, the cluster's nodes or this machine."""
+    """Holds them as a table `offers.csv`; at home it may stand in the same manifest.
+    Empty: what is here, the cluster's nodes or this machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,18 +148,22 @@ class Search(ApiRecord):
 
     objective: Goal = Goal.MINIMIZE_GPUS
     max_gpus: GPUCount = 16
+    """Every count from 1 to this is searched."""
     rate_floor: DecimalFraction = Decimal("0.5")
-    """Of the best samples per second per GPU over all counts allowed."""
+    """Slowest rate that will do, as a part of the best samples per second per GPU over
+    all counts allowed."""
     min_samples_per_second: DecimalRate | None = None
-    """Takes the place of `rateFloor`."""
+    """Slowest rate that will do, in samples; takes the place of `rateFloor`."""
     throughput_tolerance: DecimalFraction = Decimal("0.05")
-    """Within the chosen count: how much throughput may go for less memory."""
+    """Part of the throughput that may go for less memory, within the chosen count."""
     deadline_seconds: Timeout | None = None
-    """For the whole training; with MinimizeCost."""
+    """For the whole training; with `MinimizeCost`."""
     headroom: DecimalFraction = Decimal(0)
-    """Of the memory of every device, kept free."""
+    """Part of every device's memory that is kept free."""
     max_micro_batch: Count | None = None
+    """Largest micro-batch that is searched; unset: any."""
     engine: Annotated[str, Text(shortest=1, longest=64)] = "plimsoll"
+    """What trains by the plan; `plimsoll` is Plimsoll's own trainer."""
     offers: OffersSource = field(default_factory=OffersSource)
 
 
@@ -154,14 +172,17 @@ class PlanOverride(ApiRecord):
     """Parts of the plan that a person fixes; obeyed, with a warning where unfit."""
 
     gpus: GPUCount | None = None
+    """Ranks of the job, one on each GPU."""
     pipeline: Count | None = None
     """Stages."""
     data: Count | None = None
     """Replicas."""
     micro_batch: Count | None = None
-    cuts: tuple[Index, ...] = ()
-    """First layer of each stage, from 0 on."""
-    recomputed_layers: tuple[Index, ...] | None = None
+    """Samples that go through a stage at a time."""
+    cuts: Layers = ()
+    """First layer of each stage, counted from 0; empty: not fixed."""
+    recomputed_layers: Layers | None = None
+    """Exactly these recompute, counted from 0; `[]` is none of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,6 +192,7 @@ class Profile(ApiRecord):
     policy: ProfilePolicy = ProfilePolicy.IF_MISSING
     source: ProfileSource = ProfileSource.AUTO
     timeout_seconds: Timeout = 900
+    """How long profiling may take."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +200,9 @@ class PerGPU(ApiRecord):
     """What a pod asks for beside each GPU."""
 
     cpu: CoreQuantity = "4"
+    """Cores of the host."""
     memory: MemoryQuantity = "16Gi"
+    """Memory of the host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,8 +214,9 @@ class Launch(ApiRecord):
     """No plan is launched that its replay does not agree with."""
     backend: Backend = Backend.JOB
     queue_name: ObjectName = ""
-    """Of Kueue."""
+    """LocalQueue of Kueue that admits the job; empty: none."""
     priority_class_name: ObjectName = ""
+    """PriorityClass of the pods; empty: the cluster's default."""
     per_gpu: PerGPU = field(default_factory=PerGPU)
 
 
@@ -200,17 +225,22 @@ class RunPolicy(ApiRecord):
     """What is done when a run fails, and how long it may take."""
 
     backoff_limit: Retries = 3
-    """Errors of the application that are tried again."""
+    """Errors of the application that are tried again; then the plan fails."""
     oom_replan_limit: Retries = 2
-    """Out-of-memory errors that are planned around."""
+    """Out-of-memory errors that are planned around; then the plan fails."""
     node_lost_seconds: Timeout = 300
+    """An attempt is over when all that is left of it sat on unreachable nodes for so
+    long."""
     pending_seconds: Timeout = 3600
+    """How long an attempt may wait for its machines; then it is stopped."""
     running_seconds: Timeout | None = None
+    """How long an attempt may run; then it is stopped, and the plan fails. Unset: no
+    limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingPlanSpec(ApiRecord):
-    """The spec of a TrainingPlan."""
+    """What is trained, and in which bounds: all that a person writes."""
 
     suspend: bool = False
     """True: the ranks save and stop; false again: a new attempt goes on."""

@@ -12,20 +12,31 @@ from enum import StrEnum
 from typing import Annotated, Self
 
 from plimsoll_operator.api.record import ApiRecord
-from plimsoll_planner.records.bounds import Bytes, Count, Index, Label, Range, Text
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Entries,
+    Index,
+    Label,
+    Range,
+    Text,
+)
 from plimsoll_planner.records.interval import Verdict
 
+DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
 Time = Annotated[
     str,
     Text(
         longest=20,
-        pattern=r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)?",
+        pattern=f"({DAY}T{CLOCK}Z)?",
         meaning="a time such as 2026-11-21T09:30:00Z",
     ),
 ]
 Words = Annotated[str, Text(longest=1024)]
 Reason = Annotated[str, Text(shortest=1, longest=64, pattern="[A-Z][A-Za-z0-9]*")]
 DecimalAmount = Annotated[Decimal, Range(minimum=0, maximum=10**15)]
+MOST_ALTERNATIVES = 5
 
 
 class ConditionType(StrEnum):
@@ -49,8 +60,11 @@ class Truth(StrEnum):
     """The status of a condition."""
 
     TRUE = "True"
+    """It has come true."""
     FALSE = "False"
+    """It is not true; the reason says whether it may still become so."""
     UNKNOWN = "Unknown"
+    """It is on its way, or waits for the conditions before it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,11 +72,14 @@ class Condition(ApiRecord):
     """One aspect of where a plan stands."""
 
     type: ConditionType
+    """Which aspect."""
     status: Truth
     reason: Reason
+    """Why, in one word; the words are listed under Conditions."""
     message: Words = ""
+    """Why, in one line; empty where the reason says it all."""
     observed_generation: Count = 1
-    """Of the spec that this was said of."""
+    """Generation of the spec that this was said of."""
     last_transition_time: Time = ""
     """When `status` last changed."""
 
@@ -72,10 +89,11 @@ class ProfileStatus(ApiRecord):
     """The profile that is planned with."""
 
     request_key: Label
+    """What it is found by: a digest of the workload and all that it runs in."""
     source: Label
-    """Traced or measured."""
+    """`traced` or `measured`."""
     is_cached: bool
-    """It was there before."""
+    """It was there before the plan was."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,20 +101,31 @@ class PlanStatus(ApiRecord):
     """The plan of record, in short."""
 
     digest: Label
+    """Of the whole plan, which lies in the store."""
     product: Label
+    """The device it is made for."""
     gpus: Count
+    """Ranks, one on each GPU."""
     nodes: Count
+    """Machines that hold them."""
     pipeline: Count
+    """Stages."""
     data: Count
+    """Replicas."""
     tensor: Count = 1
+    """Ranks that share each layer."""
     micro_batch: Count
+    """Samples that go through a stage at a time."""
     schedule: Label
+    """Order of the forward and backward passes of a stage."""
     predicted_peak_bytes: Bytes
     """Upper bound of the fullest rank's device memory."""
     capacity_bytes: Bytes
     """Of a device, less the headroom: the load line."""
     hourly_cost: DecimalAmount | None = None
+    """Price of the nodes; unset where the offer has none."""
     currency: Label = ""
+    """Of that price, such as `USD`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,11 +135,13 @@ class CertificateStatus(ApiRecord):
     smaller_gpus: Index
     """The count just below; 0 where the plan has one GPU."""
     verdict: Verdict | None = None
-    """Of that count."""
+    """On that count."""
     reason: Words = ""
+    """Why that count will not do, for the plan that comes nearest."""
     fewest_at_any_speed: Count | None = None
+    """Fewest GPUs with a plan that fits, whatever its rate."""
     space: Words
-    """Within which this holds."""
+    """Techniques, degrees and limits within which this holds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,8 +151,9 @@ class ObservedStatus(ApiRecord):
     peak_bytes: Bytes
     """Of the fullest rank."""
     error_percent: DecimalAmount
-    """By how much the worst rank differs from its prediction."""
+    """Of the rank whose peak was predicted worst: by how much it was off."""
     step_seconds: DecimalAmount | None = None
+    """Of a training step: the median over ranks and steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,27 +161,36 @@ class Failures(ApiRecord):
     """How often attempts have failed, by what counts against which limit."""
 
     application: Index = 0
+    """Held against `runPolicy.backoffLimit`."""
     out_of_memory: Index = 0
+    """Of devices; held against `runPolicy.oomReplanLimit`."""
     disruption: Index = 0
-    """Counted, but no limit is set to it."""
+    """Lost machines and evictions; no limit is set to them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status(ApiRecord):
-    """The status of a TrainingPlan."""
+    """Where the plan stands: written by Plimsoll alone."""
 
     observed_generation: Index = 0
-    conditions: tuple[Condition, ...] = ()
+    """Generation of the spec that was looked at last."""
+    conditions: Annotated[tuple[Condition, ...], Entries(most=len(ConditionType))] = ()
+    """Where the plan stands, each aspect once."""
     profile: ProfileStatus | None = None
     plan: PlanStatus | None = None
     certificate: CertificateStatus | None = None
-    alternatives: tuple[PlanStatus, ...] = ()
+    alternatives: Annotated[
+        tuple[PlanStatus, ...], Entries(most=MOST_ALTERNATIVES)
+    ] = ()
+    """Other plans that fit: fewer GPUs, less memory, more speed or less cost."""
     observed: ObservedStatus | None = None
     attempt: Index = 0
-    """The newest one; 0 before the first."""
+    """Number of the newest attempt; 0 before the first."""
     failures: Failures = field(default_factory=Failures)
     start_time: Time = ""
+    """When the plan was first looked at."""
     completion_time: Time = ""
+    """When it came to its end; empty until then."""
 
     def check_rules(self) -> None:
         """Each condition stands once."""

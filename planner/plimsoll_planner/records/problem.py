@@ -26,9 +26,13 @@ class Goal(StrEnum):
     """What is made smallest or largest."""
 
     MINIMIZE_GPUS = "MinimizeGPUs"
+    """The fewest GPUs at the slowest rate that will do, or faster."""
     MINIMIZE_MEMORY = "MinimizeMemory"
+    """The least memory of any device, at the same rate."""
     MINIMIZE_COST = "MinimizeCost"
+    """The least cost of the whole training."""
     MAXIMIZE_THROUGHPUT = "MaximizeThroughput"
+    """The most samples per second, then fewer GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
