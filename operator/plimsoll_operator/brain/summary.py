@@ -11,6 +11,7 @@ from decimal import Decimal
 from statistics import median
 
 from plimsoll_operator.api.status import (
+    MOST_ALTERNATIVES,
     CertificateStatus,
     ObservedStatus,
     PlanStatus,
@@ -28,8 +29,6 @@ from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
-
-MOST_ALTERNATIVES = 5
 
 
 def profile_status(seen: Seen) -> ProfileStatus | None:
