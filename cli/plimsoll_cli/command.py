@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import click
 
+from plimsoll_cli.cancel import cancel, delete
 from plimsoll_cli.compare import compare
+from plimsoll_cli.describe import describe
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.explain import explain
+from plimsoll_cli.get import get
+from plimsoll_cli.logs import logs
 from plimsoll_cli.offers import offers
 from plimsoll_cli.plan import plan
 from plimsoll_cli.profile import profile
 from plimsoll_cli.run import run
+from plimsoll_cli.write_report import report
 from plimsoll_planner import __version__
 
 EXIT_CODES = "Exit codes: " + ", ".join(
@@ -29,5 +34,9 @@ def plimsoll(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for verb in (run, plan, explain, compare, offers, profile):
+AT_HOME = (run, get, describe, logs, cancel, delete, report)
+"""Verbs of plans that this machine runs."""
+BY_HAND = (profile, plan, explain, compare, offers)
+"""Verbs of files, one step at a time."""
+for verb in (*AT_HOME, *BY_HAND):
     plimsoll.add_command(verb)

@@ -13,11 +13,13 @@ from typing import Any
 import click
 
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.files import write_text
 from plimsoll_cli.homes import DEVICES, Machines, home_option, open_home
 from plimsoll_cli.option_types import COUNT, ByteQuantity
 from plimsoll_cli.output import Output, output_option, say
 from plimsoll_cli.plan_page import outcome_lines
 from plimsoll_cli.plan_record import record_of
+from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.run_view import RunView
 from plimsoll_operator.api.manifest import Manifest, parse_manifest
@@ -122,6 +124,7 @@ async def run_here(
             outcome = await loop.run()
         report = hands.folder.root / "report.html"
         record = await record_of(home, loop.plan)
+        write_text(report, report_html(record))
         if not view.is_quiet:
             say(*outcome_lines(record), f"report: {report}")
         return exit_code(outcome, record, loop)

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Protocol
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import WakeAt
+from plimsoll_operator.brain.actions import (
+    RecordPlan,
+    Solve,
+    StartProfile,
+    StartReplay,
+    StartTraining,
+    WakeAt,
+)
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
 from plimsoll_operator.home.hands import Hands
@@ -28,6 +35,8 @@ from plimsoll_operator.store.plans import StoredPlan
 
 LOOK_S = 1.0
 """At most, between two looks."""
+BEGINNING = (StartProfile, StartReplay, Solve, RecordPlan, StartTraining)
+"""Left undone for a plan that somebody stops."""
 GLANCE_S = 0.1
 """Between two glances at whether a child has ended."""
 
@@ -88,8 +97,10 @@ class Loop:
         """
         while True:
             decision, seen = await self.one_pass()
-            if decision.status.is_over and not seen.children:
-                return Outcome.OVER
+            if decision.status.is_over:
+                if not seen.children:
+                    return Outcome.OVER
+                continue
             if self.is_refused(decision.status, seen):
                 return Outcome.REFUSED
             if self.is_suspended and not is_training(seen):
@@ -134,7 +145,8 @@ class Loop:
             )
         )
         for action in decision.actions:
-            await hands.act(action)
+            if not (self.is_suspended and isinstance(action, BEGINNING)):
+                await hands.act(action)
         return decision, seen
 
     def reports(self, seen: Seen) -> GangReports | None:

@@ -1,0 +1,76 @@
+"""`plimsoll cancel` and `plimsoll delete`: stop a plan, or forget it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import click
+
+from plimsoll_cli.homes import Home, home_option, open_home
+from plimsoll_cli.output import say
+from plimsoll_cli.run_view import RunView
+from plimsoll_operator.errors import AlreadyRunningError
+from plimsoll_operator.home.loop import Loop
+from plimsoll_operator.store.plans import StoredPlan
+
+WAIT_S = 0.5
+"""Between two looks at whether whoever runs the plan has left."""
+
+
+@click.command()
+@click.argument("name")
+@home_option
+def cancel(name: str, home: Path) -> None:
+    """Let the ranks of the plan NAME save and leave; `plimsoll run` goes on."""
+    asyncio.run(cancel_here(home.absolute(), name))
+
+
+async def cancel_here(root: Path, name: str) -> None:
+    """Stop a plan, whoever runs it."""
+    async with open_home(root) as home:
+        plan = await home.plan(name)
+        if plan.status.is_over:
+            say(f"{name} is over: there is nothing to stop")
+            return
+        await home.store.plans.set_suspended(plan.uid, is_suspended=True)
+        await stopped(home, await home.plan(name))
+        say(f"{name} is stopped, and nothing of it runs; `plimsoll run` goes on")
+
+
+async def stopped(home: Home, plan: StoredPlan) -> None:
+    """Wait until nothing of a plan runs any more."""
+    hands = home.hands(plan)
+    while True:
+        try:
+            with hands.folder.locked(plan.name), RunView(is_quiet=False) as view:
+                await Loop(hands=hands, watcher=view).run()
+        except AlreadyRunningError:
+            await asyncio.sleep(WAIT_S)
+        else:
+            return
+
+
+@click.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@home_option
+def delete(name: str, yes: bool, home: Path) -> None:
+    """Forget the plan NAME with its checkpoints and logs; what was measured stays."""
+    if not yes:
+        text = f"delete {name} with its checkpoints and logs?"
+        click.confirm(text, abort=True, err=True)
+    asyncio.run(delete_here(home.absolute(), name))
+
+
+async def delete_here(root: Path, name: str) -> None:
+    """Forget a plan that nobody runs."""
+    async with open_home(root) as home:
+        plan = await home.plan(name)
+        hands = home.hands(plan)
+        with hands.folder.locked(name):
+            hands.children.end_all()
+            await home.store.plans.delete(plan.uid)
+            await asyncio.to_thread(shutil.rmtree, hands.folder.root)
+        say(f"{name} is deleted")

@@ -1,0 +1,106 @@
+"""`plimsoll describe`: one plan, with its conditions, its proof and its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from plimsoll_cli.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
+from plimsoll_cli.get import plan_json
+from plimsoll_cli.homes import home_option, open_home
+from plimsoll_cli.memory_bars import memory_bars
+from plimsoll_cli.output import (
+    Output,
+    console,
+    new_table,
+    output_option,
+    print_table,
+    say,
+)
+from plimsoll_cli.plan_page import outcome_lines
+from plimsoll_cli.plan_record import record_of
+from plimsoll_cli.report.record import RunRecord
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_planner.explain import certificate_lines, space_text
+
+
+@click.command()
+@click.argument("name")
+@home_option
+@output_option
+def describe(name: str, home: Path, output: str) -> None:
+    """Tell everything about the plan NAME."""
+    plan, record = asyncio.run(found(home.absolute(), name))
+    if output == Output.JSON:
+        click.echo(json.dumps(plan_json(plan), indent=2))
+    else:
+        show(plan, record)
+
+
+async def found(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
+    """Return a plan and what there is of it."""
+    async with open_home(root) as home:
+        plan = await home.plan(name)
+        return plan, await record_of(home, plan)
+
+
+def show(plan: StoredPlan, record: RunRecord) -> None:
+    """Print a page for people."""
+    say(f"{plan.name}  (uid {plan.uid}, generation {plan.generation})")
+    say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
+    print_table(condition_table(record.status), less_important=("SINCE",))
+    say("", *outcome_lines(record))
+    best = record.plan
+    if best is None:
+        return
+    page = console()
+    say("", plan_line(best))
+    if record.problem is not None:
+        memory = record.problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
+        print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
+        say("")
+        for line in memory_bars(best, record.observations, memory):
+            page.print(line, soft_wrap=True)
+    if record.answer is not None:
+        certificate = record.answer.certificate
+        say(
+            "",
+            *certificate_lines(certificate),
+            f"searched: {space_text(certificate.space)}",
+        )
+    if len(record.attempts) > 1:
+        say("")
+        print_table(attempt_table(record), less_important=())
+
+
+def condition_table(status: Status) -> Table:
+    """Draw the conditions."""
+    headings = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
+    table = new_table((heading, "left") for heading in headings)
+    table.columns[-1].max_width, table.columns[-1].no_wrap = 72, False
+    for condition in status.conditions:
+        table.add_row(
+            condition.type,
+            condition.status,
+            condition.reason,
+            condition.last_transition_time,
+            condition.message,
+        )
+    return table
+
+
+def attempt_table(record: RunRecord) -> Table:
+    """Draw the attempts."""
+    headings = ("ATTEMPT", "DEVICES", "ENDED", "WHY")
+    table = new_table((heading, "left") for heading in headings)
+    table.columns[-1].max_width, table.columns[-1].no_wrap = 72, False
+    for attempt in record.attempts:
+        ending = attempt.ending.value if attempt.ending else "-"
+        devices = str(attempt.plan.num_gpus)
+        table.add_row(str(attempt.number), devices, ending, attempt.message)
+    return table

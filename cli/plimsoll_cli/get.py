@@ -1,0 +1,102 @@
+"""`plimsoll get`: the plans of this home, and where each one stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from plimsoll_cli.homes import home_option, open_home
+from plimsoll_cli.output import (
+    Output,
+    format_bytes,
+    new_table,
+    output_option,
+    print_table,
+    say,
+)
+from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_planner.explain import duration_text
+
+LESS_IMPORTANT = ("AGE", "ATTEMPT", "ERROR", "PEAK")
+
+
+@click.command()
+@home_option
+@output_option
+def get(home: Path, output: str) -> None:
+    """List the plans of this home, the newest first."""
+    found = asyncio.run(plans_of(home.absolute()))
+    if output == Output.JSON:
+        click.echo(json.dumps([plan_json(plan) for plan in found], indent=2))
+    elif found:
+        print_table(plan_list(found, time.time()), less_important=LESS_IMPORTANT)
+    else:
+        say(f"no plans in {home}; `plimsoll run plan.yaml` begins one")
+
+
+async def plans_of(root: Path) -> tuple[StoredPlan, ...]:
+    """Return all plans of a home."""
+    async with open_home(root) as home:
+        return await home.store.plans.all()
+
+
+def plan_json(plan: StoredPlan) -> dict[str, object]:
+    """Return a plan as Kubernetes would write it."""
+    return {
+        "metadata": {
+            "name": plan.name,
+            "uid": plan.uid,
+            "generation": plan.generation,
+        },
+        "spec": plan.spec.to_json(),
+        "status": plan.status.to_json(),
+    }
+
+
+def plan_list(plans: tuple[StoredPlan, ...], now_s: float) -> Table:
+    """Draw one row for each plan."""
+    table = new_table(
+        (
+            *(("NAME", "left"), ("STATE", "left"), ("DEVICES", "right")),
+            *(("PEAK", "right"), ("ERROR", "right"), ("ATTEMPT", "right")),
+            ("AGE", "right"),
+        )
+    )
+    for plan in plans:
+        status = plan.status
+        observed = status.observed
+        table.add_row(
+            plan.name,
+            state_text(plan),
+            str(status.plan.gpus) if status.plan else "-",
+            format_bytes(observed.peak_bytes) if observed else "-",
+            f"{observed.error_percent:.2g} %" if observed else "-",
+            str(status.attempt or "-"),
+            duration_text(now_s - plan.created_s),
+        )
+    return table
+
+
+def state_text(plan: StoredPlan) -> str:
+    """Return where a plan stands in a word: the reason of the step it is at."""
+    if plan.is_suspended and not plan.status.is_over:
+        return "Suspended"
+    return state_of(plan.status)
+
+
+def state_of(status: Status) -> str:
+    """Return the reason of the first step that is not True, or of the last one."""
+    ended = status.condition(ConditionType.SUCCEEDED)
+    if ended is None:
+        return "New"
+    if ended.status is not Truth.UNKNOWN:
+        return ended.reason
+    open_ones = [c for c in status.conditions if c.status is not Truth.TRUE]
+    told = [c for c in open_ones if c.reason != "Waiting"]
+    return (told or open_ones)[0].reason

@@ -1,0 +1,31 @@
+"""`plimsoll report`: everything about one plan as a single page."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from plimsoll_cli.describe import found
+from plimsoll_cli.files import require_places, write_text
+from plimsoll_cli.homes import home_option
+from plimsoll_cli.output import say
+from plimsoll_cli.report.page import report_html
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    help="Where the page goes.  [default: NAME.html]",
+)
+@home_option
+def report(name: str, html: Path | None, home: Path) -> None:
+    """Write the report of the plan NAME: memory, schedule, proof and training."""
+    place = html or Path(f"{name}.html")
+    require_places({"--html": place})
+    _, record = asyncio.run(found(home.absolute(), name))
+    write_text(place, report_html(record))
+    say(f"written to {place}")

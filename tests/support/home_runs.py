@@ -1,0 +1,234 @@
+"""Runs of `plimsoll run` in processes of their own, watched and killed by tests.
+
+A run has a folder with its manifest and its home. What belongs to it is found by the
+mark that every process of a child carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.home.children import KEEPER, MARK
+from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.store import open_store
+
+ROOT = Path(__file__).parents[2]
+NAME = "chain"
+STEPS = 40
+MANIFEST = """\
+apiVersion: plimsoll.dev/v1alpha1
+kind: TrainingPlan
+metadata: {{name: {name}}}
+spec:
+  workload: {{entrypoint: "{entrypoint}", args: {args}}}
+  training: {{globalBatchSize: 8, steps: {steps}}}
+  checkpoint: {{everySteps: 5}}
+  {extra}
+"""
+DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "3MiB")
+"""So small that the chain needs both."""
+SAMPLE_S = 0.1
+
+
+@dataclass(frozen=True)
+class HomeRun:
+    """One manifest and its home."""
+
+    folder: Path
+
+    def write(
+        self,
+        *,
+        entrypoint: str = "examples.mlp:workload",
+        args: str = "{depth: 6, width: 192}",
+        steps: int = STEPS,
+        extra: str = "",
+        name: str = NAME,
+    ) -> HomeRun:
+        """Write the manifest."""
+        text = MANIFEST.format(
+            name=name, entrypoint=entrypoint, args=args, steps=steps, extra=extra
+        )
+        self.manifest.write_text(text)
+        return self
+
+    @property
+    def manifest(self) -> Path:
+        """The file."""
+        return self.folder / "plan.yaml"
+
+    @property
+    def home(self) -> HomeFolder:
+        """Its home."""
+        return HomeFolder(self.folder / "home")
+
+    def copy(self, folder: Path) -> HomeRun:
+        """Return a run that knows what this one knows: profile and replays."""
+        other = HomeRun(folder)
+        shutil.copy(self.manifest, other.manifest)
+        other.home.root.mkdir()
+        shutil.copy(self.home.store, other.home.store)
+        return other
+
+    def start(self, *options: str, code: Path = ROOT) -> subprocess.Popen[str]:
+        """Start the command as people do."""
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "plimsoll_cli", "run", str(self.manifest)),
+                *("--home", str(self.home.root), "--output", "json"),
+                *(options or DEVICES),
+            ],
+            cwd=code,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *options: str, code: Path = ROOT) -> Ended:
+        """Run the command to its end."""
+        process = self.start(*options, code=code)
+        out, err = process.communicate()
+        return Ended(process.returncode, out, err)
+
+    def plan(self, name: str = NAME) -> StoredPlan | None:
+        """Return the plan as the store has it."""
+
+        async def find() -> StoredPlan | None:
+            async with open_store(self.home.store) as store:
+                return await store.plans.find(name)
+
+        return asyncio.run(find())
+
+    def processes(self) -> dict[Path, list[psutil.Process]]:
+        """Return what is alive of the home, by the folder of its child."""
+        found: dict[Path, list[psutil.Process]] = {}
+        for process in psutil.process_iter():
+            try:
+                mark = process.environ().get(MARK, "")
+                alive = process.status() != psutil.STATUS_ZOMBIE
+            except (psutil.Error, OSError):
+                continue
+            if alive and mark.startswith(str(self.home.root)):
+                found.setdefault(Path(mark), []).append(process)
+        return found
+
+    def losses(self) -> dict[int, float]:
+        """Return the loss of every step of the current plan; the latest run counts."""
+        plan = self.plan()
+        assert plan is not None
+        folder = self.home.plan(plan.uid).root
+        reports = sorted(
+            [*folder.glob("logs/train-*/report-0.jsonl")],
+            key=lambda path: int(path.parent.name.removeprefix("train-")),
+        )
+        lines = (
+            json.loads(x) for path in reports for x in path.read_text().splitlines()
+        )
+        return {x["step"]: x["loss"] for x in lines if x["event"] == "step"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def status(self) -> Status:
+        """Return the status that it printed."""
+        return Status.from_json(json.loads(self.out), "stdout")
+
+
+@dataclass
+class GangWatch:
+    """Looks all the time whether two gangs are alive."""
+
+    run: HomeRun
+    most_gangs: int = 0
+    most_of_a_rank: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self) -> None:
+        """Look until stopped."""
+        while not self.stop.wait(SAMPLE_S):
+            ranks = {
+                folder: found
+                for folder, processes in self.run.processes().items()
+                if folder.name.startswith("train-")
+                and (found := [r for p in processes if (r := rank_of(p)) is not None])
+            }
+            self.most_gangs = max(self.most_gangs, len(ranks))
+            for found in ranks.values():
+                self.most_of_a_rank = max(self.most_of_a_rank, *Counter(found).values())
+
+
+@contextmanager
+def watched(run: HomeRun) -> Generator[GangWatch]:
+    """Watch the gangs of a run."""
+    made = GangWatch(run)
+    thread = threading.Thread(target=made.watch, daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.stop.set()
+        thread.join()
+
+
+def rank_of(process: psutil.Process) -> int | None:
+    """Return the rank of a training process, None of others."""
+    try:
+        if "plimsoll_trainer" not in process.cmdline():
+            return None
+        return int(process.environ()["RANK"])
+    except (psutil.Error, KeyError, OSError):
+        return None
+
+
+def is_keeper(process: psutil.Process) -> bool:
+    """Tell whether a process keeps a child."""
+    try:
+        return KEEPER in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def kill_now(processes: list[psutil.Process]) -> None:
+    """Kill processes that may be gone already."""
+    for process in processes:
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.Error:
+            continue
+
+
+def wait_until_gone(run: HomeRun, seconds: float = 10.0) -> dict[Path, list[str]]:
+    """Return what is still alive after a while: nothing, if all is well."""
+    end_s = time.monotonic() + seconds
+    while (found := run.processes()) and time.monotonic() < end_s:
+        time.sleep(SAMPLE_S)
+    return {folder: [str(p) for p in left] for folder, left in found.items()}
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment without what other tests set."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PLIMSOLL_")}
