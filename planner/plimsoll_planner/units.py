@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 MIB, GIB = 2**20, 2**30
 S_PER_HOUR = 3600
-SMALL = 100 * MIB
-"""Below this, bytes are told in MiB, and below 1 MiB as they are."""
 
 
 def at_least(num_bytes: int) -> str:
@@ -26,9 +24,9 @@ def at_most(num_bytes: int) -> str:
 
 
 def in_units(num_bytes: int, rounding: Callable[[float], int]) -> str:
-    """Return bytes in the unit that suits them."""
+    """Return bytes in the largest unit of which they are one or more."""
     if num_bytes < MIB:
         return f"{num_bytes} B"
-    name, unit = ("MiB", MIB) if num_bytes < SMALL else ("GiB", GIB)
+    name, unit = ("MiB", MIB) if num_bytes < GIB else ("GiB", GIB)
     hundredths = rounding(num_bytes * 100 / unit)
     return f"{hundredths / 100:.2f} {name}"

@@ -12,6 +12,7 @@ from plimsoll_planner.units import at_least, at_most
     [
         (424, "424 B", "424 B"),
         (2**20 + 1, "1.01 MiB", "1.00 MiB"),
+        (128 * 2**20, "128.00 MiB", "128.00 MiB"),
         (2**30 + 1, "1.01 GiB", "1.00 GiB"),
         (3 * 2**29, "1.50 GiB", "1.50 GiB"),
     ],
