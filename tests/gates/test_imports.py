@@ -44,7 +44,7 @@ OUTSIDE: dict[str, set[str]] = {
     },
     "plimsoll_profiler": {"numpy", "torch"},
     "plimsoll_operator": {"alembic", "sqlalchemy", "yaml"},
-    "plimsoll_cli": {"click", "rich"},
+    "plimsoll_cli": {"click", "jinja2", "rich"},
 }
 """What each package may import besides the standard library; grows with its use."""
 PLANTED = [

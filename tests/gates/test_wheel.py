@@ -102,6 +102,8 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         assert f"{package}/errors.py" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "plimsoll_trainer/emulated/shim.c" in names
+    for template in (ROOT / "cli/plimsoll_cli/report/templates").iterdir():
+        assert f"plimsoll_cli/report/templates/{template.name}" in names
 
 
 @pytest.mark.parametrize("extra", PACKAGES)

@@ -1,0 +1,130 @@
+"""Lines and points between two axes, as coordinates of an SVG.
+
+In: pairs of numbers. Out: a `Chart`. Called by `run` and `choices`. Coordinates are
+rounded to a tenth; a long line is thinned to what can be seen, its extremes kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plimsoll_cli.report.scales import ticks
+
+WIDTH, HEIGHT = 460, 230
+LEFT, RIGHT, TOP, BOTTOM = 54, 16, 14, 40
+"""What surrounds the axes; units of the SVG."""
+MOST_BUCKETS = 200
+"""Of a line; each keeps its least and its most."""
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tick:
+    """A place along an axis, and what it says."""
+
+    place: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A point with a text."""
+
+    x: float
+    y: float
+    text: str
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """One plot; what it does not have is empty."""
+
+    title: str
+    spoken: str
+    x_label: str
+    y_label: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    line: str = ""
+    """Points of a polyline."""
+    band: tuple[float, float] | None = None
+    """Top and height of a band."""
+    rule: tuple[float, str] | None = None
+    """Height of a horizontal line, and its text."""
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plane:
+    """The area between the axes."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    @classmethod
+    def holding(
+        cls, points: Sequence[Point], *, x_zero: bool = False, y_zero: bool = False
+    ) -> Plane:
+        """Return a plane that holds all points; heights begin and end with a tick.
+
+        Args:
+            points: at least one.
+            x_zero: begins at 0 on the left.
+            y_zero: begins at 0 at the bottom.
+        """
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        heights = ticks(0.0 if y_zero else min(ys), max(ys))
+        return cls(
+            x_low=0.0 if x_zero else min(xs),
+            x_high=max(xs),
+            y_low=heights[0],
+            y_high=heights[-1],
+        )
+
+    def x(self, value: float) -> float:
+        """Return where a value lies from left to right."""
+        part = (value - self.x_low) / ((self.x_high - self.x_low) or 1.0)
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * part, 1)
+
+    def y(self, value: float) -> float:
+        """Return where a value lies from top to bottom."""
+        part = (value - self.y_low) / (self.y_high - self.y_low)
+        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * part, 1)
+
+    def x_ticks(self, *, whole: bool = False) -> tuple[Tick, ...]:
+        """Return the round numbers from left to right, or only the whole ones."""
+        return tuple(
+            Tick(place=self.x(at), text=f"{at:.6g}")
+            for at in ticks(self.x_low, self.x_high)
+            if self.x_low <= at <= self.x_high and not (whole and at % 1)
+        )
+
+    def y_ticks(self) -> tuple[Tick, ...]:
+        """Return the round numbers from bottom to top."""
+        found = ticks(self.y_low, self.y_high)
+        return tuple(Tick(place=self.y(at), text=f"{at:.6g}") for at in found)
+
+    def line(self, points: Sequence[Point]) -> str:
+        """Return a polyline."""
+        return " ".join(f"{self.x(x):g},{self.y(y):g}" for x, y in thinned(points))
+
+
+def thinned(points: Sequence[Point]) -> list[Point]:
+    """Return the least and the most of every run of points, in their order."""
+    size = -(-len(points) // MOST_BUCKETS)
+    if size <= 2:  # noqa: PLR2004 - a run of two is its least and its most
+        return list(points)
+    kept: list[Point] = []
+    for first in range(0, len(points), size):
+        run = points[first : first + size]
+        kept += sorted({min(run, key=height), max(run, key=height)})
+    return [*kept[:-1], points[-1]] if kept[-1] != points[-1] else kept
+
+
+def height(point: Point) -> float:
+    """Order points by their height."""
+    return point[1]

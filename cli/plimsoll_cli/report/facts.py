@@ -1,0 +1,100 @@
+"""Where the numbers come from: versions, digests, attempts, and how to repeat it.
+
+In: a record. Out: pairs of texts and rows. Called by `page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from plimsoll_cli.report.record import RunRecord
+from plimsoll_operator.brain.seen import Attempt
+from plimsoll_planner.explain import counted
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.version import __version__
+
+SHORT_DIGEST = 19
+"""`sha256:` and twelve digits, which tell plans apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptRow:
+    """One attempt and what became of it."""
+
+    number: int
+    devices: str
+    digest: str
+    ending: str
+    ended: str
+    where: str
+    message: str
+
+
+def attempt_rows(record: RunRecord) -> tuple[AttemptRow, ...]:
+    """Return all attempts, the oldest first."""
+    return tuple(
+        AttemptRow(
+            number=attempt.number,
+            devices=counted(attempt.plan.num_gpus, "device"),
+            digest=digest_of(attempt.plan)[:SHORT_DIGEST],
+            ending="under way" if attempt.ending is None else str(attempt.ending),
+            ended=time_text(attempt.ended_s) if attempt.ending else "",
+            where=where_text(attempt),
+            message=attempt.message,
+        )
+        for attempt in record.attempts
+    )
+
+
+def where_text(attempt: Attempt) -> str:
+    """Return which rank ended it, and in which phase."""
+    parts = [] if attempt.rank is None else [f"rank {attempt.rank}"]
+    return ", ".join(parts + ([str(attempt.phase)] if attempt.phase else []))
+
+
+def time_text(since_1970_s: float) -> str:
+    """Return a time as the status has it; nothing for 0."""
+    if not since_1970_s:
+        return ""
+    return datetime.fromtimestamp(since_1970_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str, str]]:
+    """Yield what the numbers rest on: name and value."""
+    yield "TrainingPlan", f"{record.name}, uid {record.uid}"
+    yield "Plimsoll", __version__
+    if record.status.start_time:
+        yield "Started", record.status.start_time
+    if record.status.completion_time:
+        yield "Ended", record.status.completion_time
+    if plan is None:
+        return
+    yield "Plan", f"{digest_of(plan)}, revision {plan.revision}"
+    yield "Engine", f"{plan.engine} {plan.engine_version}"
+    fingerprint = plan.fingerprint
+    yield "Source of the workload", fingerprint.source_digest
+    yield "Arguments", fingerprint.arguments
+    versions = [f"Python {fingerprint.python_version}"]
+    versions += [f"torch {fingerprint.torch_version}"]
+    versions += [f"{one.name} {one.version}" for one in fingerprint.libraries]
+    yield "Versions", ", ".join(versions)
+    if fingerprint.image:
+        yield "Image", fingerprint.image
+    yield "Same code on every rank", same_code_text(record, plan)
+    profile = record.status.profile
+    if profile is not None:
+        kept = ", from the store" if profile.is_cached else ", made for this plan"
+        yield "Profile", f"{profile.source}{kept}; request {profile.request_key}"
+
+
+def same_code_text(record: RunRecord, plan: HybridPlan) -> str:
+    """Return whether the ranks ran what was profiled."""
+    told = [one.fingerprint == plan.fingerprint for one in record.observations]
+    if not told:
+        return "no rank has reported"
+    if all(told):
+        return f"yes, {len(told)} of {plan.num_gpus} reported the profile's fingerprint"
+    return f"no, {told.count(False)} of {len(told)} reported another fingerprint"

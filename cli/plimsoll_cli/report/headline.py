@@ -1,0 +1,202 @@
+"""What a report says first: the plan in words, how it went, and the main figures.
+
+In: a record and its bars. Out: a `HeadlineView`. Called by `page`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from plimsoll_cli.answer_tables import plan_line
+from plimsoll_cli.report.hulls import MemoryView
+from plimsoll_cli.report.record import RunRecord
+from plimsoll_cli.report.scales import ByteScale, seconds_text
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
+from plimsoll_operator.brain.summary import observed_status
+from plimsoll_planner.explain import counted, infeasible_lines, is_searched, reason_text
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+
+
+class Tone(StrEnum):
+    """How a state looks; its words say the same."""
+
+    GOOD = "good"
+    BAD = "bad"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """How it went, in a word and a line."""
+
+    tone: Tone
+    word: str
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A number that people look for first."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadlineView:
+    """The first screen."""
+
+    title: str
+    lead: str
+    proof: str
+    state: State
+    figures: tuple[Figure, ...]
+    conditions: tuple[Condition, ...]
+
+
+def headline_view(
+    record: RunRecord, plan: HybridPlan | None, memory: MemoryView | None
+) -> HeadlineView:
+    """Return the first screen of a report."""
+    return HeadlineView(
+        title=title_of(record, plan),
+        lead=lead_of(record, plan),
+        proof="" if plan is None else plan_line(plan),
+        state=state_of(record.status),
+        figures=tuple(figures_of(record, plan, memory)),
+        conditions=record.status.conditions,
+    )
+
+
+def title_of(record: RunRecord, plan: HybridPlan | None) -> str:
+    """Return the plan in a few words."""
+    if plan is None:
+        is_refused = isinstance(record.answer, Infeasible)
+        return "No plan fits" if is_refused else "No plan yet"
+    offer = plan.offers[0]
+    memory_bytes = offer.device_memory_bytes
+    memory = ByteScale.up_to(memory_bytes).down(memory_bytes)
+    if offer.device_kind is DeviceKind.EMULATED:
+        return f"{counted(plan.num_gpus, 'device')} of {memory}"
+    return f"{counted(plan.num_gpus, 'GPU')} of {memory}"
+
+
+def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
+    """Return why not fewer, or why none."""
+    answer = record.answer
+    if isinstance(answer, Infeasible):
+        return "; ".join(infeasible_lines(answer)[1:] or infeasible_lines(answer)) + "."
+    if answer is None or plan is None:
+        return "The search has not answered yet."
+    if answer.termination is Termination.FIXED:
+        return "Fixed by hand, not certified."
+    return fewer_text(answer, plan)
+
+
+def fewer_text(answer: Solution, plan: HybridPlan) -> str:
+    """Return what one device fewer lacks."""
+    certificate = answer.certificate
+    fewer = plan.num_gpus - 1
+    counts = certificate.counts
+    if fewer == 0:
+        return "One is the least there is."
+    if fewer > len(counts) or not is_searched(counts[fewer - 1]):
+        return "Fewer are outside what was fixed or allowed."
+    count = counts[fewer - 1]
+    fail = "fails" if fewer == 1 else "fail"
+    if count.verdict is Verdict.FITS:
+        fits = "fits" if fewer == 1 else "fit"
+        return f"{fewer} {fits} as well, and less well by what was asked for."
+    if count.verdict is Verdict.UNDECIDED:
+        return f"{fewer} undecided: {reason_text(count, certificate.space.offers)}."
+    miss = count.nearest_miss
+    if miss is None or not miss.short_bytes:
+        return f"{fewer} {fail}: {reason_text(count, certificate.space.offers)}."
+    short = ByteScale.up_to(miss.capacity_bytes or 0).up(miss.short_bytes)
+    return f"{fewer} {fail} at rank {miss.rank}, {miss.phase}, short by {short}."
+
+
+def state_of(status: Status) -> State:
+    """Return how it went, by the summary, or by the condition that is waited for."""
+    summary = status.condition(ConditionType.SUCCEEDED)
+    if summary is not None and summary.status is Truth.TRUE:
+        if summary.reason == "PlanOnly":
+            return State(tone=Tone.GOOD, word="Planned", line="a dry run, not launched")
+        when = status.completion_time or summary.last_transition_time
+        return State(tone=Tone.GOOD, word="Succeeded", line=when)
+    if summary is not None and summary.status is Truth.FALSE:
+        line = ": ".join(filter(None, (summary.reason, summary.message)))
+        return State(tone=Tone.BAD, word="Failed", line=line)
+    said = [c for c in status.conditions if c.reason != "Waiting"]
+    if not said:
+        return State(tone=Tone.OPEN, word="Not begun", line="")
+    line = ": ".join(filter(None, (said[-1].reason, said[-1].message)))
+    return State(tone=Tone.OPEN, word="Under way", line=line)
+
+
+def figures_of(
+    record: RunRecord, plan: HybridPlan | None, memory: MemoryView | None
+) -> Iterator[Figure]:
+    """Yield the main figures; what was not measured is told as predicted."""
+    if record.losses or record.observations:
+        yield steps_figure(record)
+    losses = [loss for _, loss in record.losses if math.isfinite(loss)]
+    if losses:
+        value = f"{losses[0]:.4g} → {losses[-1]:.4g}"
+        yield Figure(name="Loss, first to last", value=value)
+    if plan is not None:
+        yield from speed_figures(record, plan)
+    if memory is not None:
+        yield from memory_figures(memory)
+
+
+def steps_figure(record: RunRecord) -> Figure:
+    """Return how many steps were finished, and asked for."""
+    done = [one.num_steps for one in record.observations]
+    done += [step for step, _ in record.losses]
+    asked = record.problem.num_steps if record.problem is not None else None
+    note = f"of {asked:,}" if asked else ""
+    return Figure(name="Steps", value=f"{max(done):,}", note=note)
+
+
+def speed_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
+    """Yield the rate and the seconds of a step, measured and predicted."""
+    found = observed_status(plan, record.observations)
+    rate, time = plan.samples_per_s, plan.step_time
+    if found is not None and found.step_seconds:
+        step_s = float(found.step_seconds)
+        note = f"predicted {rate:.3g}" if rate else ""
+        value = f"{plan.global_batch_size / step_s:.3g} samples/s"
+        yield Figure(name="Rate", value=value, note=note)
+        note = f"predicted {seconds_text(time.expected_s)}" if time else ""
+        yield Figure(name="Step", value=seconds_text(step_s), note=note)
+    elif rate and time:
+        yield Figure(name="Rate, predicted", value=f"{rate:.3g} samples/s")
+        yield Figure(
+            name="Step, predicted",
+            value=seconds_text(time.expected_s),
+            note=f"{seconds_text(time.lower_s)} to {seconds_text(time.upper_s)}",
+        )
+
+
+def memory_figures(memory: MemoryView) -> Iterator[Figure]:
+    """Yield how full the fullest device is, and how well that was known."""
+    measured = memory.fullest_measured
+    yield Figure(
+        name="Fullest device, at most",
+        value=f"{memory.fullest_bound:.0%} of the load line",
+        note="" if measured is None else f"measured {measured:.0%}",
+    )
+    if memory.errors:
+        yield Figure(
+            name="Worst error of a predicted peak",
+            value=f"{max(map(abs, memory.errors)):.2%}",
+            note=f"of {counted(len(memory.errors), 'rank')}",
+        )

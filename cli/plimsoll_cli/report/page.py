@@ -1,0 +1,61 @@
+"""The report of a run as one HTML file that needs nothing besides itself.
+
+In: a `RunRecord`. Out: text. Called by `plimsoll report --html`. Everything that is
+computed stands in the views; the templates place it, and escape all of it.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from plimsoll_cli.report import charts
+from plimsoll_cli.report import schedule_chart as schedule
+from plimsoll_cli.report.choices import choices_view
+from plimsoll_cli.report.facts import attempt_rows, provenance
+from plimsoll_cli.report.headline import headline_view
+from plimsoll_cli.report.hulls import memory_view
+from plimsoll_cli.report.proof import proof_view
+from plimsoll_cli.report.record import RunRecord
+from plimsoll_cli.report.run_charts import loss_chart, step_chart
+from plimsoll_planner.records.solution import Solution
+
+
+def report_html(record: RunRecord) -> str:
+    """Return the page."""
+    plan, answer, problem = record.plan, record.answer, record.problem
+    memory = None if plan is None else memory_view(record, plan)
+    views = {
+        "record": record,
+        "plan": plan,
+        "headline": headline_view(record, plan, memory),
+        "memory": memory,
+        "schedule": None if plan is None else schedule.schedule_view(problem, plan),
+        "proof": None if answer is None else proof_view(answer, problem),
+        "choices": choices_view(answer, problem.num_steps if problem else None)
+        if isinstance(answer, Solution)
+        else None,
+        "charts": [
+            chart
+            for chart in (loss_chart(record), plan and step_chart(record, plan))
+            if chart
+        ],
+        "attempts": attempt_rows(record),
+        "facts": list(provenance(record, plan)),
+        "chart_box": charts,
+        "schedule_box": schedule,
+    }
+    return environment().get_template("page.html").render(views)
+
+
+def environment() -> Environment:
+    """Return what renders the templates of this package."""
+    folder = files("plimsoll_cli.report") / "templates"
+    return Environment(
+        loader=FunctionLoader(lambda name: (folder / name).read_text("utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,44 @@
+"""Everything that a report shows, as plain data, wherever the plan ran.
+
+In: what a home has of one TrainingPlan. Out: nothing; `page` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.brain.seen import Attempt
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.solution import Infeasible, Solution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One TrainingPlan and what became of it."""
+
+    name: str
+    uid: str
+    status: Status
+    problem: Problem | None
+    """What the search was asked; None before it was."""
+    answer: Solution | Infeasible | None
+    """What it said last."""
+    attempts: tuple[Attempt, ...]
+    """All of them, the oldest first."""
+    observations: tuple[Observation, ...]
+    """Of the latest attempt that has any, by rank."""
+    losses: tuple[tuple[int, float], ...]
+    """Step and loss, in order of the steps."""
+
+    @property
+    def plan(self) -> HybridPlan | None:
+        """The plan that was observed, else the newest of record, else the answer's."""
+        observed = {one.attempt for one in self.observations}
+        of_record = [a.plan for a in self.attempts if a.number in observed]
+        of_record = of_record or [attempt.plan for attempt in self.attempts]
+        if of_record:
+            return of_record[-1]
+        return self.answer.plan if isinstance(self.answer, Solution) else None
