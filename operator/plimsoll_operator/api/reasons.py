@@ -1,0 +1,104 @@
+"""The reasons of conditions: which there are, and what they tell a person.
+
+In: nothing. Out: `REASONS`, for each condition its reasons in the order in which they
+come about. Read where docs/trainingplan.md is written; a test compares them with all
+that a decision says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from plimsoll_operator.api.status import ConditionType, Truth
+
+TRUE, FALSE, UNKNOWN = Truth.TRUE, Truth.FALSE, Truth.UNKNOWN
+Meanings = Mapping[tuple[Truth, str], str]
+WAITING: Final = "Waiting"
+"""Of every condition while it is Unknown because another one comes first."""
+
+
+def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
+    """Return the reasons of what runs in a child of its own.
+
+    Args:
+        what: opens the reasons.
+        verb: what the child does.
+    """
+    return {
+        (UNKNOWN, f"{what}Pending"): f"{verb} waits for a place to run in.",
+        (UNKNOWN, f"{what}Disrupted"): f"{verb} was killed or evicted; it starts anew.",
+        (UNKNOWN, f"{what}Stored"): f"{verb} is done; its result goes into the store.",
+        (FALSE, f"{what}OOM"): f"{verb} ran out of the device's memory.",
+        (FALSE, f"{what}HostOOM"): f"{verb} ran out of the host's memory.",
+        (FALSE, f"{what}Timeout"): f"{verb} took longer than it may.",
+        (FALSE, f"{what}Failed"): f"{verb} ended with an error; the message has it.",
+        (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
+        (FALSE, "ForeignFingerprint"): "The code changed while it was looked at.",
+    }
+
+
+REASONS: Final[Mapping[ConditionType, Meanings]] = {
+    ConditionType.ACCEPTED: {
+        (TRUE, "Valid"): "What the spec names is there.",
+        (FALSE, "InvalidSpec"): "The message names what is wrong or missing. Looked at "
+        "again when something changes.",
+    },
+    ConditionType.PROFILED: {
+        (UNKNOWN, "StoreUnavailable"): "The store does not answer; asked again.",
+        (UNKNOWN, "Profiling"): "The workload is being profiled.",
+        (TRUE, "Cached"): "The profile was there before the plan was.",
+        (TRUE, "Measured"): "The profile was timed on a device.",
+        (TRUE, "Traced"): "The profile was made without a device.",
+        (FALSE, "ProfileMissing"): "There is none, and `profile.policy` is `Never`.",
+        **of_child("Profile", "Profiling"),
+    },
+    ConditionType.PLANNED: {
+        (UNKNOWN, "Solving"): "The search is on.",
+        (TRUE, "Proven"): "A plan fits, and no better one does in the space searched.",
+        (TRUE, "Feasible"): "A plan fits; a better one is not excluded.",
+        (TRUE, "Overridden"): "`override` fixes what no plan that fits has; it is "
+        "obeyed, and the message warns.",
+        (FALSE, "Infeasible"): "No plan fits; the message has the nearest change that "
+        "would do.",
+    },
+    ConditionType.CERTIFIED: {
+        (UNKNOWN, "Replaying"): "The plan's ranks are replayed without data.",
+        (UNKNOWN, "Comparing"): "The search is asked again, with the replay's numbers.",
+        (TRUE, "Replayed"): "The replay holds what was predicted.",
+        (UNKNOWN, "Skipped"): "The replay failed, and `launch.requireCertified` is "
+        "false.",
+        (FALSE, "ReplayDisagrees"): "Search and replay did not come together in the "
+        "rounds that they have.",
+        **of_child("Replay", "The replay"),
+    },
+    ConditionType.LAUNCHED: {
+        (FALSE, "Starting"): "The attempt is written down and about to start.",
+        (FALSE, "Pending"): "The ranks wait for machines; the message says for what.",
+        (TRUE, "Started"): "The ranks run.",
+        (FALSE, "BackingOff"): "An error is waited out before the next attempt.",
+        (FALSE, "Suspended"): "`suspend` is true.",
+        (FALSE, "PlanOnly"): "`launch.policy` is `PlanOnly`: nothing is started.",
+    },
+    ConditionType.SUCCEEDED: {
+        (UNKNOWN, "Starting"): "An attempt is about to start.",
+        (UNKNOWN, "Running"): "The ranks train.",
+        (UNKNOWN, "Suspending"): "The ranks were asked to save and leave.",
+        (UNKNOWN, "Ended"): "The attempt is over; what became of it is written down.",
+        (UNKNOWN, "TryingAgain"): "An attempt failed; another one follows.",
+        (TRUE, "Trained"): "All steps are done.",
+        (TRUE, "PlanOnly"): "The plan is there, and no more was asked for.",
+        (FALSE, "GPUOutOfMemory"): "Devices ran out of memory too often.",
+        (FALSE, "HostOOMKilled"): "The host ran out of memory too often.",
+        (FALSE, "AppError"): "The application failed too often; the message has the "
+        "root cause.",
+        (FALSE, "ChildDeleted"): "Somebody deleted the ranks too often.",
+        (FALSE, "ForeignFingerprint"): "The code is not what was profiled, twice.",
+        (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
+        (UNKNOWN, "DeadlineExceeded"): "`runPolicy.runningSeconds` are over: the ranks "
+        "were asked to save and leave.",
+        (FALSE, "DeadlineExceeded"): "`runPolicy.runningSeconds` are over, and the "
+        "ranks have left.",
+    },
+}
+"""Succeeded also takes on the reason of a condition that is False for good."""

@@ -1,0 +1,138 @@
+"""The reasons that are explained are those that a decision gives."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from plimsoll_operator import brain
+from plimsoll_operator.api.reasons import REASONS, WAITING
+from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
+from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.brain.decide import decide
+from plimsoll_operator.brain.seen import (
+    Attempt,
+    Child,
+    ChildKind,
+    ChildState,
+    Ending,
+    Seen,
+    SeenAnswer,
+    SeenProfile,
+)
+from plimsoll_planner.records.solution import Termination
+from tests.support.builders import a_plan, a_solution, an_infeasible
+
+NOW_S = 10_000.0
+LEAST = {
+    "workload": {"entrypoint": "examples.tiny_gpt:workload"},
+    "training": {"globalBatchSize": 8, "steps": 60},
+}
+MEASURED = SeenProfile(source="measured", made_s=9000.0, was_cached=False)
+READY = Seen(
+    profile=MEASURED,
+    profile_key="request",
+    answer=SeenAnswer(answer=a_solution(), is_certified=True),
+)
+Look = tuple[TrainingPlanSpec, Seen]
+
+
+def a_spec(**parts: Any) -> TrainingPlanSpec:
+    """Ask for little."""
+    return parse_spec(LEAST | parts)
+
+
+def children(kind: ChildKind, subject: str) -> list[tuple[Child, ...]]:
+    """Return no child, and one in every state and with every ending."""
+    waits = Child(kind=kind, subject=subject, state=ChildState.PENDING, since_s=9900.0)
+    runs = replace(waits, state=ChildState.RUNNING)
+    ended = replace(waits, state=ChildState.ENDED)
+    ends = [replace(ended, ending=ending) for ending in Ending]
+    return [(), *((child,) for child in (waits, runs, *ends))]
+
+
+def while_profiling() -> Iterator[Look]:
+    """Yield looks before there is a plan."""
+    yield a_spec(), replace(READY, complaint="no such ConfigMap")
+    yield a_spec(), replace(READY, is_store_up=False)
+    traced = replace(MEASURED, source="traced")
+    profiles = (None, MEASURED, traced, replace(MEASURED, was_cached=True))
+    policies = ("IfMissing", "Always", "Never")
+    found = children(ChildKind.PROFILE, "request")
+    for policy, profile, child in product(policies, profiles, found):
+        spec = a_spec(profile={"policy": policy})
+        yield spec, replace(READY, profile=profile, children=child)
+
+
+def while_planning() -> Iterator[Look]:
+    """Yield looks before there is an attempt."""
+    answers = (
+        an_infeasible(),
+        a_solution(),
+        a_solution(termination=Termination.TIME_LIMIT, gap=0.5),
+        a_solution(termination=Termination.FIXED),
+    )
+    steps: tuple[dict[str, Any], ...] = (
+        {"is_certified": True},
+        {"unreplayed": "plan"},
+        {"unreplayed": "plan", "has_replay": True},
+        {"num_rounds": 5},
+    )
+    yield a_spec(), replace(READY, answer=None)
+    found = children(ChildKind.REPLAY, "plan")
+    for answer, step, child, must in product(answers, steps, found, (True, False)):
+        spec = a_spec(launch={"requireCertified": must})
+        seen = SeenAnswer(answer=answer, **step)
+        yield spec, replace(READY, answer=seen, children=child)
+
+
+def while_training() -> Iterator[Look]:
+    """Yield looks with a plan: no attempt, an open one, one or many that ended."""
+    opened = Attempt(number=1, plan=a_plan())
+    ended = [replace(opened, ending=ending, ended_s=9995.0) for ending in Ending]
+    attempts = [(), (opened,), *((one,) * n for one in ended for n in (1, 5))]
+    specs = (
+        a_spec(),
+        a_spec(suspend=True),
+        a_spec(launch={"policy": "PlanOnly"}),
+        a_spec(runPolicy={"runningSeconds": 1}),
+    )
+    found = children(ChildKind.TRAIN, "1")
+    for spec, tried, child in product(specs, attempts, found):
+        yield spec, replace(READY, attempts=tried, children=child)
+
+
+def test_every_reason_is_explained_and_given() -> None:
+    """For its condition, with its truth; Succeeded repeats what ended a plan early."""
+    given: dict[ConditionType, set[tuple[Truth, str]]] = {k: set() for k in REASONS}
+    for spec, seen in (*while_profiling(), *while_planning(), *while_training()):
+        decision = decide(spec, Status(), seen, generation=1, now_s=NOW_S)
+        for said in decision.status.conditions:
+            given[said.type].add((said.status, said.reason))
+    early = {
+        key
+        for kind, reasons in REASONS.items()
+        for key in reasons
+        if kind is not ConditionType.SUCCEEDED and key[0] is Truth.FALSE
+    }
+    for kind, reasons in REASONS.items():
+        more = {(Truth.UNKNOWN, WAITING)}
+        more |= early if kind is ConditionType.SUCCEEDED else set()
+        assert given[kind] - more == set(reasons) - more
+
+
+def test_no_reason_is_left_out() -> None:
+    """Every such word in the code of decisions is part of a reason."""
+    known = {WAITING, *(reason for r in REASONS.values() for _, reason in r)}
+    for file in Path(brain.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            word = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(word, str) and re.fullmatch("([A-Z]+[a-z]+)+", word):
+                assert any(word in reason for reason in known), (
+                    f"{file.name} says {word}: explain it in api/reasons.py"
+                )
