@@ -46,6 +46,7 @@ bench: env-dev  ## all benchmarks that this machine can run
 
 docs: env-dev   ## write the pages that are made from the code
 	@$(BIN)/python -m tools.formats
+	@$(BIN)/python -m tools.trainingplan
 
 constraints: env-dev  ## resolve the newest versions into constraints.txt
 	@$(BIN)/python tools/constraints.py

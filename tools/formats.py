@@ -6,15 +6,13 @@ table for each record. Run by `make docs`; tests/gates/test_formats.py compares.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
-import itertools
 import pkgutil
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from plimsoll_operator.api.sentences import sentences
 from plimsoll_planner import records
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.record import Record, required_fields, shapes_of
@@ -48,32 +46,28 @@ def record_classes() -> list[type[Record]]:
     return sorted(found, key=lambda kind: not issubclass(kind, Document))
 
 
-def sentences(kind: type[Record]) -> dict[str, str]:
-    """Return the sentence below each field of a record."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    body = next(node for node in tree.body if isinstance(node, ast.ClassDef)).body
-    found: dict[str, str] = {}
-    for field, below in itertools.pairwise(body):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(below, ast.Expr)
-            and isinstance(below.value, ast.Constant)
-        ):
-            found[field.target.id] = " ".join(str(below.value.value).split())
-    return found
-
-
 def section(kind: type[Record]) -> Iterator[str]:
     """Yield the lines of one record's section."""
     yield f"\n## {kind.__name__}\n"
     yield inspect.cleandoc(kind.__doc__ or "") + "\n"
-    yield "| field | value | meaning |"
-    yield "|---|---|---|"
     meaning, required = sentences(kind), required_fields(kind)
-    for name, shape in shapes_of(kind).items():
-        value = str(shape) + ("" if name in required else "; has a default")
-        yield f"| `{name}` | {value} | {meaning.get(name, '')} |"
+    rows = [
+        (
+            f"`{name}`",
+            str(shape) + ("" if name in required else "; has a default"),
+            meaning.get(name, ""),
+        )
+        for name, shape in shapes_of(kind).items()
+    ]
+    yield from table(("field", "value", "meaning"), rows)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    yield f"| {' | '.join(header)} |"
+    yield "|---" * len(header) + "|"
+    for cells in rows:
+        yield f"| {' | '.join(cells)} |"
 
 
 def page() -> str:

@@ -46,6 +46,7 @@ class Metadata(ApiRecord):
     """What tells objects apart; other metadata is nothing to us."""
 
     name: PlanName
+    """The names of all that is made for the plan open with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -138,7 +138,7 @@ class OffersSource(ApiRecord):
     """Where the machines are listed that can be had."""
 
     config_map: ObjectName = ""
-    """Holds them as a table `offers.csv`; at home it may stand in the same manifest.
+    """Lists them in a table `offers.csv`; at home it may stand in the same manifest.
     Empty: what is here, the cluster's nodes or this machine."""
 
 

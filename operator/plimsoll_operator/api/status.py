@@ -34,7 +34,15 @@ Time = Annotated[
     ),
 ]
 Words = Annotated[str, Text(longest=1024)]
-Reason = Annotated[str, Text(shortest=1, longest=64, pattern="[A-Z][A-Za-z0-9]*")]
+Reason = Annotated[
+    str,
+    Text(
+        shortest=1,
+        longest=64,
+        pattern="[A-Z][A-Za-z0-9]*",
+        meaning="a word such as GPUOutOfMemory",
+    ),
+]
 DecimalAmount = Annotated[Decimal, Range(minimum=0, maximum=10**15)]
 MOST_ALTERNATIVES = 5
 
@@ -74,6 +82,7 @@ class Condition(ApiRecord):
     type: ConditionType
     """Which aspect."""
     status: Truth
+    """Whether it holds."""
     reason: Reason
     """Why, in one word; the words are listed under Conditions."""
     message: Words = ""
@@ -175,7 +184,7 @@ class Status(ApiRecord):
     observed_generation: Index = 0
     """Generation of the spec that was looked at last."""
     conditions: Annotated[tuple[Condition, ...], Entries(most=len(ConditionType))] = ()
-    """Where the plan stands, each aspect once."""
+    """Where the plan stands, in the order in which they come true."""
     profile: ProfileStatus | None = None
     plan: PlanStatus | None = None
     certificate: CertificateStatus | None = None

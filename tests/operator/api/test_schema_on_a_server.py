@@ -121,6 +121,13 @@ def test_a_server_judges_as_the_types_do(
             assert (number in taken) is (error is None), error or document
 
 
+def test_a_condition_stands_once(server: Cluster) -> None:
+    """A server knows which field tells conditions apart; JSON Schema cannot."""
+    said = A_STATUS["conditions"][:2]
+    documents = [{"conditions": said}, {"conditions": [*said, said[0]]}]
+    assert accepted(server, "status", documents) == {0}
+
+
 def test_a_server_fills_in_the_defaults_of_the_types(server: Cluster) -> None:
     """A spec comes back as it is read at home; what was given stays, nested too."""
     for given in (LEAST, A_SPEC, LEAST | {"search": {"offers": {}}, "launch": None}):
