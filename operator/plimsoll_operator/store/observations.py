@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import and_, delete, select
 from sqlalchemy.orm import selectinload
 
 from plimsoll_operator.store.database import Database
@@ -42,19 +41,32 @@ class Observations:
         Raises:
             InvalidFieldError: the attempt has no plan of record.
         """
-        attempt, rank = observation.attempt, observation.rank
-        async with self._database.write() as session:
-            micro_batch = await micro_batch_of(session, plan_uid, attempt)
-            mine = (
-                ObservationRow.plan_uid == plan_uid,
-                ObservationRow.attempt == attempt,
-                ObservationRow.rank == rank,
+        mine = (
+            ObservationRow.plan_uid == plan_uid,
+            ObservationRow.attempt == observation.attempt,
+            ObservationRow.rank == observation.rank,
+        )
+        before = (
+            select(AttemptRow.micro_batch, ObservationRow.num_steps)
+            .join_from(AttemptRow, ObservationRow, and_(*mine), isouter=True)
+            .where(
+                AttemptRow.plan_uid == plan_uid,
+                AttemptRow.number == observation.attempt,
             )
-            before = await session.scalar(select(ObservationRow.num_steps).where(*mine))
-            if before is not None and before > observation.num_steps:
-                return
-            await session.execute(delete(ObservationRow).where(*mine))
-            session.add(row_of(plan_uid, observation, predicted, micro_batch))
+        )
+        async with self._database.write() as session:
+            found = (await session.execute(before)).one_or_none()
+            if found is None:
+                rule = "an attempt of the plan that has a plan of record"
+                raise InvalidFieldError(
+                    "Observation.attempt", observation.attempt, rule
+                )
+            num_steps: int | None = found.num_steps
+            if num_steps is not None:
+                if num_steps > observation.num_steps:
+                    return
+                await session.execute(delete(ObservationRow).where(*mine))
+            session.add(row_of(plan_uid, observation, predicted, found.micro_batch))
 
     async def of(self, plan_uid: str, attempt: int) -> tuple[Observation, ...]:
         """Return the latest report of each rank, by rank."""
@@ -69,18 +81,6 @@ class Observations:
         async with self._database.read() as session:
             rows = (await session.scalars(wanted)).all()
         return tuple(map(observation_of, rows))
-
-
-async def micro_batch_of(session: AsyncSession, plan_uid: str, attempt: int) -> int:
-    """Return the samples that the plan of record computes at a time."""
-    wanted = select(AttemptRow.micro_batch).where(
-        AttemptRow.plan_uid == plan_uid, AttemptRow.number == attempt
-    )
-    found = await session.scalar(wanted)
-    if found is None:
-        rule = "an attempt of the plan that has a plan of record"
-        raise InvalidFieldError("Observation.attempt", attempt, rule)
-    return found
 
 
 def row_of(

@@ -40,6 +40,12 @@ WRITING = {"writes": True}
 """Execution options of an engine whose transactions write."""
 PRIMARY_CODE = 0xFF
 """The part of an extended error code that names its kind."""
+CANNOT_GROW = (
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+)
+"""What quotas and limits end in; a full disk in SQLITE_FULL."""
 
 
 def prepare(path: Path) -> str:
@@ -205,11 +211,3 @@ def explained(path: Path, error: BaseException | None) -> StoreError:
             "another --store"
         )
     return StoreError(f"{path}: {error}: try again, or name another --store")
-
-
-CANNOT_GROW = (
-    sqlite3.SQLITE_IOERR_WRITE,
-    sqlite3.SQLITE_IOERR_SHMSIZE,
-    sqlite3.SQLITE_IOERR_TRUNCATE,
-)
-"""What quotas and limits end in; a full disk in SQLITE_FULL."""

@@ -1,0 +1,72 @@
+"""Attempts: plans of record, and what became of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.plan import Phase
+from tests.support.builders import a_plan
+from tests.support.stores import at_once, in_store, plan_of_record
+
+
+def test_the_first_plan_of_an_attempt_is_of_record(tmp_path: Path) -> None:
+    """Who records later is given that one; other plans have attempts of their own."""
+    first, later = a_plan(), a_plan(revision=2)
+
+    async def work(store: Store) -> None:
+        assert await store.attempts.of("uid") == ()
+        assert await store.attempts.record("uid", 1, first, 5.0) == first
+        assert await store.attempts.record("uid", 1, later, 6.0) == first
+        assert await store.attempts.record("other", 1, later, 6.0) == later
+        assert await store.attempts.of("uid") == (Attempt(number=1, plan=first),)
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_an_attempt_ends_once(tmp_path: Path) -> None:
+    """The first ending stays, with rank and phase; attempts come oldest first."""
+
+    async def work(store: Store) -> None:
+        for number in (2, 1):
+            await store.attempts.record("uid", number, a_plan(), 0.0)
+        await store.attempts.end(
+            "uid",
+            1,
+            ending=Ending.OUT_OF_MEMORY,
+            ended_s=7.5,
+            message="rank 3 ran out",
+            rank=3,
+            phase=Phase.BACKWARD,
+        )
+        await store.attempts.end(
+            "uid", 1, ending=Ending.DISRUPTED, ended_s=8.0, message="later"
+        )
+        assert await store.attempts.of("uid") == (
+            Attempt(
+                number=1,
+                plan=a_plan(),
+                ending=Ending.OUT_OF_MEMORY,
+                ended_s=7.5,
+                message="rank 3 ran out",
+                rank=3,
+                phase=Phase.BACKWARD,
+            ),
+            Attempt(number=2, plan=a_plan()),
+        )
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_writers_that_come_together_agree_on_one_plan(tmp_path: Path) -> None:
+    """Of four processes one wins, and the others are told its plan."""
+    path = tmp_path / "store.db"
+    told = at_once(plan_of_record, [(path, size) for size in (1, 2, 4, 1)])
+    assert len(set(told)) == 1
+
+    async def work(store: Store) -> None:
+        [attempt] = await store.attempts.of("uid")
+        assert attempt.plan.micro_batch == told[0]
+
+    in_store(path, work)

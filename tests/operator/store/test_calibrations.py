@@ -1,0 +1,112 @@
+"""Overheads that are fitted to what the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.observed_overhead import ObservedRank, observed_overhead
+from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.interval import ByteInterval
+from plimsoll_planner.records.observation import Observation, ObservedPeak
+from plimsoll_planner.records.plan import Phase, PhasePeak
+from tests.support.builders import a_plan, an_observation
+from tests.support.stores import in_store
+
+KEY = OverheadKey(device_product="process", torch_version="2.15.0+cpu")
+EXPECTED = ByteInterval(lower_bytes=80, expected_bytes=100, upper_bytes=120)
+PREDICTED = PhasePeak(
+    phase=Phase.BACKWARD, allocated=EXPECTED, reserved=EXPECTED, device=EXPECTED
+)
+
+
+def a_report(rank: int, **fields: Any) -> Observation:
+    """Build a rank that is fullest in backward: 103, 110 and 150 + rank bytes."""
+    numbers = [(Phase.BUILD, 5), (Phase.BACKWARD, 50), (Phase.OPTIMIZER_STEP, 40)]
+    peaks = tuple(
+        ObservedPeak(
+            phase=phase,
+            allocated_bytes=53 + outside,
+            reserved_bytes=60 + outside,
+            device_bytes=100 + rank + outside,
+        )
+        for phase, outside in numbers
+    )
+    defaults = {"rank": rank, "overhead_key": KEY, "peaks": peaks}
+    return an_observation(**(defaults | fields))
+
+
+async def save(store: Store, reports: Iterable[Observation]) -> None:
+    """Save reports of one attempt."""
+    await store.attempts.record("uid", 1, a_plan(), 0.0)
+    for report in reports:
+        await store.observations.save("uid", report, PREDICTED)
+
+
+def fullest(rank: int) -> ObservedRank:
+    """Return what the fit is to see of a rank."""
+    return ObservedRank(
+        micro_batch=a_plan().micro_batch,
+        num_communicators=2,
+        predicted_allocated_bytes=100,
+        allocated_bytes=103,
+        reserved_bytes=110,
+        device_bytes=150 + rank,
+    )
+
+
+def test_the_fullest_phase_of_each_rank_is_fitted(tmp_path: Path) -> None:
+    """Eight ranks, each once, with what was expected of it; the result is kept."""
+
+    async def work(store: Store) -> None:
+        await save(store, map(a_report, range(8)))
+        found = await store.calibrations.refresh(KEY)
+        assert found == observed_overhead(KEY, [fullest(rank) for rank in range(8)], ())
+        assert await store.calibrations.of(["process", "L4"]) == (found,)
+        assert await store.calibrations.of(["L4"]) == ()
+        assert await store.calibrations.of([]) == ()
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_ranks_that_say_nothing_of_a_key_are_left_out(tmp_path: Path) -> None:
+    """Seven ranks; one of another version, and one that finished no step."""
+    other = replace(KEY, torch_version="2.16.0+cpu")
+    reports = [
+        *map(a_report, range(7)),
+        a_report(7, overhead_key=other),
+        a_report(8, num_steps=0),
+    ]
+
+    async def work(store: Store) -> None:
+        await save(store, reports)
+        assert await store.calibrations.refresh(KEY) is None
+        assert await store.calibrations.refresh(other) is None
+        assert await store.calibrations.of(["process"]) == ()
+        await save(store, [a_report(8)])
+        found = await store.calibrations.refresh(KEY)
+        assert found is not None
+        assert found.num_observations == 8
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_a_calibration_is_made_anew(tmp_path: Path) -> None:
+    """More ranks take the place of the earlier fit; each key has its own."""
+    with_nccl = replace(KEY, nccl_version="2.27.3")
+
+    async def work(store: Store) -> None:
+        await save(store, map(a_report, range(8)))
+        first = await store.calibrations.refresh(KEY)
+        await save(store, map(a_report, range(8, 12)))
+        second = await store.calibrations.refresh(KEY)
+        assert first != second
+        assert await store.calibrations.of(["process"]) == (second,)
+        await save(store, [a_report(r, overhead_key=with_nccl) for r in range(20, 28)])
+        third = await store.calibrations.refresh(with_nccl)
+        assert await store.calibrations.of(["process"]) == (second, third)
+
+    in_store(tmp_path / "store.db", work)

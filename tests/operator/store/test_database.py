@@ -1,0 +1,219 @@
+"""Transactions: whole or not at all, and on the file that was opened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from plimsoll_operator.errors import (
+    StoreBusyError,
+    StoreDamagedError,
+    StoreLostError,
+    StoreVersionError,
+)
+from plimsoll_operator.store import sqlite
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.rows import ProfileRow
+from plimsoll_operator.store.store import Store, open_store
+from tests.support.builders import DIGEST, a_profile
+from tests.support.stores import in_database, in_store, nothing
+
+
+def delete(path: Path) -> None:
+    """Remove the store and what lies beside it."""
+    for file in path.parent.iterdir():
+        file.unlink()
+
+
+def move_folder(path: Path) -> None:
+    """Give the store's folder another name."""
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+def replace_by_another(path: Path) -> None:
+    """Put another store in its place."""
+    other = path.with_name("other.db")
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("VACUUM INTO ?", [str(other)])
+    other.replace(path)
+
+
+@pytest.mark.parametrize("lose", [delete, move_folder, replace_by_another])
+def test_a_store_that_goes_away_is_noticed(
+    lose: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Neither a write nor a read is said to have worked, and no new file appears."""
+    path = tmp_path / "folder" / "store.db"
+    path.parent.mkdir()
+
+    async def work(store: Store) -> None:
+        await store.profiles.save(a_profile(), 1.0)
+        lose(path)
+        for _ in range(2):
+            with pytest.raises(StoreLostError, match="was deleted or replaced while"):
+                await store.profiles.save(a_profile(), 2.0)
+            with pytest.raises(StoreLostError, match="was deleted or replaced while"):
+                await store.profiles.find(DIGEST)
+
+    in_store(path, work)
+    assert path.exists() == (lose is replace_by_another)
+
+
+def test_what_raises_inside_leaves_nothing(tmp_path: Path) -> None:
+    """Not the rows before the error either; the next transaction works."""
+
+    async def work(database: Database) -> list[str]:
+        with contextlib.suppress(ZeroDivisionError):
+            async with database.write() as session:
+                session.add(ProfileRow(request_key="a", made_s=0.0, document="{}"))
+                await session.flush()
+                raise ZeroDivisionError
+        return await keys_with(database, "b")
+
+    assert in_database(tmp_path / "store.db", work) == ["b"]
+
+
+def test_who_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    """In the middle of a write; the next one needs not wait."""
+
+    async def work(database: Database) -> list[str]:
+        is_in = asyncio.Event()
+
+        async def stay() -> None:
+            async with database.write() as session:
+                session.add(ProfileRow(request_key="a", made_s=0.0, document="{}"))
+                await session.flush()
+                is_in.set()
+                await asyncio.sleep(600)
+
+        task = asyncio.create_task(stay())
+        await is_in.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return await keys_with(database, "b")
+
+    assert in_database(tmp_path / "store.db", work) == ["b"]
+
+
+async def keys_with(database: Database, key: str) -> list[str]:
+    """Save a profile row, and return the keys of all that there are."""
+    async with database.write() as session:
+        session.add(ProfileRow(request_key=key, made_s=0.0, document="{}"))
+    async with database.read() as session:
+        return list(await session.scalars(select(ProfileRow.request_key)))
+
+
+def test_readers_do_not_wait_for_a_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They see what was there before; another writer gives up after its patience."""
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.2)
+    path = tmp_path / "store.db"
+    in_store(path, nothing)
+
+    async def work(store: Store) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert await store.profiles.find(DIGEST) is None
+            with pytest.raises(StoreBusyError, match="another process has been writ"):
+                await store.profiles.save(a_profile(), 1.0)
+            other.execute("ROLLBACK")
+        await store.profiles.save(a_profile(), 1.0)
+        assert await store.profiles.find(DIGEST) is not None
+
+    in_store(path, work)
+
+
+def test_tasks_of_one_process_take_turns(tmp_path: Path) -> None:
+    """A hundred writes and reads at once all succeed."""
+
+    async def work(store: Store) -> None:
+        keys = [f"sha256:{place:064}" for place in range(100)]
+        await asyncio.gather(
+            *(store.profiles.save(a_profile(request_key=key), 1.0) for key in keys),
+            *(store.profiles.find(key) for key in keys),
+        )
+        found = await asyncio.gather(*map(store.profiles.find, keys))
+        assert None not in found
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_two_new_stores_open_at_once(tmp_path: Path) -> None:
+    """Each is made in full, though both are made by one process."""
+
+    async def use(path: Path) -> None:
+        async with open_store(path) as store:
+            await store.profiles.save(a_profile(), 1.0)
+
+    async def both() -> None:
+        await asyncio.gather(*(use(tmp_path / name) for name in ("a.db", "b.db")))
+
+    asyncio.run(both())
+
+
+def test_a_newer_store_is_refused(tmp_path: Path) -> None:
+    """With its revision and what to do; nothing in it is changed."""
+    path = tmp_path / "store.db"
+    in_store(path, nothing)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE plimsoll_revision SET version_num = '0107'")
+    before = path.read_bytes()
+    with pytest.raises(
+        StoreVersionError,
+        match=r"store\.db was written by a newer version of Plimsoll \(revision 0107\):"
+        r" update plimsoll, or name another --store",
+    ):
+        in_store(path, nothing)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_store_says_so(tmp_path: Path) -> None:
+    """Pages that were overwritten, and a document that is none."""
+    path, other = tmp_path / "store.db", tmp_path / "other.db"
+
+    async def save(store: Store) -> None:
+        await store.profiles.save(a_profile(), 1.0)
+
+    async def find(store: Store) -> None:
+        await store.profiles.find(DIGEST)
+
+    in_store(path, save)
+    shutil.copy(path, other)
+    with path.open("r+b") as raw:
+        raw.seek(4096)
+        raw.write(b"\xff" * (path.stat().st_size - 4096))
+    with pytest.raises(StoreDamagedError, match=r"store\.db is no store, or it is dam"):
+        in_store(path, find)
+    with closing(sqlite3.connect(other)) as file, file:
+        file.execute("""UPDATE profile SET document = '{"kind": "ModelProfile"}'""")
+    with pytest.raises(StoreDamagedError, match=r"ModelProfile\.schema_version"):
+        in_store(other, find)
+
+
+OPEN_AND_SAY = """
+import asyncio, pathlib, sys
+from plimsoll_operator.store import open_store
+async def work():
+    async with open_store(pathlib.Path(sys.argv[1])):
+        print("alembic" in sys.modules)
+asyncio.run(work())
+"""
+
+
+def test_a_store_that_is_up_to_date_opens_without_alembic(tmp_path: Path) -> None:
+    """It is needed for a new one alone; its import takes longer than all the rest."""
+    command = [sys.executable, "-c", OPEN_AND_SAY, str(tmp_path / "store.db")]
+    said = [subprocess.check_output(command, text=True).strip() for _ in range(2)]
+    assert said == ["True", "False"]

@@ -1,0 +1,118 @@
+"""Home's own TrainingPlans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.errors import StoreError
+from plimsoll_operator.store.store import Store
+from tests.support.builders import a_peak, a_plan, a_problem, an_observation
+from tests.support.stores import a_spec, in_store
+
+TABLES = {"gpus": "name,price\nL4,1\n"}
+
+
+def test_a_plan_begins_empty(tmp_path: Path) -> None:
+    """Its first generation, without status, under a uid of its own."""
+
+    async def work(store: Store) -> None:
+        made = await store.plans.create("tiny", a_spec(), TABLES, "/code", 3.0)
+        assert (made.name, made.generation, made.created_s) == ("tiny", 1, 3.0)
+        assert (made.spec, made.status) == (a_spec(), Status())
+        assert (made.tables, made.folder) == (TABLES, "/code")
+        assert not made.is_suspended
+        assert await store.plans.find("tiny") == made
+        assert await store.plans.find("other") is None
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_a_later_plan_takes_the_name(tmp_path: Path) -> None:
+    """The earlier one is not listed any more, and its attempts stay."""
+
+    async def work(store: Store) -> None:
+        first = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        await store.attempts.record(first.uid, 1, a_plan(), 1.5)
+        other = await store.plans.create("other", a_spec(), {}, "/code", 2.0)
+        second = await store.plans.create("tiny", a_spec(), {}, "/code", 3.0)
+        assert first.uid != second.uid
+        assert await store.plans.find("tiny") == second
+        assert await store.plans.all() == (second, other)
+        assert len(await store.attempts.of(first.uid)) == 1
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_another_spec_is_another_generation(tmp_path: Path) -> None:
+    """The same spec again is not, wherever its code and tables lie now."""
+
+    async def work(store: Store) -> None:
+        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        same = await store.plans.edit(made.uid, a_spec(), TABLES, "/moved")
+        assert (same.generation, same.tables, same.folder) == (1, TABLES, "/moved")
+        edited = await store.plans.edit(made.uid, a_spec(suspend=True), TABLES, "/code")
+        assert (edited.generation, edited.spec) == (2, a_spec(suspend=True))
+        assert await store.plans.find("tiny") == edited
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_status_and_suspension_are_kept(tmp_path: Path) -> None:
+    """Each leaves the other as it is."""
+    status = Status(attempt=2, start_time="2026-11-21T09:30:00Z")
+
+    async def work(store: Store) -> None:
+        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        await store.plans.save_status(made.uid, status)
+        await store.plans.set_suspended(made.uid, True)
+        found = await store.plans.find("tiny")
+        assert found is not None
+        assert (found.status, found.is_suspended) == (status, True)
+        await store.plans.set_suspended(made.uid, False)
+        found = await store.plans.find("tiny")
+        assert found is not None
+        assert (found.status, found.is_suspended) == (status, False)
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_what_was_observed_outlives_its_plan(tmp_path: Path) -> None:
+    """Attempts and questions go with the plan; nothing of another plan does."""
+
+    async def work(store: Store) -> None:
+        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        for uid in (made.uid, "other"):
+            await store.attempts.record(uid, 1, a_plan(), 1.0)
+            await store.questions.save(uid, 1, 0, a_problem())
+            await store.observations.save(uid, an_observation(), a_peak())
+        await store.plans.delete(made.uid)
+        assert await store.plans.find("tiny") is None
+        assert await store.attempts.of(made.uid) == ()
+        assert await store.questions.find(made.uid, 1, 0) is None
+        assert await store.observations.of(made.uid, 1) == (an_observation(),)
+        assert len(await store.attempts.of("other")) == 1
+        assert await store.questions.find("other", 1, 0) == a_problem()
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_a_plan_that_is_deleted_takes_no_more(tmp_path: Path) -> None:
+    """What comes late is dropped; an edit, which needs an answer, is refused."""
+
+    async def work(store: Store) -> None:
+        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        await store.plans.delete(made.uid)
+        await store.plans.save_status(made.uid, Status(attempt=1))
+        await store.plans.set_suspended(made.uid, True)
+        await store.attempts.end(
+            made.uid, 1, ending=Ending.DONE, ended_s=2.0, message=""
+        )
+        with pytest.raises(StoreError, match=f"the plan {made.uid} was deleted"):
+            await store.plans.edit(made.uid, a_spec(), {}, "/code")
+        assert await store.plans.all() == ()
+
+    in_store(tmp_path / "store.db", work)

@@ -1,0 +1,254 @@
+"""Stores for tests: opened in this process, or in several that begin together."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
+from plimsoll_operator.errors import StoreError, StoreFullError
+from plimsoll_operator.store.database import Database, open_database
+from plimsoll_operator.store.rows import ProfileRow
+from plimsoll_operator.store.store import Store, open_store
+from plimsoll_planner.records.observation import ObservedPeak
+from plimsoll_planner.records.plan import Phase
+from tests.support.builders import a_peak, a_plan, a_profile, an_observation
+
+ROOT = Path(__file__).parents[2]
+SPAWN = multiprocessing.get_context("spawn")
+Found = TypeVar("Found")
+
+
+def a_spec(**parts: Any) -> TrainingPlanSpec:
+    """Build the spec of a small training."""
+    least = {
+        "workload": {"entrypoint": "tiny_model:workload"},
+        "training": {"globalBatchSize": 8, "steps": 20},
+    }
+    return parse_spec(least | parts)
+
+
+def in_store(path: Path, work: Callable[[Store], Awaitable[Found]]) -> Found:
+    """Open a store, work in it and close it."""
+
+    async def opened() -> Found:
+        async with open_store(path) as store:
+            return await work(store)
+
+    return asyncio.run(opened())
+
+
+def in_database(path: Path, work: Callable[[Database], Awaitable[Found]]) -> Found:
+    """Open what lies under a store, work in it and close it."""
+
+    async def opened() -> Found:
+        async with open_database(path) as database:
+            return await work(database)
+
+    return asyncio.run(opened())
+
+
+def at_once(
+    work: Callable[..., Found], arguments: Sequence[tuple[object, ...]]
+) -> list[Found]:
+    """Call a function in as many processes as there are arguments, all together."""
+    number = len(arguments)
+    with ProcessPoolExecutor(
+        number, mp_context=SPAWN, initializer=keep, initargs=(SPAWN.Barrier(number),)
+    ) as pool:
+        calls = [pool.submit(together, work, *given) for given in arguments]
+        return [call.result() for call in calls]
+
+
+kept: list[Barrier] = []
+"""What the processes of `at_once` wait at, in each of them."""
+
+
+def keep(barrier: Barrier) -> None:
+    """Remember where to wait."""
+    kept.append(barrier)
+
+
+def together(work: Callable[..., Found], *given: object) -> Found:
+    """Wait until all processes have come so far."""
+    kept[0].wait(timeout=120)
+    return work(*given)
+
+
+TMPFS = 'mount -t tmpfs -o size=1m none "$1"'
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
+
+
+def on_own_mount(mount: str, folder: Path, work: Callable[[Path], object]) -> str:
+    """Call a function with a folder where another file system is mounted.
+
+    The mount is seen by a process of its own alone and ends with it.
+
+    Args:
+        mount: `TMPFS` or `READ_ONLY`.
+        folder: where.
+        work: of this module; what it prints is returned.
+    """
+    unshare = ("unshare", "--map-root-user", "--mount")
+    if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs to mount a file system of its own: unshare --mount")
+    name = work.__name__
+    code = f"import sys, pathlib; from {__name__} import {name} as work"
+    code += "; work(pathlib.Path(sys.argv[1]))"
+    done = subprocess.run(
+        [
+            *unshare,
+            *("sh", "-ec", f'{mount}; exec "$2" -c "$3" "$1"'),
+            *("sh", str(folder), sys.executable, code),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def print_refusal(folder: Path) -> None:
+    """Print why there can be no store in a folder."""
+    path = folder / "store.db"
+    with pytest.raises(StoreError) as refused:
+        in_store(path, nothing)
+    sys.stdout.write(f"{type(refused.value).__name__} {refused.value}")
+
+
+async def nothing(_: Store) -> None:
+    """Do nothing with a store."""
+
+
+def fill_disk(folder: Path) -> None:
+    """Save profiles until the disk is full, make room, and go on; print how it went."""
+    ballast = folder / "ballast"
+    ballast.write_bytes(b"x" * 400_000)
+
+    async def work(store: Store) -> None:
+        saved, _ = await save_until_full(store)
+        ballast.unlink()
+        more, _ = await save_until_full(store, first=len(saved) + 1)
+        for key in saved + more:
+            assert await store.profiles.find(key) is not None
+        sys.stdout.write(f"{len(saved)} {len(more)}")
+
+    in_store(folder / "store.db", work)
+
+
+async def save_until_full(
+    store: Store, first: int = 0
+) -> tuple[list[str], StoreFullError]:
+    """Save profiles until there is no room; return the keys of those that are there."""
+    saved: list[str] = []
+    for place in itertools.count(first):
+        profile = a_profile(request_key=f"sha256:{place:064}")
+        try:
+            await store.profiles.save(profile, 1.0)
+        except StoreFullError as error:
+            assert await store.profiles.find(profile.request_key) is None
+            return saved, error
+        saved.append(profile.request_key)
+    raise AssertionError("the disk never was full")
+
+
+def fill_quota(path: Path) -> tuple[int, str]:
+    """Save profiles until no file may grow; return how many, and what is said."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+
+    async def work(store: Store) -> tuple[int, str]:
+        saved, error = await save_until_full(store)
+        return len(saved), str(error)
+
+    return in_store(path, work)
+
+
+def open_new(path: Path) -> None:
+    """Open a store and do nothing with it."""
+    in_store(path, nothing)
+
+
+def plan_of_record(path: Path, micro_batch: int) -> int:
+    """Record a plan as the first attempt; return the micro-batch of that of record."""
+    size = 16 * micro_batch
+    plan = a_plan(micro_batch=micro_batch, global_batch_size=size, num_micro_batches=8)
+
+    async def work(store: Store) -> int:
+        return (await store.attempts.record("uid", 1, plan, 0.0)).micro_batch
+
+    return in_store(path, work)
+
+
+def observe(path: Path, ranks: range) -> float:
+    """Save a report of each rank; return the seconds that it took."""
+
+    async def work(store: Store) -> float:
+        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        started_s = time.monotonic()
+        for rank in ranks:
+            observation = an_observation(rank=rank, peaks=PEAKS)
+            await store.observations.save("uid", observation, a_peak())
+        return time.monotonic() - started_s
+
+    return in_store(path, work)
+
+
+PEAKS = tuple(
+    ObservedPeak(
+        phase=phase,
+        allocated_bytes=place,
+        reserved_bytes=2 * place,
+        device_bytes=3 * place,
+    )
+    for place, phase in enumerate(
+        (
+            Phase.BUILD,
+            Phase.FIRST_STEP,
+            Phase.BACKWARD,
+            Phase.GRADIENT_NORM,
+            Phase.OPTIMIZER_STEP,
+        )
+    )
+)
+"""As a rank reports them."""
+
+
+def observe_for_ever(path: Path, first: int, said: Connection) -> None:
+    """Save reports and say each one that is saved, until killed."""
+
+    async def work(store: Store) -> None:
+        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        for rank in itertools.count(first):
+            observation = an_observation(rank=rank, peaks=PEAKS)
+            await store.observations.save("uid", observation, a_peak())
+            said.send(rank)
+
+    in_store(path, work)
+
+
+def stay_in_transaction(path: Path, said: Connection) -> None:
+    """Write a profile without committing it, say so, and stay there until killed."""
+
+    async def work(database: Database) -> None:
+        async with database.write() as session:
+            session.add(ProfileRow(request_key="unsaved", made_s=0.0, document="{}"))
+            await session.flush()
+            said.send("in it")
+            await asyncio.sleep(600)
+
+    in_database(path, work)
