@@ -34,6 +34,7 @@ from plimsoll_operator.errors import (
 BUSY_S = 60.0
 """Waited for another process, whose transactions last milliseconds."""
 RETRY_S = 0.02
+"""Between two tries where SQLite itself does not wait."""
 REVISION_TABLE = "plimsoll_revision"
 """Of Alembic, under a name that tells our stores from others'."""
 WRITING = {"writes": True}
@@ -114,7 +115,7 @@ def tables_of(file: sqlite3.Connection) -> set[str]:
 def turn_on_wal(file: sqlite3.Connection) -> None:
     """Switch the file to WAL, once for all.
 
-    SQLite waits for no other process here, so that we do.
+    SQLite does not wait here while another process writes, so that we do.
     """
     until_s = time.monotonic() + BUSY_S
     while file.execute("PRAGMA journal_mode").fetchone() != ("wal",):

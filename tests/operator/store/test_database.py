@@ -62,8 +62,9 @@ def test_a_store_that_goes_away_is_noticed(
         for _ in range(2):
             with pytest.raises(StoreLostError, match="was deleted or replaced while"):
                 await store.profiles.save(a_profile(), 2.0)
+            several = (store.profiles.find(DIGEST) for _ in range(3))
             with pytest.raises(StoreLostError, match="was deleted or replaced while"):
-                await store.profiles.find(DIGEST)
+                await asyncio.gather(*several)
 
     in_store(path, work)
     assert path.exists() == (lose is replace_by_another)
@@ -148,6 +149,24 @@ def test_tasks_of_one_process_take_turns(tmp_path: Path) -> None:
         assert None not in found
 
     in_store(tmp_path / "store.db", work)
+
+
+def test_writers_that_wait_keep_no_reader_waiting(tmp_path: Path) -> None:
+    """However many of this process stand behind one that writes."""
+
+    async def work(database: Database) -> None:
+        async def write(key: str) -> None:
+            async with database.write() as session:
+                session.add(ProfileRow(request_key=key, made_s=0.0, document="{}"))
+
+        async with asyncio.TaskGroup() as tasks, database.write():
+            for place in range(40):
+                tasks.create_task(write(str(place)))
+            await asyncio.sleep(0.1)
+            async with asyncio.timeout(5), database.read() as session:
+                assert await session.get(ProfileRow, "0") is None
+
+    in_database(tmp_path / "store.db", work)
 
 
 def test_two_new_stores_open_at_once(tmp_path: Path) -> None:

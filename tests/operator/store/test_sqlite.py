@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from plimsoll_operator.errors import (
     StoreDamagedError,
     StorePathError,
 )
+from plimsoll_operator.store.sqlite import prepare
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_profile
 from tests.support.stores import (
@@ -76,6 +78,19 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     path.touch()
     in_store(path, save)
     assert in_store(path, find)
+
+
+def test_opening_waits_for_who_else_makes_the_store(tmp_path: Path) -> None:
+    """Switching a file to WAL needs it alone for a moment."""
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        other.execute("CREATE TABLE plimsoll_revision (version_num TEXT)")
+        other.execute("BEGIN IMMEDIATE")
+        ended = threading.Timer(0.3, other.rollback)
+        ended.start()
+        assert prepare(path) == ""
+        assert ended.finished.is_set()
+        ended.join()
 
 
 def test_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
