@@ -7,7 +7,7 @@ plans: run, get, describe, logs, cancel, report.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,6 @@ from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.home.hands import Hands
-from plimsoll_operator.home.offers import kept
 from plimsoll_operator.local_inventory import cuda_offers, emulated_offer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import Store, open_store
@@ -110,19 +109,19 @@ class Home:
         if before is None or before.status.is_over or anew:
             offers = offers_of(manifest, machines)
             return await plans.create(
-                manifest.name, manifest.spec, kept(offers), code, time.time()
+                manifest.name, manifest.spec, offers, code, time.time()
             )
         if before.status.holds(ConditionType.LAUNCHED):
             require_same_job(before, manifest)
-        tables = before.tables
+        offers = before.offers
         if machines.is_given or manifest.spec.search.offers.config_map:
-            tables = kept(offers_of(manifest, machines))
+            offers = offers_of(manifest, machines)
         await plans.set_suspended(before.uid, is_suspended=False)
-        return await plans.edit(before.uid, manifest.spec, tables, code)
+        return await plans.edit(before.uid, manifest.spec, offers, code)
 
 
 @asynccontextmanager
-async def open_home(root: Path) -> AsyncIterator[Home]:
+async def open_home(root: Path) -> AsyncGenerator[Home]:
     """Open a home; make it where there is none.
 
     Args:

@@ -36,7 +36,7 @@ def memory_bars(
     measured = {one.rank: observed_peak_bytes(one) for one in observations if one.peaks}
     predicted = predicted_peaks(plan)
     fullest = sorted(predicted, key=lambda rank: -predicted[rank])[:MOST_RANKS]
-    lines = []
+    lines: list[Text] = []
     for stage in plan.stages:
         capacity = capacity_bytes or plan.offers[stage.offer].device_memory_bytes
         for rank in sorted(set(stage.ranks) & set(fullest)):

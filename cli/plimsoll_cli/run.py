@@ -7,13 +7,14 @@ import json
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.files import write_text
+from plimsoll_cli.files import require_places, write_text
 from plimsoll_cli.homes import DEVICES, Machines, home_option, open_home
 from plimsoll_cli.option_types import COUNT, ByteQuantity
 from plimsoll_cli.output import Output, output_option, say
@@ -21,12 +22,14 @@ from plimsoll_cli.plan_page import outcome_lines
 from plimsoll_cli.plan_record import record_of
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
-from plimsoll_cli.run_view import RunView
+from plimsoll_cli.run_view import BAD, DONE, RunView
 from plimsoll_operator.api.manifest import Manifest, parse_manifest
 from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.loop import Loop, Outcome
+from plimsoll_operator.home.proof import prove
 from plimsoll_planner.errors import UnreadableError
-from plimsoll_planner.records.solution import Infeasible
+from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_profiler.entrypoint_path import require_module
 
 
@@ -61,12 +64,25 @@ from plimsoll_profiler.entrypoint_path import require_module
     help="Let emulated devices have this, whatever is planned with: shows what follows "
     "when a device has less than it says.",
 )
+@click.option(
+    "--prove",
+    "prove_it",
+    is_flag=True,
+    help="Then run every mesh with one device fewer, and show that it does not fit.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Where the report goes.  [default: in the home]",
+)
 @click.option("--anew", is_flag=True, help="Begin again, whatever is under way.")
 @home_option
 @output_option
 def run(
     manifest: Path,
     real_device_memory: int | None,
+    prove_it: bool,
+    report: Path | None,
     anew: bool,
     home: Path,
     output: str,
@@ -78,17 +94,16 @@ def run(
     """
     asked = read_manifest(manifest)
     require_module(asked.spec.workload.entrypoint)
+    require_places({"--report": report}, inputs=(manifest,))
     view = RunView(is_quiet=output == Output.JSON)
-    code = asyncio.run(
-        run_here(
-            home.absolute(),
-            asked,
-            Machines(**machines),
-            view,
-            real_device_memory or 0,
-            anew=anew,
-        )
+    wishes = Wishes(
+        machines=Machines(**machines),
+        real_memory_bytes=real_device_memory or 0,
+        report=report,
+        proves=prove_it,
+        anew=anew,
     )
+    code = asyncio.run(run_here(home.absolute(), asked, wishes, view))
     if output == Output.JSON:
         click.echo(json.dumps(view.status.to_json(), indent=2))
     click.get_current_context().exit(code)
@@ -106,28 +121,53 @@ def read_manifest(path: Path) -> Manifest:
         raise UnreadableError(f"{path}: {error.strerror}") from None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """How a plan is to be run, beside its manifest."""
+
+    machines: Machines
+    real_memory_bytes: int
+    """Of emulated devices that have less than is planned with; else 0."""
+    report: Path | None
+    proves: bool
+    anew: bool
+
+
 async def run_here(
-    root: Path,
-    asked: Manifest,
-    machines: Machines,
-    view: RunView,
-    real_memory_bytes: int,
-    *,
-    anew: bool,
+    root: Path, asked: Manifest, wishes: Wishes, view: RunView
 ) -> ExitCode:
     """Bring the plan of a manifest to its end, or as far as somebody lets it."""
     async with open_home(root) as home:
-        plan = await home.take(asked, machines, anew=anew)
-        hands = home.hands(plan, real_memory_bytes)
+        plan = await home.take(asked, wishes.machines, anew=wishes.anew)
+        hands = home.hands(plan, wishes.real_memory_bytes)
         loop = Loop(hands=hands, watcher=view)
-        with hands.folder.locked(plan.name), stopping_asks(loop, view), view:
-            outcome = await loop.run()
-        report = hands.folder.root / "report.html"
-        record = await record_of(home, loop.plan)
-        write_text(report, report_html(record))
-        if not view.is_quiet:
-            say(*outcome_lines(record), f"report: {report}")
-        return exit_code(outcome, record, loop)
+        with hands.folder.locked(plan.name), stopping_asks(loop, view):
+            with view:
+                outcome = await loop.run()
+            record = await record_of(home, loop.plan)
+            place = wishes.report or hands.folder.root / "report.html"
+            write_text(place, report_html(record))
+            if not view.is_quiet:
+                say(*outcome_lines(record), f"report: {place}")
+            code = exit_code(outcome, record, loop)
+            if code is ExitCode.DONE and wishes.proves:
+                code = await show_proof(hands, record, view)
+            return code
+
+
+async def show_proof(hands: Hands, record: RunRecord, view: RunView) -> ExitCode:
+    """Run every mesh with one device fewer; FAILED where one of them fits after all."""
+    problem, answer = record.problem, record.answer
+    if problem is None or not isinstance(answer, Solution) or answer.plan.num_gpus == 1:
+        view.say("nothing to prove: there is no smaller count")
+        return ExitCode.DONE
+    all_hold = True
+    async for one in prove(hands, problem, answer):
+        pipeline, data, _ = one.plan.mesh() or (len(one.plan.stages), 1, 1)
+        text = f"{one.plan.num_gpus} as {pipeline} stages x {data} replicas"
+        view.say(f"{text}: {one.message or one.ending}", DONE if one.holds else BAD)
+        all_hold = all_hold and one.holds
+    return ExitCode.DONE if all_hold else ExitCode.FAILED
 
 
 @contextmanager

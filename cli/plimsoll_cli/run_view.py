@@ -58,6 +58,7 @@ class RunView:
         self._attempts_told = 0
         self._began_s: dict[str, float] = {}
         self._line_s = 0.0
+        self._waits = ""
         self.status = Status()
 
     def __enter__(self) -> Self:
@@ -99,6 +100,12 @@ class RunView:
             if text := activity_text(self._glance):
                 self.say(text)
 
+    def waits(self, reason: str) -> None:
+        """Say why nothing can be decided now, once for each reason."""
+        if reason != self._waits:
+            self._waits = reason
+            self.say(f"waiting: {reason}", BAD)
+
     def _settle(self, glance: Glance, condition: Condition) -> None:
         """Add the line of a condition that has settled."""
         said = condition.status, condition.reason
@@ -114,9 +121,9 @@ class RunView:
         """Add a line for each attempt that has ended, but for one that is done."""
         ended = [a for a in glance.seen.attempts if a.ending is not None]
         for attempt in ended[self._attempts_told :]:
-            if attempt.ending in RESPONSES:
-                reason = RESPONSES[attempt.ending].reason
-                text = f"attempt {attempt.number} ended: {reason}"
+            response = RESPONSES.get(attempt.ending) if attempt.ending else None
+            if response is not None:
+                text = f"attempt {attempt.number} ended: {response.reason}"
                 self.say(f"{text}: {attempt.message}" if attempt.message else text, BAD)
         self._attempts_told = len(ended)
 

@@ -43,8 +43,8 @@ OUTSIDE: dict[str, set[str]] = {
         "importlib.import_module(module)",  # the user's entry point
     },
     "plimsoll_profiler": {"numpy", "torch"},
-    "plimsoll_operator": {"alembic", "sqlalchemy", "yaml"},
-    "plimsoll_cli": {"click", "jinja2", "rich"},
+    "plimsoll_operator": {"alembic", "psutil", "sqlalchemy", "yaml"},
+    "plimsoll_cli": {"click", "platformdirs", "jinja2", "rich"},
 }
 """What each package may import besides the standard library; grows with its use."""
 PLANTED = [

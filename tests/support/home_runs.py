@@ -87,14 +87,18 @@ class HomeRun:
         shutil.copy(self.home.store, other.home.store)
         return other
 
+    def words(self, *options: str) -> list[str]:
+        """Return the command line."""
+        return [
+            *(sys.executable, "-m", "plimsoll_cli", "run", str(self.manifest)),
+            *("--home", str(self.home.root), "--output", "json"),
+            *(options or DEVICES),
+        ]
+
     def start(self, *options: str, code: Path = ROOT) -> subprocess.Popen[str]:
         """Start the command as people do."""
         return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "plimsoll_cli", "run", str(self.manifest)),
-                *("--home", str(self.home.root), "--output", "json"),
-                *(options or DEVICES),
-            ],
+            self.words(*options),
             cwd=code,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

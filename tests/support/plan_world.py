@@ -62,6 +62,8 @@ class World:
     profile: SeenProfile | None = None
     is_solved: bool = False
     is_replayed: bool = False
+    is_compared: bool = False
+    """The search has taken the replay in."""
     attempts: list[Attempt] = field(default_factory=list)
     children: dict[tuple[ChildKind, str], Child] = field(default_factory=dict)
     num_effects: int = 0
@@ -74,12 +76,18 @@ class World:
         """Look."""
         found = None
         if self.is_solved:
-            waits = isinstance(self.answer, Solution) and not self.is_replayed
+            waits = isinstance(self.answer, Solution) and not self.is_compared
             found = SeenAnswer(
                 answer=self.answer,
+                headline=(
+                    self.answer.nearest_change
+                    if isinstance(self.answer, Infeasible)
+                    else "1 device"
+                ),
                 unreplayed=PLAN_DIGEST if waits else "",
-                is_certified=self.is_replayed,
-                num_rounds=int(self.is_replayed),
+                has_replay=waits and self.is_replayed,
+                is_certified=self.is_compared,
+                num_rounds=int(self.is_compared),
             )
         return Seen(
             profile=self.profile,
@@ -175,7 +183,7 @@ class World:
             case StoreReplay():
                 self.is_replayed = True
             case Solve():
-                self.is_solved = True
+                self.is_solved, self.is_compared = True, self.is_replayed
             case RecordPlan(attempt=number, plan=plan):
                 if number == len(self.attempts) + 1:
                     self.attempts.append(Attempt(number=number, plan=plan))

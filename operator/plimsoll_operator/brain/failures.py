@@ -28,6 +28,7 @@ from plimsoll_operator.brain.seen import Attempt, Ending
 FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 300.0
 """Before an application's error is tried again; doubled each time."""
 FOREIGN_LIMIT = 1
+FIXED = "what spec.override fixes is not planned around: take it away, or fix less"
 
 
 class Kind(StrEnum):
@@ -108,6 +109,8 @@ def given_up(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> GiveUp | 
     number = count(attempts, response.kind)
     if limit is None or number <= limit:
         return None
+    if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():
+        return GiveUp(reason=response.reason, message=f"{latest.message}; {FIXED}")
     tried = f" ({number} of this kind; at most {limit} are tried again)"
     return GiveUp(
         reason=response.reason, message=latest.message + (tried if limit else "")

@@ -9,6 +9,7 @@
     reports     what the ranks of a gang tell while they train
     eyes        a look at one plan: store and children
     hands       does what a decision asks for
+    proof       one device fewer, run: every mesh dies of memory
     loop        look, decide, act, wait; until nothing is left to do
 
 Whoever runs the loop may be killed at any moment: children go on, and the next one who

@@ -25,7 +25,6 @@ from plimsoll_operator.brain.seen import (
 )
 from plimsoll_operator.brain.summary import headline_of, observed_status
 from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.offers import offers_of
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile
@@ -57,7 +56,7 @@ class Eyes:
 
     def wish(self, plan: StoredPlan) -> ProfileWish:
         """Return the profile that a plan asks for."""
-        kind = offers_of(plan)[0].device_kind
+        kind = plan.offers[0].device_kind
         is_here = kind is DeviceKind.EMULATED or self._cuda_is_here
         return profile_wish(plan.spec, kind, plan.folder, is_here=is_here)
 
@@ -91,7 +90,7 @@ class Eyes:
     def _complaint(self, plan: StoredPlan) -> str:
         """Say what the spec asks for and this machine has not."""
         launches = plan.spec.launch.policy is LaunchPolicy.LAUNCH
-        kind = offers_of(plan)[0].device_kind
+        kind = plan.offers[0].device_kind
         if launches and kind is DeviceKind.CUDA and not self._cuda_is_here:
             return (
                 "spec.launch.policy: the offers are GPUs and this machine has none: "
@@ -124,9 +123,11 @@ class Eyes:
         before = await self.asked(plan, attempts)
         if before is not None and before.profile == profile.profile:
             return before
-        products = {offer.device_product for offer in offers_of(plan)}
+        if before is not None:
+            await self._store.questions.drop(plan.uid, plan.generation)
+        products = {offer.device_product for offer in plan.offers}
         overheads = await self._store.calibrations.of(products)
-        asked = question_of(plan.spec, profile.profile, offers_of(plan), overheads)
+        asked = question_of(plan.spec, profile.profile, plan.offers, overheads)
         round_ = round_of(attempts)
         return await self._store.questions.save(
             plan.uid, plan.generation, round_, asked

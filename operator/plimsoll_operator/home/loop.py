@@ -29,6 +29,7 @@ from plimsoll_operator.brain.actions import (
 )
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
+from plimsoll_operator.errors import StoreBusyError, StoreError, StoreFullError
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
@@ -71,6 +72,9 @@ class Watcher(Protocol):
     def tick(self) -> None:
         """Be called often while nothing happens."""
 
+    def waits(self, reason: str) -> None:
+        """Be told that nothing can be decided now, and why."""
+
 
 @dataclass(kw_only=True)
 class Loop:
@@ -93,10 +97,19 @@ class Loop:
         """Bring the plan on until nothing is left to do.
 
         Raises:
-            OperatorError: store or processes do not do what they should.
+            StoreError: the store is lost or damaged; what trains saves and leaves.
+            OperatorError: processes do not do what they should.
         """
         while True:
-            decision, seen = await self.one_pass()
+            try:
+                decision, seen = await self.one_pass()
+            except (StoreFullError, StoreBusyError) as error:
+                self.watcher.waits(str(error))  # running jobs go on meanwhile
+                await asyncio.sleep(LOOK_S)
+                continue
+            except StoreError:
+                self.stop_gangs()  # nobody could find them again
+                raise
             if decision.status.is_over:
                 if not seen.children:
                     return Outcome.OVER
@@ -169,6 +182,13 @@ class Loop:
         accepted = status.condition(ConditionType.ACCEPTED)
         is_false = accepted is not None and accepted.status is Truth.FALSE
         return is_false and bool(seen.complaint) and not is_training(seen)
+
+    def stop_gangs(self) -> None:
+        """Let whatever trains save and leave."""
+        children = self.hands.children
+        for child in children.look():
+            if child.kind is ChildKind.TRAIN:
+                children.stop(child.kind, child.subject)
 
     async def leave(self, seen: Seen) -> None:
         """End what prepares the plan; it is found in the store or begun again."""

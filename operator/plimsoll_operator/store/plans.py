@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select, update
@@ -15,6 +16,7 @@ from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow, PlanRow, QuestionRow
 from plimsoll_planner.records.document import canonical_text
+from plimsoll_planner.records.offer import Offer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,11 +26,12 @@ class StoredPlan:
     uid: str
     name: str
     generation: int
-    """Counts the edits of the spec, from 1 on."""
+    """Counts the edits of spec and offers, from 1 on."""
     spec: TrainingPlanSpec
     status: Status
-    tables: dict[str, str]
-    """Of offers, CSV, by name, as the manifest had them."""
+    offers: tuple[Offer, ...]
+    """The machines it may use, as they were when it began: what is free on this one
+    changes by the minute."""
     folder: str
     """Where the workload's code lies."""
     created_s: float
@@ -64,7 +67,7 @@ class Plans:
         self,
         name: str,
         spec: TrainingPlanSpec,
-        tables: dict[str, str],
+        offers: Sequence[Offer],
         folder: str,
         now_s: float,
     ) -> StoredPlan:
@@ -79,7 +82,7 @@ class Plans:
             folder=folder,
             spec=canonical_text(spec),
             status=canonical_text(Status()),
-            tables=tables,
+            offers=[offer.to_json() for offer in offers],
         )
         async with self._database.write() as session:
             before = await current(session, name)
@@ -90,9 +93,9 @@ class Plans:
         return plan_of(row)
 
     async def edit(
-        self, uid: str, spec: TrainingPlanSpec, tables: dict[str, str], folder: str
+        self, uid: str, spec: TrainingPlanSpec, offers: Sequence[Offer], folder: str
     ) -> StoredPlan:
-        """Take what a manifest says now; another spec is another generation.
+        """Take what a person asks for now; another question is another generation.
 
         Raises:
             StoreError: there is no such plan.
@@ -101,10 +104,10 @@ class Plans:
             row = await session.get(PlanRow, uid)
             if row is None:
                 raise StoreError(f"the plan {uid} was deleted: begin it anew")
-            if row.spec != canonical_text(spec):
+            told = canonical_text(spec), [offer.to_json() for offer in offers]
+            if (row.spec, row.offers) != told:
                 row.generation += 1
-                row.spec = canonical_text(spec)
-            row.tables = tables
+            row.spec, row.offers = told
             row.folder = folder
         return plan_of(row)
 
@@ -150,7 +153,7 @@ def plan_of(row: PlanRow) -> StoredPlan:
         generation=row.generation,
         spec=record_of(TrainingPlanSpec, row.spec),
         status=record_of(Status, row.status),
-        tables=row.tables,
+        offers=tuple(Offer.from_json(one, "offers") for one in row.offers),
         folder=row.folder,
         created_s=row.created_s,
         is_suspended=row.is_suspended,

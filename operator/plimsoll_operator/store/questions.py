@@ -6,6 +6,8 @@ is, so that its answer and replays still belong together after a restart.
 
 from __future__ import annotations
 
+from sqlalchemy import delete
+
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import QuestionRow
@@ -46,3 +48,11 @@ class Questions:
             if before is None:
                 session.add(asked)
         return problem if before is None else record_of(Problem, before.document)
+
+    async def drop(self, plan_uid: str, generation: int) -> None:
+        """Forget what was asked for a spec: the workload was profiled again."""
+        outdated = delete(QuestionRow).where(
+            QuestionRow.plan_uid == plan_uid, QuestionRow.generation == generation
+        )
+        async with self._database.write() as session:
+            await session.execute(outdated)

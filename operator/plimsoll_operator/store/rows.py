@@ -140,7 +140,7 @@ class PlanRow(Base):
     folder: Mapped[str] = mapped_column(Text)
     spec: Mapped[Document]
     status: Mapped[Document]
-    tables: Mapped[dict[str, str]] = mapped_column(JSON)
+    offers: Mapped[list[dict[str, object]]] = mapped_column(JSON)
 
 
 class ObservationRow(OverheadKeyColumns, Base):

@@ -48,7 +48,7 @@ def test_a_plan_is_profiled_planned_certified_and_trained() -> None:
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-@pytest.mark.parametrize("place", range(9))
+@pytest.mark.parametrize("place", range(10))
 @pytest.mark.parametrize(
     "endings", [[], [Ending.OUT_OF_MEMORY], [Ending.DISRUPTED, Ending.DISRUPTED]]
 )

@@ -18,7 +18,6 @@ pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
 from tests.support.home_runs import (
-    STEPS,
     HomeRun,
     is_keeper,
     kill_now,
@@ -32,19 +31,6 @@ NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "15"))
 KILLS_PER_RUN = 3
 SEED = 20261121
 MOST_RUNS = 20
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, float]:
-    """A run that nobody kills, with a full cache, and the seconds that it takes."""
-    run = HomeRun(tmp_path_factory.mktemp("undisturbed")).write()
-    first = run.run()
-    assert first.code == ExitCode.DONE, first.err
-    begin_s = time.monotonic()
-    again = run.run()
-    assert again.code == ExitCode.DONE, again.err
-    assert sorted(run.losses()) == list(range(1, STEPS + 1))
-    return run, time.monotonic() - begin_s
 
 
 def victims(
@@ -67,10 +53,10 @@ def test_a_killed_run_ends_as_if_nobody_had_killed_it(
     case: int, undisturbed: tuple[HomeRun, float], tmp_path: Path
 ) -> None:
     """Three kills at random moments; the same losses, one gang at a time, no orphan."""
-    dice = random.Random(f"{SEED}/{case}")
+    dice = random.Random(f"{SEED}/{case}")  # noqa: S311 - no secret
     model, usual_s = undisturbed
     run = model.copy(tmp_path)
-    kills, code = 0, -1
+    kills, code, err = 0, -1, ""
     with watched(run) as gangs:
         for _ in range(MOST_RUNS):
             command = run.start()

@@ -10,20 +10,26 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store.store import Store
-from tests.support.builders import a_peak, a_plan, a_problem, an_observation
+from tests.support.builders import (
+    a_peak,
+    a_plan,
+    a_problem,
+    an_observation,
+    an_offer,
+)
 from tests.support.stores import a_spec, in_store
 
-TABLES = {"gpus": "name,price\nL4,1\n"}
+OFFERS = (an_offer(),)
 
 
 def test_a_plan_begins_empty(tmp_path: Path) -> None:
     """Its first generation, without status, under a uid of its own."""
 
     async def work(store: Store) -> None:
-        made = await store.plans.create("tiny", a_spec(), TABLES, "/code", 3.0)
+        made = await store.plans.create("tiny", a_spec(), OFFERS, "/code", 3.0)
         assert (made.name, made.generation, made.created_s) == ("tiny", 1, 3.0)
         assert (made.spec, made.status) == (a_spec(), Status())
-        assert (made.tables, made.folder) == (TABLES, "/code")
+        assert (made.offers, made.folder) == (OFFERS, "/code")
         assert not made.is_suspended
         assert await store.plans.find("tiny") == made
         assert await store.plans.find("other") is None
@@ -35,10 +41,10 @@ def test_a_later_plan_takes_the_name(tmp_path: Path) -> None:
     """The earlier one is not listed any more, and its attempts stay."""
 
     async def work(store: Store) -> None:
-        first = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        first = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
         await store.attempts.record(first.uid, 1, a_plan(), 1.5)
-        other = await store.plans.create("other", a_spec(), {}, "/code", 2.0)
-        second = await store.plans.create("tiny", a_spec(), {}, "/code", 3.0)
+        other = await store.plans.create("other", a_spec(), (), "/code", 2.0)
+        second = await store.plans.create("tiny", a_spec(), (), "/code", 3.0)
         assert first.uid != second.uid
         assert await store.plans.find("tiny") == second
         assert await store.plans.all() == (second, other)
@@ -48,14 +54,16 @@ def test_a_later_plan_takes_the_name(tmp_path: Path) -> None:
 
 
 def test_another_spec_is_another_generation(tmp_path: Path) -> None:
-    """The same spec again is not, wherever its code and tables lie now."""
+    """Other machines are as well; the same again is not, wherever its code lies."""
 
     async def work(store: Store) -> None:
-        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
-        same = await store.plans.edit(made.uid, a_spec(), TABLES, "/moved")
-        assert (same.generation, same.tables, same.folder) == (1, TABLES, "/moved")
-        edited = await store.plans.edit(made.uid, a_spec(suspend=True), TABLES, "/code")
-        assert (edited.generation, edited.spec) == (2, a_spec(suspend=True))
+        made = await store.plans.create("tiny", a_spec(), OFFERS, "/code", 1.0)
+        same = await store.plans.edit(made.uid, a_spec(), OFFERS, "/moved")
+        assert (same.generation, same.offers, same.folder) == (1, OFFERS, "/moved")
+        other = await store.plans.edit(made.uid, a_spec(), (), "/code")
+        assert (other.generation, other.offers) == (2, ())
+        edited = await store.plans.edit(made.uid, a_spec(suspend=True), OFFERS, "/code")
+        assert (edited.generation, edited.spec) == (3, a_spec(suspend=True))
         assert await store.plans.find("tiny") == edited
 
     in_store(tmp_path / "store.db", work)
@@ -66,7 +74,7 @@ def test_status_and_suspension_are_kept(tmp_path: Path) -> None:
     status = Status(attempt=2, start_time="2026-11-21T09:30:00Z")
 
     async def work(store: Store) -> None:
-        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        made = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
         await store.plans.save_status(made.uid, status)
         await store.plans.set_suspended(made.uid, True)
         found = await store.plans.find("tiny")
@@ -84,7 +92,7 @@ def test_what_was_observed_outlives_its_plan(tmp_path: Path) -> None:
     """Attempts and questions go with the plan; nothing of another plan does."""
 
     async def work(store: Store) -> None:
-        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        made = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
         for uid in (made.uid, "other"):
             await store.attempts.record(uid, 1, a_plan(), 1.0)
             await store.questions.save(uid, 1, 0, a_problem())
@@ -104,7 +112,7 @@ def test_a_plan_that_is_deleted_takes_no_more(tmp_path: Path) -> None:
     """What comes late is dropped; an edit, which needs an answer, is refused."""
 
     async def work(store: Store) -> None:
-        made = await store.plans.create("tiny", a_spec(), {}, "/code", 1.0)
+        made = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
         await store.plans.delete(made.uid)
         await store.plans.save_status(made.uid, Status(attempt=1))
         await store.plans.set_suspended(made.uid, True)
@@ -112,7 +120,7 @@ def test_a_plan_that_is_deleted_takes_no_more(tmp_path: Path) -> None:
             made.uid, 1, ending=Ending.DONE, ended_s=2.0, message=""
         )
         with pytest.raises(StoreError, match=f"the plan {made.uid} was deleted"):
-            await store.plans.edit(made.uid, a_spec(), {}, "/code")
+            await store.plans.edit(made.uid, a_spec(), (), "/code")
         assert await store.plans.all() == ()
 
     in_store(tmp_path / "store.db", work)

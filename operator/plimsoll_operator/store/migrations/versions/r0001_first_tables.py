@@ -54,7 +54,7 @@ def make_plans() -> None:
         sa.Column("folder", sa.Text(), nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
-        sa.Column("tables", sa.JSON(), nullable=False),
+        sa.Column("offers", sa.JSON(), nullable=False),
     )
     op.create_table(
         "question",

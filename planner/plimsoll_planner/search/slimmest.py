@@ -1,0 +1,41 @@
+"""The plans of the least memory for a count: what must die of memory if a proof holds.
+
+In: a problem and a count. Out: for each mesh the plan with the least peak at any speed,
+planned as if devices held anything. Called where a proof is shown by running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Goal, Objective, Override, Problem
+from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.search.answer import solve
+
+AMPLE_BYTES = 2**50
+SLIMMEST = Objective(
+    goal=Goal.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0
+)
+
+
+def slimmest_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
+    """Yield the least-memory plan of every mesh of a count, on the first offer."""
+    offer = replace(problem.offers[0], device_memory_bytes=AMPLE_BYTES)
+    for num_stages in range(1, num_gpus + 1):
+        if num_gpus % num_stages or num_stages > len(problem.profile.layers.name):
+            continue
+        if problem.global_batch_size % (num_gpus // num_stages):
+            continue
+        found = solve(
+            replace(
+                problem,
+                offers=(offer,),
+                limits=replace(problem.limits, max_gpus=num_gpus),
+                objective=SLIMMEST,
+                override=Override(num_gpus=num_gpus, num_stages=num_stages),
+            )
+        )
+        if isinstance(found, Solution):
+            yield found.plan

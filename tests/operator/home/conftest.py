@@ -1,0 +1,77 @@
+"""Runs that know their profile and replays already, for all tests of the loop."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from plimsoll_cli.errors import ExitCode
+from tests.support.home_runs import STEPS, HomeRun
+
+OWN_MODEL = """
+from functools import partial
+from pathlib import Path
+from torch import nn
+from plimsoll_trainer.adapters.sequential import from_factories
+from plimsoll_trainer.workload import AdamW
+from torch.nn import functional
+import torch
+
+HERE = Path(__file__).parent
+
+def layer(wide_in, wide_out):
+    return nn.Sequential(nn.Linear(wide_in, wide_out), nn.GELU())
+
+def batch(step, first, count):
+    raise_at = HERE / "raise_at"
+    if raise_at.exists() and step >= int(raise_at.read_text()):
+        raise ValueError("no sample of this step")
+    eat_at = HERE / "eat_at"
+    if eat_at.exists() and step >= int(eat_at.read_text()):
+        eaten = [bytearray(2**20) for _ in range(2**14)]
+    torch.manual_seed(1000 * step + first)
+    x = torch.randn(count, 16, 32)
+    return x, x[..., :8].argmax(dim=-1)
+
+def loss(logits, classes):
+    return functional.cross_entropy(logits.flatten(0, 1), classes.flatten())
+
+def workload():
+    middle = partial(layer, 192, 192)
+    layers = {"first": partial(layer, 32, 192)}
+    layers |= {f"middle.{i}": middle for i in range(6)}
+    layers["last"] = partial(nn.Linear, 192, 8)
+    return from_factories(
+        layers, loss=loss, batch=batch, optimizer=AdamW(learning_rate=1e-3)
+    )
+
+def no_workload():
+    return 42
+"""
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, float]:
+    """A run that nobody kills, with a full cache, and the seconds that it takes."""
+    run = HomeRun(tmp_path_factory.mktemp("undisturbed")).write()
+    first = run.run()
+    assert first.code == ExitCode.DONE, first.err
+    begin_s = time.monotonic()
+    again = run.run()
+    assert again.code == ExitCode.DONE, again.err
+    assert sorted(run.losses()) == list(range(1, STEPS + 1))
+    return run, time.monotonic() - begin_s
+
+
+@pytest.fixture(scope="session")
+def own_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, Path]:
+    """A run of a model in a folder of its own, profiled, replayed and trained once."""
+    code = tmp_path_factory.mktemp("code")
+    (code / "own.py").write_text(OWN_MODEL)
+    run = HomeRun(tmp_path_factory.mktemp("own"))
+    run.write(entrypoint="own:workload", args="{}")
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.DONE, ended.err
+    return run, code

@@ -1,0 +1,282 @@
+"""Every row of the failure table that can happen without a cluster, for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_cli.errors import ExitCode
+from plimsoll_operator.api.status import Condition, ConditionType
+from tests.support.home_runs import (
+    DEVICES,
+    STEPS,
+    Ended,
+    HomeRun,
+    kill_now,
+    rank_of,
+    wait_until_gone,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+OwnModel = tuple[HomeRun, Path]
+CGROUP = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def run(own_model: OwnModel, tmp_path: Path) -> HomeRun:
+    """A run that knows the model's profile and replay."""
+    return own_model[0].copy(tmp_path)
+
+
+@pytest.fixture
+def code(own_model: OwnModel) -> Generator[Path]:
+    """The folder of the model; what a test changes there is undone."""
+    folder = own_model[1]
+    text = (folder / "own.py").read_text()
+    yield folder
+    (folder / "own.py").write_text(text)
+    for name in ("raise_at", "eat_at"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def write(run: HomeRun, extra: str = "", **fields: str) -> None:
+    """Write the manifest of the own model."""
+    run.write(**{"entrypoint": "own:workload", "args": "{}", "extra": extra, **fields})  # type: ignore[arg-type]
+
+
+def succeeded(ended: Ended) -> Condition:
+    """Return the summary."""
+    found = ended.status.condition(ConditionType.SUCCEEDED)
+    assert found is not None
+    return found
+
+
+def wait_for_ranks(run: HomeRun, command: subprocess.Popen[str], steps: int) -> None:
+    """Wait until a gang has finished some steps."""
+    while command.poll() is None:
+        reports = run.home.root.glob("plans/*/children/train-*/report-0.jsonl")
+        if any(x.read_text().count('"event": "step"') >= steps for x in reports):
+            return
+        time.sleep(0.05)
+    raise AssertionError(command.communicate())
+
+
+def test_an_error_of_the_application_is_tried_again_with_its_line(
+    run: HomeRun, code: Path
+) -> None:
+    """What was trained before is not lost; the line says where it was raised."""
+    (code / "raise_at").write_text("12")
+    write(run, "runPolicy: {backoffLimit: 1}")
+    command = run.start(code=code)
+    while not list(run.home.root.glob("plans/*/logs/train-1/0.err")):
+        assert command.poll() is None
+        time.sleep(0.05)
+    (code / "raise_at").unlink()
+    out, err = command.communicate()
+    ended = Ended(command.returncode, out, err)
+    assert ended.code == ExitCode.DONE, err
+    assert ended.status.failures.application == 1
+    assert ended.status.attempt == 2
+    assert sorted(run.losses()) == list(range(1, STEPS + 1))
+
+
+def test_an_error_that_stays_fails_after_its_limit(run: HomeRun, code: Path) -> None:
+    """With the root cause: what was raised, and where in the user's own code."""
+    (code / "raise_at").write_text("3")
+    write(run, "runPolicy: {backoffLimit: 0}")
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "AppError"
+    assert "ValueError: no sample of this step at " in succeeded(ended).message
+    assert "own.py:" in succeeded(ended).message
+    assert wait_until_gone(run) == {}
+
+
+def test_a_device_with_less_than_it_says_is_planned_around(
+    run: HomeRun, code: Path
+) -> None:
+    """The bound is widened in the store, a new plan fits, and training goes on."""
+    write(run)
+    small = (*DEVICES[:3], "8", *DEVICES[4:], "--real-device-memory", "2500KiB")
+    ended = run.run(*small, code=code)
+    assert ended.code == ExitCode.DONE, ended.err
+    status = ended.status
+    assert status.failures.out_of_memory >= 1
+    assert status.attempt == 1 + status.failures.out_of_memory
+    assert status.observed is not None
+    assert status.observed.peak_bytes <= 2500 * 2**10
+    assert sorted(run.losses()) == list(range(1, STEPS + 1))
+
+
+def test_running_out_of_memory_is_planned_around_only_so_often(
+    run: HomeRun, code: Path
+) -> None:
+    """Then it fails, saying which rank, in which phase, and by how much."""
+    write(run, "runPolicy: {oomReplanLimit: 0}")
+    ended = run.run(*DEVICES, "--real-device-memory", "2MiB", code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "GPUOutOfMemory"
+    assert "out of device memory in " in succeeded(ended).message
+
+
+def test_what_a_person_fixed_is_not_planned_around(run: HomeRun, code: Path) -> None:
+    """It runs out of memory once, and the message says what to change."""
+    write(run, "override: {gpus: 2, pipeline: 2, data: 1}")
+    ended = run.run(*DEVICES, "--real-device-memory", "2MiB", code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "GPUOutOfMemory"
+    assert "spec.override" in succeeded(ended).message
+    assert ended.status.attempt == 1
+
+
+def test_a_killed_rank_is_a_disruption_that_counts_against_no_limit(
+    run: HomeRun, code: Path
+) -> None:
+    """The gang begins again from its last checkpoint."""
+    write(run, "runPolicy: {backoffLimit: 0}")
+    command = run.start(code=code)
+    wait_for_ranks(run, command, steps=8)
+    ranks = [p for found in run.processes().values() for p in found]
+    kill_now([p for p in ranks if rank_of(p) == 1])
+    out, err = command.communicate()
+    ended = Ended(command.returncode, out, err)
+    assert ended.code == ExitCode.DONE, err
+    assert ended.status.failures.disruption == 1
+    assert ended.status.failures.application == 0
+
+
+def test_ctrl_c_saves_and_the_next_run_goes_on(run: HomeRun, code: Path) -> None:
+    """Nothing runs meanwhile, and no step is trained twice but those not saved."""
+    write(run)
+    command = run.start(code=code)
+    wait_for_ranks(run, command, steps=3)
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate()
+    assert command.returncode == ExitCode.INTERRUPTED, err
+    assert wait_until_gone(run, seconds=0.1) == {}
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.DONE, ended.err
+    assert ended.status.attempt == 2
+    assert ended.status.failures.disruption == 0
+    assert sorted(run.losses()) == list(range(1, STEPS + 1))
+
+
+def test_changed_code_is_profiled_again(run: HomeRun, code: Path) -> None:
+    """A cached profile of other code is found out before anything is launched."""
+    text = (code / "own.py").read_text()
+    (code / "own.py").write_text(text + "\n# changed\n")
+    write(run)
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.DONE, ended.err
+    assert ended.status.profile is not None
+    assert not ended.status.profile.is_cached
+    assert ended.status.attempt == 1
+
+
+def test_code_that_changes_under_a_job_is_profiled_again_once(
+    run: HomeRun, code: Path
+) -> None:
+    """The next attempt finds other code than was planned for; it is not trained."""
+    write(run)
+    command = run.start(code=code)
+    wait_for_ranks(run, command, steps=8)
+    text = (code / "own.py").read_text()
+    (code / "own.py").write_text(text + "\n# changed again\n")
+    kill_now(
+        [p for found in run.processes().values() for p in found if rank_of(p) == 0]
+    )
+    out, err = command.communicate()
+    ended = Ended(command.returncode, out, err)
+    assert ended.code == ExitCode.DONE, err
+    assert ended.status.attempt == 3  # killed, foreign, done
+    assert ended.status.failures.disruption == 1
+
+
+def test_a_workload_that_breaks_the_contract_is_not_tried_again(
+    run: HomeRun, code: Path
+) -> None:
+    """One line says what it returned."""
+    write(run, entrypoint="own:no_workload")
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "BadWorkload"
+    assert "own:no_workload" in succeeded(ended).message
+
+
+def test_a_job_may_take_only_so_long(run: HomeRun, code: Path) -> None:
+    """It is asked to save first."""
+    write(run, "runPolicy: {runningSeconds: 1}", steps=100_000)  # type: ignore[arg-type]
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "DeadlineExceeded"
+
+
+def test_profiling_may_take_only_so_long(run: HomeRun, code: Path) -> None:
+    """The message says so, and nothing of it is left."""
+    write(run, "profile: {policy: Always, timeoutSeconds: 1}")
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "ProfileTimeout"
+    assert wait_until_gone(run) == {}
+
+
+@contextmanager
+def memory_limit(num_bytes: int) -> Generator[Path]:
+    """Make a control group with so much memory."""
+    group = CGROUP / f"plimsoll-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(num_bytes))
+    except OSError as error:
+        pytest.skip(f"no control group of memory can be made here: {error}")
+    try:
+        yield group
+    finally:
+        for line in (group / "cgroup.procs").read_text().split():
+            psutil.Process(int(line)).kill()
+        end_s = time.monotonic() + 10
+        while (group / "cgroup.procs").read_text() and time.monotonic() < end_s:
+            time.sleep(0.1)
+        group.rmdir()
+
+
+def test_a_full_machine_is_told_from_a_disruption(run: HomeRun, code: Path) -> None:
+    """A rank that the kernel kills for memory counts as the application's."""
+    (code / "eat_at").write_text("3")
+    write(run, "runPolicy: {backoffLimit: 0}")
+    with memory_limit(3 * 2**30) as group:
+        in_group = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"']
+        command = subprocess.Popen(
+            [*in_group, "sh", *run.words(*DEVICES)],
+            cwd=code,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        out, err = command.communicate()
+    ended = Ended(command.returncode, out, err)
+    assert ended.code == ExitCode.FAILED, err
+    assert succeeded(ended).reason == "HostOOMKilled"
+
+
+def test_two_runs_of_one_plan_do_not_meet(run: HomeRun, code: Path) -> None:
+    """The second is refused in one line; the first does not notice."""
+    write(run)
+    first = run.start(code=code)
+    wait_for_ranks(run, first, steps=1)
+    second = run.run(code=code)
+    assert second.code == ExitCode.FAILED
+    assert f"is being run by process {first.pid}" in second.err
+    assert len(second.err.splitlines()) == 1
+    _, err = first.communicate()
+    assert first.returncode == ExitCode.DONE, err
