@@ -7,16 +7,16 @@ ENV := .venv
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test check lint format lab lab-down bench docs constraints clean
+.PHONY: help quickstart test check lint format lab lab-down bench soak docs \
+  constraints clean
 
 help:           ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
 
-quickstart: env-local  ## install, then show what this machine offers (no root, no Go)
-	@$(BIN)/plimsoll --version
-	@echo; echo "This machine offers:"; $(BIN)/plimsoll offers
-	@echo; echo "The priced machines of examples/offers.csv:"
-	@$(BIN)/plimsoll offers examples/offers.csv
+EMULATED := --device cpu --devices 8 --device-memory 128MiB
+quickstart: env-local  ## install, then train a small GPT on as few devices as it fits
+	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart \
+	  --report build/quickstart.html $(if $(PROVE),--prove)
 
 test: env-dev   ## everything: lint, types, unit tests, wheel, real Kubernetes
 	@$(BIN)/python -m tools.gates test
@@ -43,6 +43,11 @@ bench-%: env-dev  ## measure benchmarks/NAME.py, write build/bench/NAME.json
 
 bench: env-dev  ## all benchmarks that this machine can run
 	@$(BIN)/python -m benchmarks.frame
+
+KILLS ?= 200
+soak: env-dev   ## kill whole runs at random moments, KILLS=200 times
+	@PLIMSOLL_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 3600 \
+	  tests/operator/home/test_kills.py
 
 docs: env-dev   ## write the pages that are made from the code
 	@$(BIN)/python -m tools.formats
