@@ -18,8 +18,11 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 HERE = (*("chromium", "chromium-browser"), "google-chrome")
 """What distributions call it."""
@@ -41,6 +44,17 @@ COMPLAINTS = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICa
 def chromium() -> str | None:
     """Return where Chromium is, None where it is not."""
     return next((found for name in HERE if (found := shutil.which(name))), None)
+
+
+def require_chromium() -> None:
+    """Install Chromium where tests install what they lack, else skip for want of it."""
+    if chromium() is None and os.environ.get("CI") and find_spec("tests.lab"):
+        # Imported here, for tests of an installed wheel have no lab beside them.
+        from tests.lab import packages  # noqa: PLC0415
+
+        packages.install(["chromium"])
+    if chromium() is None:
+        pytest.skip("no browser: run `sudo apt-get install chromium`")
 
 
 class Browser:

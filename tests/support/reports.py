@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from plimsoll_cli.report import RunRecord
+from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_planner.records.document import digest_of

@@ -1,7 +1,7 @@
 """The report of a run: one HTML file, read by people, that needs nothing besides it.
 
-record           what a report is made from
-page             the page
+record           what a report is made from: RunRecord
+page             the page: report_html
 headline         the plan in words, how it went, the main figures
 hulls            memory of every rank against the load line
 schedule_chart   one step, pass by pass
@@ -12,6 +12,3 @@ facts            attempts, versions, digests
 charts, scales   places along axes, numbers in their units
 templates/       HTML and CSS
 """
-
-from plimsoll_cli.report.page import report_html as report_html
-from plimsoll_cli.report.record import RunRecord as RunRecord

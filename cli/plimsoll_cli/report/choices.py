@@ -15,6 +15,8 @@ from plimsoll_planner.records.solution import Solution
 
 HEADINGS = {"GPUS": "GPUs"}
 """Of which more than the first letter is a capital."""
+ROOM = 1.06
+"""Beyond the fastest plan, for its mark."""
 MOST_ROWS = 40
 """The rest of a long front is not listed."""
 
@@ -53,7 +55,9 @@ def front(plans: tuple[HybridPlan, ...]) -> Chart:
     points = [
         (plan.samples_per_s or 0.0, (plan.peak_bytes or 0) / size) for plan in plans
     ]
-    plane = Plane.holding(points, x_zero=True, y_zero=True)
+    fastest = max(x for x, _ in points)
+    beyond = (fastest * ROOM, points[0][1])
+    plane = Plane.holding([*points, beyond], x_zero=True, y_zero=True)
     marks = [
         Mark(
             x=plane.x(x),

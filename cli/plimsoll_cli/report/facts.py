@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from plimsoll_cli.report.record import RunRecord
+from plimsoll_cli.report.scales import time_text
 from plimsoll_operator.brain.seen import Attempt
 from plimsoll_planner.explain import counted
 from plimsoll_planner.records.document import digest_of
@@ -25,28 +26,29 @@ class AttemptRow:
     """One attempt and what became of it."""
 
     number: int
-    devices: str
+    plan: str
     digest: str
     ending: str
     ended: str
-    where: str
-    message: str
+    what: str
 
 
-def attempt_rows(record: RunRecord) -> tuple[AttemptRow, ...]:
-    """Return all attempts, the oldest first."""
-    return tuple(
-        AttemptRow(
+def attempt_rows(record: RunRecord) -> Iterator[AttemptRow]:
+    """Yield all attempts, the oldest first."""
+    before = ""
+    for attempt in record.attempts:
+        digest = digest_of(attempt.plan)
+        kept = "the same plan" if digest == before else "planned anew"
+        devices = counted(attempt.plan.num_gpus, "device")
+        yield AttemptRow(
             number=attempt.number,
-            devices=counted(attempt.plan.num_gpus, "device"),
-            digest=digest_of(attempt.plan)[:SHORT_DIGEST],
+            plan=f"{devices}, {kept}" if before else devices,
+            digest=digest[:SHORT_DIGEST],
             ending="under way" if attempt.ending is None else str(attempt.ending),
-            ended=time_text(attempt.ended_s) if attempt.ending else "",
-            where=where_text(attempt),
-            message=attempt.message,
+            ended=ended_text(attempt),
+            what=": ".join(filter(None, (where_text(attempt), attempt.message))),
         )
-        for attempt in record.attempts
-    )
+        before = digest
 
 
 def where_text(attempt: Attempt) -> str:
@@ -55,11 +57,11 @@ def where_text(attempt: Attempt) -> str:
     return ", ".join(parts + ([str(attempt.phase)] if attempt.phase else []))
 
 
-def time_text(since_1970_s: float) -> str:
-    """Return a time as the status has it; nothing for 0."""
-    if not since_1970_s:
+def ended_text(attempt: Attempt) -> str:
+    """Return when an attempt ended; nothing where it has not."""
+    if attempt.ending is None:
         return ""
-    return datetime.fromtimestamp(since_1970_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{datetime.fromtimestamp(attempt.ended_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str, str]]:
@@ -67,9 +69,9 @@ def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str
     yield "TrainingPlan", f"{record.name}, uid {record.uid}"
     yield "Plimsoll", __version__
     if record.status.start_time:
-        yield "Started", record.status.start_time
+        yield "Started", time_text(record.status.start_time)
     if record.status.completion_time:
-        yield "Ended", record.status.completion_time
+        yield "Ended", time_text(record.status.completion_time)
     if plan is None:
         return
     yield "Plan", f"{digest_of(plan)}, revision {plan.revision}"

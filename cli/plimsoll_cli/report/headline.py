@@ -12,15 +12,29 @@ from enum import StrEnum
 
 from plimsoll_cli.answer_tables import plan_line
 from plimsoll_cli.report.hulls import MemoryView
+from plimsoll_cli.report.proof import sentence
 from plimsoll_cli.report.record import RunRecord
-from plimsoll_cli.report.scales import ByteScale, seconds_text
+from plimsoll_cli.report.scales import (
+    ByteScale,
+    percent_text,
+    seconds_text,
+    time_text,
+)
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.summary import observed_status
-from plimsoll_planner.explain import counted, infeasible_lines, is_searched, reason_text
+from plimsoll_planner.explain import (
+    cost_of,
+    counted,
+    duration_text,
+    infeasible_lines,
+    is_searched,
+    reason_text,
+)
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+from plimsoll_planner.units import at_least
 
 
 class Tone(StrEnum):
@@ -92,7 +106,8 @@ def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
     """Return why not fewer, or why none."""
     answer = record.answer
     if isinstance(answer, Infeasible):
-        return "; ".join(infeasible_lines(answer)[1:] or infeasible_lines(answer)) + "."
+        lines = infeasible_lines(answer)
+        return " ".join(sentence(line.removeprefix("no plan: ")) for line in lines)
     if answer is None or plan is None:
         return "The search has not answered yet."
     if answer.termination is Termination.FIXED:
@@ -113,13 +128,14 @@ def fewer_text(answer: Solution, plan: HybridPlan) -> str:
     fail = "fails" if fewer == 1 else "fail"
     if count.verdict is Verdict.FITS:
         fits = "fits" if fewer == 1 else "fit"
-        return f"{fewer} {fits} as well, and less well by what was asked for."
+        do = "does" if fewer == 1 else "do"
+        return f"{fewer} {fits} too, and {do} worse by what was asked for."
     if count.verdict is Verdict.UNDECIDED:
         return f"{fewer} undecided: {reason_text(count, certificate.space.offers)}."
     miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
         return f"{fewer} {fail}: {reason_text(count, certificate.space.offers)}."
-    short = ByteScale.up_to(miss.capacity_bytes or 0).up(miss.short_bytes)
+    short = at_least(miss.short_bytes)
     return f"{fewer} {fail} at rank {miss.rank}, {miss.phase}, short by {short}."
 
 
@@ -130,7 +146,7 @@ def state_of(status: Status) -> State:
         if summary.reason == "PlanOnly":
             return State(tone=Tone.GOOD, word="Planned", line="a dry run, not launched")
         when = status.completion_time or summary.last_transition_time
-        return State(tone=Tone.GOOD, word="Succeeded", line=when)
+        return State(tone=Tone.GOOD, word="Succeeded", line=time_text(when))
     if summary is not None and summary.status is Truth.FALSE:
         line = ": ".join(filter(None, (summary.reason, summary.message)))
         return State(tone=Tone.BAD, word="Failed", line=line)
@@ -150,7 +166,7 @@ def figures_of(
     losses = [loss for _, loss in record.losses if math.isfinite(loss)]
     if losses:
         value = f"{losses[0]:.4g} → {losses[-1]:.4g}"
-        yield Figure(name="Loss, first to last", value=value)
+        yield Figure(name="Loss", value=value)
     if plan is not None:
         yield from speed_figures(record, plan)
     if memory is not None:
@@ -184,19 +200,33 @@ def speed_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
             value=seconds_text(time.expected_s),
             note=f"{seconds_text(time.lower_s)} to {seconds_text(time.upper_s)}",
         )
+        yield from length_figures(record, plan)
+
+
+def length_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
+    """Yield how long the whole training takes, and what it costs."""
+    num_steps = None if record.problem is None else record.problem.num_steps
+    if num_steps is not None and plan.step_time is not None:
+        cost = cost_of(plan, num_steps)
+        yield Figure(
+            name=f"{num_steps:,} steps, predicted",
+            value=duration_text(num_steps * plan.step_time.expected_s),
+            note="" if cost is None else f"{cost:.2f} {plan.currency}",
+        )
 
 
 def memory_figures(memory: MemoryView) -> Iterator[Figure]:
     """Yield how full the fullest device is, and how well that was known."""
     measured = memory.fullest_measured
     yield Figure(
-        name="Fullest device, at most",
-        value=f"{memory.fullest_bound:.0%} of the load line",
-        note="" if measured is None else f"measured {measured:.0%}",
+        name="Fullest device",
+        value=f"{memory.fullest_bound:.1%}",
+        note="of its load line at most"
+        + ("" if measured is None else f", measured {measured:.1%}"),
     )
     if memory.errors:
         yield Figure(
-            name="Worst error of a predicted peak",
-            value=f"{max(map(abs, memory.errors)):.2%}",
-            note=f"of {counted(len(memory.errors), 'rank')}",
+            name="Worst error of a peak",
+            value=percent_text(max(map(abs, memory.errors))),
+            note=f"predicted for {counted(len(memory.errors), 'rank')}",
         )

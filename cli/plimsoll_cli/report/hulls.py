@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 
 from plimsoll_cli.answer_tables import span
 from plimsoll_cli.report.record import RunRecord
-from plimsoll_cli.report.scales import ByteScale
+from plimsoll_cli.report.scales import ByteScale, percent_text
 from plimsoll_operator.brain.summary import observed_peak_bytes
 from plimsoll_planner.explain import counted
 from plimsoll_planner.memory.breakdown import MemoryKind, breakdown
@@ -32,6 +32,8 @@ FAR = 4
 BAR_EM, PHONE_BAR_EM, LETTER_EM, MARGIN_EM = 52, 28, 0.52, 1
 """Widths of a bar on a desk and on a phone, of a letter and of what surrounds a name,
 in letter heights of the names."""
+LEAST_WIDTH = 0.15
+"""Percent of a bar that is a line at least."""
 UNKNOWN_KIND = "expected"
 """Where no problem says what a peak consists of."""
 
@@ -88,6 +90,8 @@ class MemoryView:
     hulls: tuple[Hull, ...]
     kinds: tuple[str, ...]
     """That occur, in order."""
+    colours: tuple[str, ...]
+    """Those of them that can be seen."""
     ticks: tuple[tuple[float, str], ...]
     load_line: float | None
     """Percent; None where it is too far to draw to scale."""
@@ -100,6 +104,8 @@ class MemoryView:
     fullest_bound: float
     """Largest upper bound, as a part of the load line."""
     fullest_measured: float | None
+    measured_in: str
+    """Which attempt, where there are several."""
 
     @property
     def take(self) -> str:
@@ -109,8 +115,8 @@ class MemoryView:
             words = f"A rank may need {self.fullest_bound:.1%} of its load line"
         if not self.errors:
             return f"{words}; nothing was measured yet."
-        worst = max(map(abs, self.errors))
-        return f"{words}; predictions were off by {worst:.2%} at most."
+        worst = percent_text(max(map(abs, self.errors)))
+        return f"{words}; the worst prediction was off by {worst}{self.measured_in}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +136,11 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
     peaks = [peak for stage in plan.stages if (peak := stage.peak()) is not None]
     if len(peaks) < len(plan.stages):
         return None
-    measured = {one.rank: one for one in record.observations if one.peaks}
+    measured = {
+        one.rank: one
+        for one in record.observations
+        if one.peaks and one.num_steps and one.rank < plan.num_gpus
+    }
     capacity_bytes = load_line_bytes(record, plan)
     bounds = [peak.device.upper_bytes for peak in peaks]
     found = {rank: observed_peak_bytes(one) for rank, one in measured.items()}
@@ -151,9 +161,11 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
         )
     )
     used = {part.kind for hull in hulls for part in hull.parts}
+    seen = {p.kind for hull in hulls for p in hull.parts if p.width >= LEAST_WIDTH}
     return MemoryView(
         hulls=hulls,
         kinds=tuple(k for k in (*MemoryKind, UNKNOWN_KIND) if k in used),
+        colours=tuple(k for k in (*MemoryKind, UNKNOWN_KIND) if k in seen),
         ticks=tuple(
             (axis.percent(place), text)
             for place, text in axis.scale.ticks(int(axis.end_bytes))
@@ -170,18 +182,24 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
         ),
         fullest_bound=max(bounds) / capacity_bytes,
         fullest_measured=max(found.values()) / capacity_bytes if found else None,
+        measured_in=measured_in(record),
     )
 
 
+def measured_in(record: RunRecord) -> str:
+    """Return which of several attempts was measured."""
+    number = max((one.attempt for one in record.observations), default=0)
+    if len(record.attempts) <= 1 or not number:
+        return ""
+    return f", in attempt {number} of {len(record.attempts)}"
+
+
 def load_line_bytes(record: RunRecord, plan: HybridPlan) -> int:
-    """Return what a plan may use of its devices."""
-    memory_bytes = min(offer.device_memory_bytes for offer in plan.offers)
-    if record.problem is not None:
-        return record.problem.limits.usable_bytes(memory_bytes)
-    if record.answer is not None:
-        limits = record.answer.certificate.space.limits
-        return limits.usable_bytes(memory_bytes)
-    return memory_bytes
+    """Return what a plan may use of each of its devices."""
+    memory_bytes = plan.offers[0].device_memory_bytes
+    if record.answer is None:
+        return memory_bytes
+    return record.answer.certificate.space.limits.usable_bytes(memory_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,7 +228,7 @@ def bars_of(
             kind=kind,
             left=axis.percent(before),
             width=round(axis.percent(end) - axis.percent(before), 2),
-            text=axis.scale.near(num_bytes),
+            text=axis.scale.near_or_smaller(num_bytes),
         )
         for (kind, num_bytes), (before, end) in zip(found, pairwise(ends), strict=True)
     )
@@ -252,7 +270,7 @@ def hull_of(name: str, holds: str, bars: Bars, observation: Observation | None) 
     if observation is not None:
         num_bytes = observed_peak_bytes(observation)
         measured = axis.percent(num_bytes)
-        error = f"{error_of(num_bytes, bars.peak):+.2%}"
+        error = percent_text(error_of(num_bytes, bars.peak), signed=True)
         cells |= {"measured": axis.scale.near(num_bytes), "error": error}
     told = ", ".join(f"{part.kind} {part.text}" for part in bars.parts)
     heard = ", ".join(f"{what} {cell}" for what, cell in cells.items())

@@ -19,6 +19,7 @@ from plimsoll_cli.report.hulls import memory_view
 from plimsoll_cli.report.proof import proof_view
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.report.run_charts import loss_chart, step_chart
+from plimsoll_cli.report.scales import time_text
 from plimsoll_planner.records.solution import Solution
 
 
@@ -32,7 +33,7 @@ def report_html(record: RunRecord) -> str:
         "headline": headline_view(record, plan, memory),
         "memory": memory,
         "schedule": None if plan is None else schedule.schedule_view(problem, plan),
-        "proof": None if answer is None else proof_view(answer, problem),
+        "proof": None if answer is None else proof_view(answer, problem, plan),
         "choices": choices_view(answer, problem.num_steps if problem else None)
         if isinstance(answer, Solution)
         else None,
@@ -41,10 +42,11 @@ def report_html(record: RunRecord) -> str:
             for chart in (loss_chart(record), plan and step_chart(record, plan))
             if chart
         ],
-        "attempts": attempt_rows(record),
+        "attempts": list(attempt_rows(record)),
         "facts": list(provenance(record, plan)),
         "chart_box": charts,
         "schedule_box": schedule,
+        "time_text": time_text,
     }
     return environment().get_template("page.html").render(views)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from plimsoll_cli.report.scales import ByteScale
+from plimsoll_operator.api.record import ApiRecord
 from plimsoll_planner.explain import (
     RULES,
     certificate_lines,
@@ -20,35 +21,42 @@ from plimsoll_planner.explain import (
     space_text,
     why_text,
 )
-from plimsoll_planner.records.certificate import Certificate, CountVerdict, Rule
+from plimsoll_planner.records.certificate import CountVerdict, Rule
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.units import at_least, at_most
 
 MOST_ROWS = 24
 """Counts that are listed at sight; of more, the first ones are folded away."""
-FIELD = re.compile(r" \(objective\.\w+\)")
-"""A field of a problem, which only files and command lines have."""
+FIELD = re.compile(r"\b(?:limits|objective|override)\.(\w+)")
+"""A field of a problem; a TrainingPlan has it under the same name in camel case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """The least that a count needs on its fullest rank, against the load line."""
+    """What a count needs of its fullest device, as a bar against the load line."""
 
-    where: str
-    needed: str
-    has: str
+    text: str
     short: str
-    bar: float
-    """Percent of the width; the load line stands at `line`."""
+    """By how much it does not fit; empty where it does."""
+    within: float
+    """Percent of the width, as all places: what is below the load line."""
+    over: float
+    """What is beyond it."""
     line: float
+    """Where it stands."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountRow:
-    """One number of GPUs."""
+    """One number of GPUs, or several in a row of which the same is said."""
 
-    num_gpus: int
+    first: int
+    last: int
     verdict: Verdict
     reason: str
     """Where it is not memory."""
@@ -68,15 +76,26 @@ class ProofView:
     warnings: tuple[str, ...]
 
 
-def proof_view(answer: Solution | Infeasible, problem: Problem | None) -> ProofView:
-    """Return the certificate in words and rows."""
+def proof_view(
+    answer: Solution | Infeasible, problem: Problem | None, plan: HybridPlan | None
+) -> ProofView:
+    """Return the certificate in words and rows.
+
+    Args:
+        answer: has it.
+        problem: that was asked, where it is known.
+        plan: that the report is about; the answer's own, or one of before it.
+    """
     certificate = answer.certificate
     sentences = certificate_lines(certificate)
     if isinstance(answer, Solution):
         why = [] if problem is None else [why_text(problem, answer)]
         sentences = [*sentences, *why, ending_text(answer)]
+        if plan is not None and plan != answer.plan:
+            since = f"this is the newest answer, plan {digest_of(answer.plan)}"
+            sentences.append(f"{since}; what is measured is of the plan before it")
     most = max(map(overload, certificate.counts), default=1.0)
-    rows = tuple(row_of(certificate, count, most) for count in certificate.counts)
+    rows = joined([row_of(answer, count, most) for count in certificate.counts])
     used = {rule for count in certificate.counts for rule in count.decisions.rule}
     return ProofView(
         sentences=tuple(sentence(line) for line in sentences),
@@ -90,25 +109,40 @@ def proof_view(answer: Solution | Infeasible, problem: Problem | None) -> ProofV
 
 def sentence(line: str) -> str:
     """Return a line of `explain` as a sentence of prose."""
-    line = FIELD.sub("", line)
+    line = FIELD.sub(lambda found: ApiRecord.wire_name(found[1]), line)
     return f"{line[:1].upper()}{line[1:]}."
 
 
+def joined(rows: Sequence[CountRow]) -> tuple[CountRow, ...]:
+    """Return the rows with those joined that say the same."""
+    made: list[CountRow] = []
+    for row in rows:
+        before = made[-1] if made else row
+        if made and replace(before, first=row.first, last=row.last) == row:
+            made[-1] = replace(before, last=row.last)
+        else:
+            made.append(row)
+    return tuple(made)
+
+
 def overload(count: CountVerdict) -> float:
-    """Return the least need of a count as a multiple of what there is."""
+    """Return the least need of a count that fails, as a multiple of what there is."""
     miss = count.nearest_miss
-    if miss is None or not miss.needed_bytes or not miss.capacity_bytes:
+    if miss is None or not miss.short_bytes:
         return 1.0
-    return miss.needed_bytes / miss.capacity_bytes
+    return (miss.needed_bytes or 0) / max(miss.capacity_bytes or 0, 1)
 
 
-def row_of(certificate: Certificate, count: CountVerdict, most: float) -> CountRow:
+def row_of(answer: Solution | Infeasible, count: CountVerdict, most: float) -> CountRow:
     """Return one count; `most` is the largest overload of all."""
-    offers = certificate.space.offers
+    offers = answer.certificate.space.offers
     rules = Counter(count.decisions.rule).most_common()
-    need = need_of(certificate, count, most)
+    need = shortfall(count, offers, most)
+    if isinstance(answer, Solution) and answer.plan.num_gpus == count.num_gpus:
+        need = fill(answer, most)
     return CountRow(
-        num_gpus=count.num_gpus,
+        first=count.num_gpus,
+        last=count.num_gpus,
         verdict=count.verdict,
         reason="" if need is not None else reason_text(count, offers),
         need=need,
@@ -116,21 +150,43 @@ def row_of(certificate: Certificate, count: CountVerdict, most: float) -> CountR
     )
 
 
-def need_of(certificate: Certificate, count: CountVerdict, most: float) -> Need | None:
+def shortfall(count: CountVerdict, offers: Sequence[Offer], most: float) -> Need | None:
     """Return by how much memory a count fails; None where memory is not the reason."""
-    miss, offers = count.nearest_miss, certificate.space.offers
+    miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
         return None
     needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
-    scale = ByteScale.up_to(has)
     on = (
-        "" if len(offers) == 1 or miss.offer is None else offer_text(offers[miss.offer])
+        ()
+        if len(offers) == 1 or miss.offer is None
+        else (offer_text(offers[miss.offer]),)
     )
+    where = ", ".join((*on, f"rank {miss.rank}", str(miss.phase)))
     return Need(
-        where=", ".join(filter(None, (on, f"rank {miss.rank}", str(miss.phase)))),
-        needed=scale.up(needed),
-        has=scale.down(has),
-        short=scale.up(miss.short_bytes),
-        bar=round(100 * overload(count) / most, 2),
+        text=f"{where}: needs {at_least(needed)}, has {at_most(has)}",
+        short=at_least(miss.short_bytes),
+        within=round(100 / most, 2),
+        over=round(100 * (overload(count) - 1) / most, 2),
+        line=round(100 / most, 2),
+    )
+
+
+def fill(answer: Solution, most: float) -> Need | None:
+    """Return how full the plan's fullest device is; None where that is more than full.
+
+    A plan that a person fixed need not fit.
+    """
+    plan = answer.plan
+    has = answer.certificate.space.limits.usable_bytes(
+        plan.offers[0].device_memory_bytes
+    )
+    needed = plan.peak_bytes or 0
+    if not 0 < needed <= has:
+        return None
+    return Need(
+        text=f"this plan: needs {at_least(needed)} at most, has {at_most(has)}",
+        short="",
+        within=round(100 * needed / has / most, 2),
+        over=0.0,
         line=round(100 / most, 2),
     )

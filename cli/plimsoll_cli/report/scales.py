@@ -14,6 +14,7 @@ from plimsoll_planner.units import GIB, MIB
 
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 2**10, "B": 1}
 MOST_TICKS = 6
+LEAST_PERCENT = 0.001
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
@@ -27,7 +28,7 @@ class ByteScale:
     @classmethod
     def up_to(cls, most_bytes: int) -> ByteScale:
         """Return the scale of bytes up to some."""
-        unit = next((u for u, size in UNITS.items() if most_bytes >= 2 * size), "B")
+        unit = next((u for u, size in UNITS.items() if most_bytes >= size), "B")
         digits = len(str(most_bytes // UNITS[unit]))
         return cls(unit=unit, decimals=0 if unit == "B" else min(max(4 - digits, 0), 2))
 
@@ -44,6 +45,12 @@ class ByteScale:
     def near(self, num_bytes: int) -> str:
         """Return what was measured."""
         return f"{self._number(num_bytes, round)} {self.unit}"
+
+    def near_or_smaller(self, num_bytes: int) -> str:
+        """Return what was measured; in a smaller unit what would read as nothing."""
+        told = self.near(num_bytes)
+        is_lost = num_bytes > 0 and not told.strip(f"0.{self.unit} ")
+        return ByteScale.up_to(num_bytes).near(num_bytes) if is_lost else told
 
     def _number(self, num_bytes: int, rounding: Callable[[float], int]) -> str:
         power = 10**self.decimals
@@ -69,6 +76,22 @@ def seconds_text(seconds: float) -> str:
     """Return seconds in the unit that suits them."""
     unit = next((u for u, size in SECONDS.items() if seconds >= size), "µs")
     return f"{seconds / SECONDS[unit]:.3g} {unit}"
+
+
+def percent_text(part: float, *, signed: bool = False) -> str:
+    """Return a small part in percent, with the digits that tell it from none."""
+    percent = 100 * part
+    sign = "+" if signed else ""
+    if abs(percent) >= 1 or percent == 0:
+        return f"{percent:{sign}.2f}%"
+    if abs(percent) < LEAST_PERCENT:
+        return f"<{LEAST_PERCENT}%"
+    return f"{percent:{sign}.2g}%"
+
+
+def time_text(time: str) -> str:
+    """Return a time of a status as people read it."""
+    return time.replace("T", " ").replace("Z", " UTC")
 
 
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[float]:

@@ -1,0 +1,110 @@
+"""The page in a real browser: alone, quiet, and as narrow as a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from plimsoll_cli.report.page import report_html
+from plimsoll_cli.report.record import RunRecord
+from plimsoll_operator.api.status import Truth
+from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_planner.records.problem import Limits, Override
+from tests.support.browser import Browser, require_chromium
+from tests.support.questions import a_device, a_question
+from tests.support.reports import a_record, a_run, a_status
+
+PHONE, DESK = 390, 1280
+BROKEN_NOWHERE = "a-name-that-is-nowhere-broken-" * 6
+
+
+def a_long_one() -> RunRecord:
+    """Build a run of eight stages whose names and messages are long."""
+    question = a_question(
+        offers=(a_device(700, name=BROKEN_NOWHERE),),
+        global_batch_size=64,
+        limits=Limits(max_gpus=8),
+        override=Override(num_gpus=8, num_stages=8, micro_batch=1),
+    )
+    record = a_run(question, name=BROKEN_NOWHERE)
+    plan = record.plan
+    assert plan is not None
+    message = BROKEN_NOWHERE.replace("-", "_")
+    ended = Attempt(
+        number=1, plan=plan, ending=Ending.APPLICATION_ERROR, message=message
+    )
+    status = a_status("Valid", "AppError", truth=Truth.FALSE, message=message)
+    losses = tuple((step, 9.0 / step) for step in range(1, 2000))
+    return replace(record, attempts=(ended,), status=status, losses=losses)
+
+
+RECORDS: dict[str, Callable[[], RunRecord]] = {
+    "run": a_run,
+    "plan": a_record,
+    "one": lambda: a_run(a_question(5000)),
+    "long": a_long_one,
+    "refused": lambda: a_record(a_question(200, limits=Limits(max_gpus=3))),
+    "nothing": lambda: a_record(problem=None, answer=None),
+}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One Chromium for all pages."""
+    require_chromium()
+    with Browser(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_page_is_quiet_alone_and_narrow(
+    name: str, is_dark: bool, browser: Browser, tmp_path: Path
+) -> None:
+    """No complaint, no request, no scrolling sideways; every part has a place.
+
+    On a phone and on a desk, in light and dark; dark is another page than light.
+    """
+    file = tmp_path / "report.html"
+    file.write_text(report_html(RECORDS[name]()), encoding="utf-8")
+    for width in (PHONE, DESK):
+        page = browser.open(file, width=width, is_dark=is_dark)
+        assert page.complaints() == []
+        assert page.requests() == []
+        assert page.value("document.documentElement.scrollWidth") == width
+        paper = page.value("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(18, 22, 27)") is is_dark
+
+
+def test_a_browser_would_have_noticed(browser: Browser, tmp_path: Path) -> None:
+    """A page that fetches, complains and is too wide is told as such."""
+    file = tmp_path / "bad.html"
+    file.write_text(
+        "<img src='file:///nowhere.png'><script>console.error('no')</script>"
+        "<div style='width:2000px'>wide</div>",
+        encoding="utf-8",
+    )
+    page = browser.open(file, width=PHONE)
+    assert page.complaints()
+    assert page.requests() == ["file:///nowhere.png"]
+    assert page.value("document.documentElement.scrollWidth") > PHONE
+
+
+def test_the_load_line_stands_at_the_same_place_in_all_bars(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """One line through the picture: its place on the screen is that of the capacity."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run()), encoding="utf-8")
+    page = browser.open(file, width=DESK)
+    lefts = page.value(
+        "[...document.querySelectorAll('.bar .load')]"
+        ".map(e => Math.round(e.getBoundingClientRect().left))"
+    )
+    assert len(lefts) > 2
+    assert len(set(lefts)) == 1

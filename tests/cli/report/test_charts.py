@@ -1,0 +1,65 @@
+"""Places between two axes."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll_cli.report.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    MOST_BUCKETS,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Plane,
+    thinned,
+)
+
+POINTS = st.lists(
+    st.tuples(st.integers(0, 10**6).map(float), st.floats(-1e6, 1e6)), min_size=1
+)
+
+
+@given(POINTS, st.booleans())
+def test_every_point_lies_between_the_axes(
+    points: list[tuple[float, float]], from_zero: bool
+) -> None:
+    """In the box that the margins leave, and higher values are higher up."""
+    plane = Plane.holding(points, x_zero=from_zero)
+    for x, y in points:
+        assert LEFT <= plane.x(x) <= WIDTH - RIGHT
+        assert TOP - 0.1 <= plane.y(y) <= HEIGHT - BOTTOM + 0.1
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    assert plane.y(high) <= plane.y(low)
+    assert all(LEFT <= tick.place <= WIDTH - RIGHT for tick in plane.x_ticks())
+
+
+def test_whole_ticks_are_whole() -> None:
+    """There is no step one and a half."""
+    plane = Plane.holding([(1.0, 0.0), (3.0, 1.0)])
+    assert [tick.text for tick in plane.x_ticks(whole=True)] == ["1", "2", "3"]
+    assert "1.5" in [tick.text for tick in plane.x_ticks()]
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=3000))
+def test_a_long_line_keeps_its_extremes(values: list[float]) -> None:
+    """First to last, in order, with the least and the most; not too many points."""
+    points = [(float(place), value) for place, value in enumerate(values)]
+    kept = thinned(points)
+    assert set(kept) <= set(points)
+    assert kept == sorted(kept)
+    assert kept[-1] == points[-1]
+    assert len(kept) <= 2 * MOST_BUCKETS + 1
+    assert min(values) == min(y for _, y in kept)
+    assert max(values) == max(y for _, y in kept)
+
+
+def test_a_spike_is_not_thinned_away() -> None:
+    """One step of a hundred thousand that went wrong is seen."""
+    points = [(float(step), math.sin(step)) for step in range(100_000)]
+    points[54_321] = (54_321.0, 99.0)
+    assert (54_321.0, 99.0) in thinned(points)

@@ -1,0 +1,69 @@
+"""The plan among its alternatives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from plimsoll_cli.report.choices import MOST_ROWS, choices_view
+from tests.support.builders import a_plan
+from tests.support.questions import a_question, solved
+
+
+def test_the_plan_is_the_first_line_and_the_filled_mark() -> None:
+    """Drawn last, so that nothing covers it; a mark says its GPUs."""
+    answer = solved(a_question(700))
+    assert answer.alternatives
+    view = choices_view(answer, 10)
+    assert view is not None
+    assert view.headings[0] == "GPUs"
+    assert [row[0] for row in view.rows] == [
+        str(plan.num_gpus) for plan in (answer.plan, *answer.alternatives)
+    ]
+    chosen = [mark.is_chosen for mark in view.chart.marks]
+    assert chosen == [False] * len(answer.alternatives) + [True]
+    assert view.chart.marks[-1].text == str(answer.plan.num_gpus)
+
+
+def test_faster_is_further_right_and_slimmer_is_lower() -> None:
+    """Samples/s to the right, the peak upwards."""
+    answer = solved(a_question(700))
+    view = choices_view(answer, None)
+    assert view is not None
+    plans = [answer.plan, *answer.alternatives]
+    marks = list(reversed(view.chart.marks))
+    by_rate = sorted(range(len(plans)), key=lambda i: plans[i].samples_per_s or 0)
+    by_peak = sorted(range(len(plans)), key=lambda i: plans[i].peak_bytes or 0)
+    assert [marks[i].x for i in by_rate] == sorted(mark.x for mark in marks)
+    assert [-marks[i].y for i in by_peak] == sorted(-mark.y for mark in marks)
+
+
+def test_money_is_told_where_there_is_a_price() -> None:
+    """A column that nothing is known of is left out."""
+    answer = solved(a_question(700))
+    priced, unpriced = choices_view(answer, 10), choices_view(answer, None)
+    assert priced is not None
+    assert unpriced is not None
+    assert "Cost" in priced.headings
+    assert "Cost" not in unpriced.headings
+
+
+def test_nothing_else_is_no_section() -> None:
+    """An answer without alternatives has no view."""
+    assert choices_view(replace(solved(a_question(700)), alternatives=()), 10) is None
+
+
+def test_a_long_front_is_cut_and_says_so() -> None:
+    """The rows are limited, the marks are not."""
+    answer = replace(
+        solved(a_question(700)),
+        alternatives=tuple(a_plan(revision=n + 1) for n in range(MOST_ROWS + 2)),
+    )
+    view = choices_view(answer, None)
+    assert view is not None
+    assert len(view.rows) == MOST_ROWS
+    assert view.num_left_out == 3
+    assert len(view.chart.marks) == MOST_ROWS + 3

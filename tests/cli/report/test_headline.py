@@ -1,0 +1,186 @@
+"""What is said first."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from plimsoll_cli.report.headline import (
+    HeadlineView,
+    State,
+    Tone,
+    headline_view,
+    state_of,
+)
+from plimsoll_cli.report.hulls import memory_view
+from plimsoll_cli.report.record import RunRecord
+from plimsoll_operator.api.status import Status, Truth
+from plimsoll_planner.records.certificate import Binding
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
+from plimsoll_planner.records.solution import Termination
+from tests.support.builders import (
+    a_certificate,
+    a_count,
+    a_miss,
+    a_plan,
+    a_solution,
+)
+from tests.support.questions import a_question, solved
+from tests.support.reports import TIME, a_record, a_run, a_status
+
+
+def said_of(record: RunRecord) -> HeadlineView:
+    """Return the headline of a record."""
+    plan = record.plan
+    memory = None if plan is None else memory_view(record, plan)
+    return headline_view(record, plan, memory)
+
+
+def test_a_plan_in_words() -> None:
+    """Devices and their memory; what one fewer lacks."""
+    record = a_record(a_question(700))
+    answer = solved(a_question(700))
+    fewer = answer.plan.num_gpus - 1
+    miss = answer.certificate.counts[fewer - 1].nearest_miss
+    assert miss is not None
+    view = said_of(record)
+    assert view.title == f"{fewer + 1} devices of 700 B"
+    where = f"rank {miss.rank}, {miss.phase}"
+    assert view.lead == f"{fewer} fail at {where}, short by {miss.short_bytes} B."
+
+
+def test_gpus_are_called_so() -> None:
+    """On CUDA, with the memory of the product."""
+    record = a_record(answer=a_solution(), problem=None)
+    assert said_of(record).title == "4 GPUs of 139 GiB"
+
+
+def lead(**fields: object) -> str:
+    """Return what is said of 3 GPUs, where the plan has 4."""
+    counts = (a_count(1), a_count(2), a_count(3, **fields))  # type: ignore[arg-type]
+    certificate = a_certificate(counts=(*counts, a_count(4, Verdict.FITS)))
+    answer = a_solution(certificate=certificate, plan=a_plan())
+    return said_of(a_record(answer=answer, problem=None)).lead
+
+
+def test_what_one_fewer_lacks() -> None:
+    """Memory by its bytes, anything else by its reason."""
+    assert lead() == "3 fail at rank 0, backward, short by 1.00 MiB."
+    rate = a_miss(
+        binding=Binding.RATE,
+        rank=None,
+        phase=None,
+        needed_bytes=None,
+        capacity_bytes=None,
+        samples_per_s=1.0,
+        needed_samples_per_s=2.0,
+    )
+    told = lead(binding=Binding.RATE, nearest_miss=rate)
+    assert told.startswith("3 fail: at most 1 samples/s, needs 2")
+    told = lead(binding=Binding.BATCH, nearest_miss=None)
+    assert told == "3 fail: the global batch does not divide."
+
+
+def test_one_fewer_that_fits() -> None:
+    """Where speed is asked for, fewer may do as well, and are not said to fail."""
+    problem = a_question(700, objective=Objective(goal=Goal.MAXIMIZE_THROUGHPUT))
+    fewer = solved(problem).plan.num_gpus - 1
+    told = said_of(a_record(problem)).lead
+    assert told == f"{fewer} fit too, and do worse by what was asked for."
+
+
+def test_one_fewer_that_is_open() -> None:
+    """An undecided count is never sold as one that fails."""
+    counts = (a_count(1), a_count(2), a_count(3, Verdict.UNDECIDED))
+    answer = a_solution(
+        certificate=a_certificate(counts=(*counts, a_count(4, Verdict.FITS))),
+        termination=Termination.WITHIN_GAP,
+        gap=0.25,
+    )
+    told = said_of(a_record(answer=answer, problem=None)).lead
+    assert told.startswith("3 undecided: 1 of 1 tuples are open")
+
+
+def test_fewer_than_was_fixed_are_not_claimed_to_fail() -> None:
+    """They are outside of what was searched."""
+    fixed = Override(num_gpus=4, num_stages=4)
+    record = a_record(a_question(5000, override=fixed))
+    assert said_of(record).lead == "Fewer are outside what was fixed or allowed."
+    one = a_record(a_question(5000))
+    assert said_of(one).lead == "One is the least there is."
+
+
+def test_no_plan_says_what_would_do() -> None:
+    """The miss and the nearest change, as sentences."""
+    view = said_of(a_record(a_question(200, limits=Limits(max_gpus=2))))
+    assert view.title == "No plan fits"
+    assert view.lead.startswith("Memory binds. Nearest miss: ")
+    assert "Would do: " in view.lead
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (a_status(), State(tone=Tone.GOOD, word="Succeeded", line="")),
+        (
+            a_status("Valid", "PlanOnly"),
+            State(tone=Tone.GOOD, word="Planned", line="a dry run, not launched"),
+        ),
+        (
+            a_status("Valid", "AppError", truth=Truth.FALSE, message="boom"),
+            State(tone=Tone.BAD, word="Failed", line="AppError: boom"),
+        ),
+        (
+            a_status("Valid", "Running", truth=Truth.UNKNOWN),
+            State(tone=Tone.OPEN, word="Under way", line="Running"),
+        ),
+        (
+            a_status("Valid", "Waiting", truth=Truth.UNKNOWN),
+            State(tone=Tone.OPEN, word="Under way", line="Valid"),
+        ),
+        (Status(), State(tone=Tone.OPEN, word="Not begun", line="")),
+    ],
+)
+def test_how_it_went(status: Status, state: State) -> None:
+    """By the summary; where it is open, by what is waited for."""
+    found = state_of(status)
+    assert (found.tone, found.word) == (state.tone, state.word)
+    assert found.line == (state.line or found.line)
+    if state.word == "Succeeded":
+        assert found.line == TIME.replace("T", " ").replace("Z", " UTC")
+
+
+def figures(record: RunRecord) -> dict[str, tuple[str, str]]:
+    """Return the main figures by name."""
+    return {one.name: (one.value, one.note) for one in said_of(record).figures}
+
+
+def test_figures_of_a_run_are_measured() -> None:
+    """With what was predicted beside them."""
+    problem = a_question(700, num_steps=20)
+    found = figures(a_run(problem))
+    assert found["Steps"] == ("3", "of 20")
+    assert found["Loss"] == ("5 → 1.667", "")
+    assert found["Step"][0] == "41 s"
+    assert found["Rate"][0] == f"{8 / 41:.3g} samples/s"
+    assert found["Rate"][1].startswith("predicted ")
+    assert found["Worst error of a peak"][0] == "0.00%"
+
+
+def test_figures_of_a_plan_are_predicted() -> None:
+    """With the length and the cost of the whole training."""
+    found = figures(a_record(a_question(700, num_steps=20)))
+    assert "Steps" not in found
+    assert "Worst error of a peak" not in found
+    assert found["Rate, predicted"][0].endswith("samples/s")
+    assert found["20 steps, predicted"][1].endswith(" USD")
+
+
+def test_a_loss_that_is_no_number_is_not_the_last_one() -> None:
+    """The last finite one is, and the chart says what is missing."""
+    losses = ((1, 4.0), (2, 2.0), (3, math.nan))
+    assert figures(a_run(losses=losses))["Loss"] == ("4 → 2", "")
