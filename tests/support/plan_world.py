@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.api.status import Status
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.brain.actions import (
     Action,
     Clear,
@@ -137,6 +137,7 @@ class World:
         )
         if not made.status.is_over:
             assert again == made  # the same look gives the same decision
+        self.require_no_claims(made.status)
         for action in made.actions:
             self.effect(action)
         changed = made.status != self.status
@@ -146,6 +147,27 @@ class World:
                 self.reasons.append(said.reason)
         states = {child.state for child in self.children.values()}
         return changed or bool(made.actions) or ChildState.RUNNING in states
+
+    def require_no_claims(self, status: Status) -> None:
+        """Whatever is said to be so, is so: it can be seen in home and store now."""
+        was_started = {str(number) for number in self.gangs}
+        is_so = {
+            ConditionType.PROFILED: self.profile is not None,
+            ConditionType.PLANNED: isinstance(self.answer, Solution) and self.is_solved,
+            ConditionType.CERTIFIED: self.is_compared,
+            ConditionType.LAUNCHED: str(len(self.attempts)) in was_started,
+            ConditionType.SUCCEEDED: self.is_dry
+            or any(attempt.ending is Ending.DONE for attempt in self.attempts),
+        }
+        for kind, truth in is_so.items():
+            assert truth or not status.holds(kind), kind
+        assert status.attempt == len(self.attempts)
+        assert status.observed is None
+
+    @property
+    def is_dry(self) -> bool:
+        """Tell whether nothing is to be launched."""
+        return self.spec.launch.policy is LaunchPolicy.PLAN_ONLY
 
     def effect(self, action: Action) -> None:
         """Act, and crash where asked."""
