@@ -105,7 +105,7 @@ async def open_database(path: Path) -> AsyncGenerator[Database]:
     if revision > NEWEST_REVISION:
         raise StoreVersionError(
             f"{path} was written by a newer version of Plimsoll (revision {revision}): "
-            "update plimsoll, or name another --store"
+            "update plimsoll, or name another --home"
         )
     if revision < NEWEST_REVISION:
         await asyncio.to_thread(migrate, path)

@@ -27,5 +27,5 @@ def record_of(kind: type[AnyRecord], text: str) -> AnyRecord:
     except (InvalidInputError, ValueError, RecursionError) as error:
         raise StoreDamagedError(
             f"the store holds what this version cannot read: {error}: name another "
-            "--store"
+            "--home"
         ) from None

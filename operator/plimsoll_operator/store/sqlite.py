@@ -77,16 +77,14 @@ def check_path(path: Path) -> None:
     try:
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "no file"
-            raise StorePathError(f"{path} is {what}: name a file with --store")
+            raise StorePathError(f"{path} is {what}: name another --home")
         if not path.parent.is_dir():
             raise StorePathError(
                 f"{path}: there is no folder {path.parent}: make it, or name another "
-                "file with --store"
+                "--home"
             )
     except OSError as error:
-        raise StorePathError(
-            f"{path}: {error.strerror}: name another --store"
-        ) from None
+        raise StorePathError(f"{path}: {error.strerror}: name another --home") from None
 
 
 def check_owner(path: Path, file: sqlite3.Connection) -> None:
@@ -94,7 +92,7 @@ def check_owner(path: Path, file: sqlite3.Connection) -> None:
     tables = tables_of(file)
     if tables and REVISION_TABLE not in tables:
         raise StoreDamagedError(
-            f"{path} is a database of something else: name another --store"
+            f"{path} is a database of something else: name another --home"
         )
 
 
@@ -204,11 +202,11 @@ def explained(path: Path, error: BaseException | None) -> StoreError:
         sqlite3.SQLITE_READONLY,
     ):
         return StorePathError(
-            f"{path} cannot be written ({error}): name another file with --store"
+            f"{path} cannot be written ({error}): name another --home"
         )
     if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreDamagedError(
             f"{path} is no store, or it is damaged ({error}): restore it, or name "
-            "another --store"
+            "another --home"
         )
-    return StoreError(f"{path}: {error}: try again, or name another --store")
+    return StoreError(f"{path}: {error}: try again, or name another --home")

@@ -192,7 +192,7 @@ def test_a_newer_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         StoreVersionError,
         match=r"store\.db was written by a newer version of Plimsoll \(revision 0107\):"
-        r" update plimsoll, or name another --store",
+        r" update plimsoll, or name another --home",
     ):
         in_store(path, nothing)
     assert path.read_bytes() == before

@@ -98,10 +98,10 @@ def test_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
     for path, reason in (
-        (tmp_path, "is a folder: name a file with --store"),
+        (tmp_path, "is a folder: name another --home"),
         (tmp_path / "a" / "store.db", f"there is no folder {tmp_path}/a: make it, or"),
         (tmp_path / "file" / "store.db", f"there is no folder {tmp_path}/file"),
-        (tmp_path / "pipe", "is no file: name a file with --store"),
+        (tmp_path / "pipe", "is no file: name another --home"),
         (Path("/proc/store.db"), "cannot be written"),
         (tmp_path / ("x" * 300), "name another"),
     ):
@@ -115,7 +115,7 @@ def test_a_folder_that_is_read_only_is_refused(tmp_path: Path) -> None:
     """Whether there is a store in it or not."""
     said = on_own_mount(READ_ONLY, tmp_path, print_refusal)
     assert said.startswith(f"StorePathError {tmp_path}/store.db cannot be written (")
-    assert said.endswith("): name another file with --store")
+    assert said.endswith("): name another --home")
     in_store(tmp_path / "store.db", save)
     said = on_own_mount(READ_ONLY, tmp_path, print_refusal)
     assert said.startswith(f"StorePathError {tmp_path}/store.db cannot be written (")
