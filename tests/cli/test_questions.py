@@ -90,8 +90,16 @@ def test_profiles_that_cannot_be_planned_are_one_line(
             "--pipeline: got 3, allowed is 2, the stages that cuts has",
         ),
         (["--max-gpus", "2", "--gpus", "4"], BAD, "--max-gpus: got 2, allowed is at l"),
-        (["--micro-batch", "3"], BAD, "--batch: got 8, allowed is a multiple of 3,"),
-        (["--data", "64"], BAD, "--batch: got 8, allowed is a multiple of 64, replic"),
+        (
+            ["--micro-batch", "3"],
+            BAD,
+            "--batch: got 8, allowed is a multiple of 3, which is --micro-batch",
+        ),
+        (
+            ["--data", "64"],
+            BAD,
+            "--batch: got 8, allowed is a multiple of 64, which is --data",
+        ),
         (
             ["--micro-batch", "8", "--max-micro-batch", "4"],
             BAD,

@@ -1,8 +1,8 @@
 """The question to the search, from a spec and what is known.
 
-In: a spec, a profile, offers, calibrated overheads. Out: a `Problem`. Called by the
-effect that solves; the same spec and knowledge make the same question, whose digest is
-the key of its answer.
+In: a spec, a profile, offers, calibrated overheads. Out: a `Problem`, or an error in
+the words of the spec. Called by the eyes of either home; equal spec and knowledge make
+equal questions, whose digest is the key of their answer.
 """
 
 from __future__ import annotations
@@ -10,12 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
+from plimsoll_operator.brain.spec_paths import told_in_spec
 from plimsoll_planner.engines import engine_named
+from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
+from plimsoll_planner.records.engine import EngineTraits
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.problem import (
+    Limits,
+    Objective,
+    Override,
+    Problem,
+    check_batch,
+    check_prices,
+)
 
 
 def question_of(
@@ -35,29 +45,63 @@ def question_of(
     Raises:
         InvalidInputError: no offer is of the profile's kind, or parts contradict.
     """
-    search, fixed = spec.search, override_of(spec.override)
     mine = tuple(offer for offer in offers if offer.device_kind is profile.device_kind)
+    with told_in_spec():
+        return Problem(
+            profile=profile,
+            overheads=with_built_in(overheads, mine),
+            offers=mine,
+            engine=engine_of(spec),
+            global_batch_size=spec.training.global_batch_size,
+            num_steps=spec.training.steps,
+            limits=limits_of(spec),
+            objective=objective_of(spec),
+            override=override_of(spec.override),
+        )
+
+
+def require_sound(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
+    """Refuse, before anything is profiled, what no profile could make right.
+
+    Raises:
+        InvalidInputError: parts of the spec contradict each other or the offers.
+    """
+    with told_in_spec():
+        engine_of(spec)
+        check_prices(offers, objective_of(spec))
+        check_batch(
+            spec.training.global_batch_size, limits_of(spec), override_of(spec.override)
+        )
+
+
+def engine_of(spec: TrainingPlanSpec) -> EngineTraits:
+    """Return the engine that trains."""
+    try:
+        return engine_named(spec.search.engine)
+    except CannotPlanError as error:
+        raise CannotPlanError(f"spec.search.engine: {error}") from None
+
+
+def limits_of(spec: TrainingPlanSpec) -> Limits:
+    """Return the space that is searched; what is fixed lies within it."""
+    search, fixed = spec.search, override_of(spec.override)
+    return Limits(
+        max_gpus=max(search.max_gpus, fixed.least_gpus),
+        headroom=float(search.headroom),
+        max_micro_batch=search.max_micro_batch,
+    )
+
+
+def objective_of(spec: TrainingPlanSpec) -> Objective:
+    """Return what is looked for."""
+    search = spec.search
     rate = search.min_samples_per_second
-    return Problem(
-        profile=profile,
-        overheads=with_built_in(overheads, mine),
-        offers=mine,
-        engine=engine_named(search.engine),
-        global_batch_size=spec.training.global_batch_size,
-        num_steps=spec.training.steps,
-        limits=Limits(
-            max_gpus=max(search.max_gpus, fixed.least_gpus),
-            headroom=float(search.headroom),
-            max_micro_batch=search.max_micro_batch,
-        ),
-        objective=Objective(
-            goal=search.objective,
-            rate_floor=float(search.rate_floor),
-            min_samples_per_s=None if rate is None else float(rate),
-            throughput_tolerance=float(search.throughput_tolerance),
-            deadline_s=search.deadline_seconds,
-        ),
-        override=fixed,
+    return Objective(
+        goal=search.objective,
+        rate_floor=float(search.rate_floor),
+        min_samples_per_s=None if rate is None else float(rate),
+        throughput_tolerance=float(search.throughput_tolerance),
+        deadline_s=search.deadline_seconds,
     )
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plimsoll_operator.api.spec import LaunchPolicy
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.brain.preparing import is_current
-from plimsoll_operator.brain.question import question_of
+from plimsoll_operator.brain.question import question_of, require_sound
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import (
@@ -33,6 +33,7 @@ from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 
 ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
@@ -66,7 +67,9 @@ class Eyes:
         profile = await self._store.profiles.find(wish.key)
         attempts = await self._store.attempts.of(plan.uid)
         seen = Seen(
-            complaint=self._complaint(plan),
+            complaint=complaint_of(
+                plan.spec, plan.offers, cuda_is_here=self._cuda_is_here
+            ),
             profile=None if profile is None else seen_profile(plan, wish, profile),
             profile_key=wish.key,
             attempts=attempts,
@@ -86,17 +89,6 @@ class Eyes:
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
         return await self._with_answer(seen, problem)
-
-    def _complaint(self, plan: StoredPlan) -> str:
-        """Say what the spec asks for and this machine has not."""
-        launches = plan.spec.launch.policy is LaunchPolicy.LAUNCH
-        kind = plan.offers[0].device_kind
-        if launches and kind is DeviceKind.CUDA and not self._cuda_is_here:
-            return (
-                "spec.launch.policy: the offers are GPUs and this machine has none: "
-                "use PlanOnly, run it where they are, or plan for --device cpu"
-            )
-        return ""
 
     def reports(
         self, plan: StoredPlan, attempt: Attempt, children: Children
@@ -156,6 +148,29 @@ class Eyes:
             num_rounds=found.num_rounds,
         )
         return replace(seen, answer=answer)
+
+
+def complaint_of(
+    spec: TrainingPlanSpec, offers: Sequence[Offer], *, cuda_is_here: bool
+) -> str:
+    """Say what is wrong with a spec, or is not there; empty where all is well.
+
+    Args:
+        spec: what a person asks for.
+        offers: machines that may be used.
+        cuda_is_here: this machine has GPUs.
+    """
+    launches = spec.launch.policy is LaunchPolicy.LAUNCH
+    if launches and offers[0].device_kind is DeviceKind.CUDA and not cuda_is_here:
+        return (
+            "spec.launch.policy: the offers are GPUs and this machine has none: use "
+            "PlanOnly, run it where they are, or plan for --device cpu"
+        )
+    try:
+        require_sound(spec, offers)
+    except InvalidInputError as error:
+        return str(error)
+    return ""
 
 
 def round_of(attempts: Sequence[Attempt]) -> int:

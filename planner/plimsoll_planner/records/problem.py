@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import (
     BatchSize,
     Count,
@@ -169,8 +171,9 @@ class Problem(Document):
             raise self.refuse("limits.tensor_degrees", rule, self.limits.tensor_degrees)
         if self.objective.deadline_s is not None and self.num_steps is None:
             raise self.refuse("num_steps", "a number, where a deadline is given")
-        if self.objective.goal is Goal.MINIMIZE_COST:
-            self._check_prices()
+        check_prices(self.offers, self.objective)
+        if self.objective.goal is Goal.MINIMIZE_COST and self.num_steps is None:
+            raise self.refuse("num_steps", "a number, where MinimizeCost is asked")
 
     def _check_micro_batches(self) -> None:
         """Some micro-batch that was profiled is left."""
@@ -206,25 +209,39 @@ class Problem(Document):
         if least > self.limits.max_gpus:
             rule = f"at least {least}, which what is fixed needs"
             raise self.refuse("limits.max_gpus", rule, self.limits.max_gpus)
-        most = self.limits.max_micro_batch
-        if fixed.micro_batch and most and fixed.micro_batch > most:
-            rule = f"at most {most}, which is limits.max_micro_batch"
-            raise self.refuse("override.micro_batch", rule, fixed.micro_batch)
-        share = (fixed.data_degree or 1) * (fixed.micro_batch or 1)
-        if self.global_batch_size % share:
-            rule = (
-                f"a multiple of {share}, replicas times micro-batch as they are fixed"
-            )
-            raise self.refuse("global_batch_size", rule)
+        check_batch(self.global_batch_size, self.limits, fixed)
 
-    def _check_prices(self) -> None:
-        """A cost needs prices in one currency and the length of the training."""
-        unpriced = [o.name for o in self.offers if o.price_per_node_hour is None]
-        if unpriced:
-            rule = "offers that all have a price, where MinimizeCost is asked"
-            raise self.refuse("offers", rule, ", ".join(unpriced))
-        if self.num_steps is None:
-            raise self.refuse("num_steps", "a number, where MinimizeCost is asked")
-        currencies = {str(offer.currency) for offer in self.offers}
-        if len(currencies) > 1:
-            raise self.refuse("offers", "one currency", ", ".join(sorted(currencies)))
+
+def check_batch(global_batch_size: int, limits: Limits, fixed: Override) -> None:
+    """Raise `InvalidFieldError` unless the batch divides as it is fixed.
+
+    Here and in `check_prices` is what a problem can be refused for before there is a
+    profile.
+    """
+    most = limits.max_micro_batch
+    if fixed.micro_batch and most and fixed.micro_batch > most:
+        rule = f"at most {most}, which is limits.max_micro_batch"
+        raise InvalidFieldError("Problem.override.micro_batch", fixed.micro_batch, rule)
+    share = (fixed.data_degree or 1) * (fixed.micro_batch or 1)
+    if global_batch_size % share:
+        parts = {
+            "override.data_degree": fixed.data_degree,
+            "override.micro_batch": fixed.micro_batch,
+        }
+        names = " times ".join(name for name, value in parts.items() if value)
+        rule = f"a multiple of {share}, which is {names}"
+        raise InvalidFieldError("Problem.global_batch_size", global_batch_size, rule)
+
+
+def check_prices(offers: Sequence[Offer], objective: Objective) -> None:
+    """Raise `InvalidFieldError` unless a cost that is asked for can be told."""
+    if objective.goal is not Goal.MINIMIZE_COST:
+        return
+    unpriced = [offer.name for offer in offers if offer.price_per_node_hour is None]
+    if unpriced:
+        rule = "offers that all have a price, where MinimizeCost is asked"
+        raise InvalidFieldError("Problem.offers", ", ".join(unpriced), rule)
+    currencies = {str(offer.currency) for offer in offers}
+    if len(currencies) > 1:
+        found = ", ".join(sorted(currencies))
+        raise InvalidFieldError("Problem.offers", found, "one currency")

@@ -7,21 +7,22 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.spec import parse_spec
-from plimsoll_operator.brain.question import question_of
+from plimsoll_operator.brain.question import question_of, require_sound
+from plimsoll_operator.brain.spec_paths import in_spec
 from plimsoll_operator.brain.summary import certificate_status, plan_status
-from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Goal
+from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
+from plimsoll_planner.records.record import Record, shapes_of
 from tests.support.builders import a_profile, a_solution, an_offer, an_overhead
+
+LEAST = {"globalBatchSize": 8, "steps": 60}
 
 
 def a_spec(**parts: Any) -> Any:
     """Read a spec with some parts."""
-    least = {
-        "workload": {"entrypoint": "a:b"},
-        "training": {"globalBatchSize": 8, "steps": 60},
-    }
+    least = {"workload": {"entrypoint": "a:b"}, "training": LEAST}
     return parse_spec(least | parts)
 
 
@@ -70,3 +71,72 @@ def test_a_status_names_the_plan_and_why_one_fewer_fails() -> None:
     assert (told.smaller_gpus, told.verdict) == (3, Verdict.FAILS)
     assert told.reason == "rank 0, backward: needs 11.00 MiB, has 10.00 MiB"
     assert told.space.startswith("1 to 16 GPUs; 1 offer")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            {"override": {"data": 3}},
+            "spec.training.globalBatchSize: got 8, allowed is a multiple of 3, which "
+            "is spec.override.data",
+        ),
+        (
+            {"override": {"data": 2, "microBatch": 3}},
+            "a multiple of 6, which is spec.override.data times "
+            "spec.override.microBatch",
+        ),
+        (
+            {"override": {"gpus": 4, "pipeline": 3}},
+            "spec.override.gpus: got 4, allowed is a multiple of stages",
+        ),
+        (
+            {"override": {"microBatch": 4}, "search": {"maxMicroBatch": 2}},
+            "spec.override.microBatch: got 4, allowed is at most 2, which is "
+            "spec.search.maxMicroBatch",
+        ),
+        ({"search": {"headroom": "1"}}, "spec.search.headroom: got 1.0, allowed is be"),
+        (
+            {"search": {"engine": "plimsol"}},
+            "spec.search.engine: no engine plimsol; did you mean plimsoll?",
+        ),
+        (
+            {"search": {"objective": "MinimizeCost"}},
+            "spec.search.offers: got 'free', allowed is offers that all have a price",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_told_before_a_profile_in_words_of_the_spec(
+    parts: dict[str, Any], message: str
+) -> None:
+    """The same line with a profile and without one, and no name of a record in it."""
+    free = an_offer(name="free", price_per_node_hour=None, currency=None)
+    for ask in (
+        lambda spec: require_sound(spec, (free,)),
+        lambda spec: question_of(spec, a_profile(), (free,), ()),
+    ):
+        with pytest.raises(InvalidInputError) as refused:
+            ask(a_spec(**parts))
+        assert message in str(refused.value)
+
+
+def test_what_does_not_fit_the_profile_is_told_in_words_of_the_spec() -> None:
+    """Layers that the workload does not have."""
+    spec = a_spec(override={"cuts": [0, 99]})
+    require_sound(spec, (an_offer(),))
+    with pytest.raises(InvalidFieldError, match=r"^spec\.override\.cuts: got 99, allo"):
+        question_of(spec, a_profile(), (an_offer(),), ())
+
+
+@pytest.mark.parametrize("record", [Limits, Objective, Override])
+def test_every_field_that_a_spec_sets_has_its_path(record: type[Record]) -> None:
+    """A new field of a problem cannot leave an error in the words of the record."""
+    set_by_no_spec = {
+        *("pipeline_degrees", "data_degrees", "tensor_degrees", "schedules"),
+        *("shardings", "whole_nodes", "max_tuples"),
+    }
+    spec = a_spec()
+    for field in set(shapes_of(record)) - set_by_no_spec:
+        opening, part, name = in_spec(f"Problem.{record.__name__}.{field}").split(".")
+        assert opening == "spec"
+        assert name in getattr(spec, part).to_json()
