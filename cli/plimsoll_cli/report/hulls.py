@@ -216,10 +216,11 @@ def bars_of(
 ) -> Bars:
     """Return the expected peak of a stage, kind by kind."""
     found: Sequence[tuple[str, int]] = [(UNKNOWN_KIND, peak.device.expected_bytes)]
-    if record.problem is not None:
+    problem = record.problem_of(plan)
+    if problem is not None:
         found = [
             (part.kind, part.num_bytes)
-            for part in breakdown(record.problem, plan, stage)
+            for part in breakdown(problem, plan, stage)
             if part.num_bytes
         ]
     ends = list(accumulate((num_bytes for _, num_bytes in found), initial=0))

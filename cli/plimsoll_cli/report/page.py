@@ -32,7 +32,7 @@ def report_html(record: RunRecord) -> str:
         "plan": plan,
         "headline": headline_view(record, plan, memory),
         "memory": memory,
-        "schedule": None if plan is None else schedule.schedule_view(problem, plan),
+        "schedule": plan and schedule.schedule_view(record.problem_of(plan), plan),
         "proof": None if answer is None else proof_view(answer, problem, plan),
         "choices": choices_view(answer, problem.num_steps if problem else None)
         if isinstance(answer, Solution)

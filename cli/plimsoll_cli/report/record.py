@@ -33,6 +33,13 @@ class RunRecord:
     losses: tuple[tuple[int, float], ...]
     """Step and loss, in order of the steps."""
 
+    def problem_of(self, plan: HybridPlan) -> Problem | None:
+        """Return the problem that a plan answers; None where it is of other code."""
+        problem = self.problem
+        if problem is None or problem.profile.fingerprint != plan.fingerprint:
+            return None
+        return problem
+
     @property
     def plan(self) -> HybridPlan | None:
         """The plan that was observed, else the newest of record, else the answer's."""

@@ -34,7 +34,8 @@ def loss_chart(record: RunRecord) -> Chart | None:
         y_ticks=plane.y_ticks(),
         line=plane.line(points),
         marks=tuple(
-            Mark(x=plane.x(x), y=plane.y(y), text=f"{y:.4g}") for x, y in (first, last)
+            Mark(x=plane.x(x), y=plane.y(y), text=text)
+            for (x, y), text in ((first, ""), (last, f"{last[1]:.4g}"))
         ),
     )
 

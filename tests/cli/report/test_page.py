@@ -15,6 +15,7 @@ from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_planner.records.problem import Limits
+from tests.support.builders import a_fingerprint
 from tests.support.questions import a_question
 from tests.support.reports import a_record, a_run
 
@@ -179,3 +180,17 @@ def test_what_users_write_is_text() -> None:
     page = outline(evil)
     assert page.of("script", "img") == []
     assert page.text.count(EVIL) >= 3
+
+
+def test_code_that_was_profiled_anew_has_another_problem() -> None:
+    """The plan that ran is of the profile before: neither its kinds nor its step."""
+    record = a_run()
+    assert record.problem is not None
+    fingerprint = a_fingerprint(source_digest="sha256:" + "1" * 64)
+    profile = replace(record.problem.profile, fingerprint=fingerprint)
+    text = outline(
+        replace(record, problem=replace(record.problem, profile=profile))
+    ).text
+    assert "Memory by rank" in text
+    assert "optimizer state" not in text
+    assert "One step" not in text
