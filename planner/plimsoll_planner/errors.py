@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
+from decimal import Decimal
 
 LONGEST_TEXT = 1000
 """Characters of an error; names that somebody else chose may be of any length."""
@@ -93,6 +94,8 @@ def shorten(value: object) -> str:
     """Return `value` as text of bounded length and depth; a record by its name."""
     if dataclasses.is_dataclass(value):
         return f"a {type(value).__name__}"
+    if isinstance(value, Decimal):
+        value = str(value)  # as it was written: in quotes
     brief = reprlib.Repr()
     brief.maxlevel = 3
     brief.maxstring = brief.maxother = brief.maxlong = LONGEST_VALUE

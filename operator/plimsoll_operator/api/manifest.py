@@ -18,6 +18,7 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.names import GROUP, KIND, VERSION
 from plimsoll_planner.errors import (
     InvalidFieldError,
+    MissingFieldError,
     UnknownFieldError,
     UnreadableError,
 )
@@ -101,7 +102,8 @@ def parse_manifest(text: str | bytes, source: str) -> Manifest:
         plans.append(found)
     if len(plans) != 1:
         raise UnreadableError(
-            f"{source}: holds {len(plans)} objects of kind {KIND}, but one is wanted"
+            f"{source}: holds {len(plans) or 'no'} objects of kind {KIND}, but one is "
+            "wanted: each has a file of its own"
         )
     [plan] = plans
     for field, value in plan.items():
@@ -109,7 +111,9 @@ def parse_manifest(text: str | bytes, source: str) -> Manifest:
             raise UnknownFieldError(f"{source}: {field}", value, nearest(field, FIELDS))
     return Manifest(
         name=name_of(plan, source),
-        spec=TrainingPlanSpec.from_json(plan.get("spec"), f"{source}: spec"),
+        spec=TrainingPlanSpec.from_json(
+            part_of(plan, "spec", source), f"{source}: spec"
+        ),
         tables=tables,
     )
 
@@ -118,30 +122,51 @@ def documents(text: str | bytes, source: str) -> list[object]:
     """Return the documents of a file that are not empty."""
     try:
         found = list(yaml.load_all(text, Loader))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise UnreadableError(f"{source}: not readable as YAML: {error}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UnreadableError(
+            f"{source}: not readable as YAML: {fault_of(error)}"
+        ) from None
     return [document for document in found if document is not None]
+
+
+def fault_of(error: Exception) -> str:
+    """Return where a text is no YAML, and why; without a drawing of the line."""
+    match error:
+        case yaml.MarkedYAMLError(problem=problem, problem_mark=yaml.Mark() as mark):
+            return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+        case yaml.reader.ReaderError(position=position, reason=reason):
+            return f"at character {position + 1}: {reason}"
+        case _:
+            return str(error).partition(";")[0]
 
 
 def check_kind(found: dict[str, object], path: str) -> None:
     """Refuse what is no TrainingPlan of this version."""
     for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if found.get(field) != wanted:
-            raise InvalidFieldError(f"{path}: {field}", found.get(field), wanted)
+        if field not in found:
+            raise MissingFieldError(f"{path}: {field}", None, wanted)
+        if found[field] != wanted:
+            raise InvalidFieldError(f"{path}: {field}", found[field], wanted)
+
+
+def part_of(found: dict[str, object], field: str, path: str) -> dict[str, object]:
+    """Return the mapping that a field has."""
+    if found.get(field) is None:
+        raise MissingFieldError(f"{path}: {field}", None, "a mapping of fields")
+    return mapping_of(found[field], f"{path}: {field}")
 
 
 def name_of(found: dict[str, object], path: str) -> str:
     """Return the name in the metadata of an object."""
-    metadata = mapping_of(found.get("metadata"), f"{path}: metadata")
+    metadata = part_of(found, "metadata", path)
     only = {"name": metadata["name"]} if "name" in metadata else {}
     return Metadata.from_json(only, f"{path}: metadata").name
 
 
 def table_of(found: dict[str, object], path: str) -> dict[str, str]:
     """Return the table of offers in a ConfigMap, by its name."""
-    data = mapping_of(found.get("data"), f"{path}: data")
+    data = part_of(found, "data", path)
     table = data.get(TABLE_NAME)
     if not isinstance(table, str):
         raise InvalidFieldError(f"{path}: data", data, f"a table named {TABLE_NAME}")
-    metadata = mapping_of(found.get("metadata"), f"{path}: metadata")
-    return {str(metadata.get("name")): table}
+    return {str(part_of(found, "metadata", path).get("name")): table}

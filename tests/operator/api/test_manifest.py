@@ -35,11 +35,22 @@ def test_a_manifest_has_one_plan_and_its_tables() -> None:
     ("text", "said"),
     [
         ("- a\n- b\n", "plan.yaml: got ['a', 'b'], allowed is a mapping of fields"),
-        ("", "plan.yaml: holds 0 objects of kind TrainingPlan, but one is wanted"),
+        ("", "plan.yaml: holds no objects of kind TrainingPlan, but one is wanted"),
+        ("# nothing\n---\n---\n", "plan.yaml: holds no objects of kind TrainingPlan"),
+        ("hello", "plan.yaml: got 'hello', allowed is a mapping of fields"),
+        (OFFERS, "plan.yaml: holds no objects of kind TrainingPlan"),
         (f"{PLAN}---\n{PLAN}", "plan.yaml: holds 2 objects"),
-        ("a: [", "plan.yaml: not readable as YAML"),
-        ("\tkind: x", "plan.yaml: not readable as YAML"),
-        (PLAN + "kind: TrainingPlan\n", "the field kind is given twice"),
+        ("a: [", "plan.yaml: not readable as YAML: line 1, column 5: "),
+        ("\tkind: x", "YAML: line 1, column 1: found character '\\t' that cannot sta"),
+        (
+            PLAN + "kind: TrainingPlan\n",
+            "plan.yaml: not readable as YAML: line 7, column 1: the field kind is given"
+            " twice",
+        ),
+        (PLAN + "  search: *more\n", "line 7, column 11: found undefined alias 'more'"),
+        (PLAN.replace("200", "2026-99-01"), "not readable as YAML: month must be in"),
+        (PLAN.replace("200", "9" * 5000), "YAML: Exceeds the limit (4300 digits) for"),
+        ("[" * 100_000, "not readable as YAML: maximum recursion depth exceeded"),
         (PLAN + "1: 2\n", "the field 1 is no text: quote it"),
         (PLAN.replace("TrainingPlan", "TrainPlan"), "plan.yaml: kind: got 'TrainPlan'"),
         (PLAN.replace("v1alpha1", "v1"), "allowed is plimsoll.dev/v1alpha1"),
@@ -59,11 +70,26 @@ def test_a_manifest_has_one_plan_and_its_tables() -> None:
         ),
         (
             PLAN.split("spec:", maxsplit=1)[0],
-            "plan.yaml: spec: got None, allowed is a mapping",
+            "plan.yaml: spec: this field is missing; allowed is a mapping of fields",
+        ),
+        (
+            PLAN.replace("kind: TrainingPlan\n", ""),
+            "plan.yaml: kind: this field is missing; allowed is TrainingPlan",
+        ),
+        (PLAN.replace("200", "200.0"), "steps: got 200.0, allowed is a whole number"),
+        (
+            PLAN.replace("200", "-1"),
+            "steps: got -1, allowed is a whole number at least",
+        ),
+        (PLAN.replace("32", "9" * 12), "got 999999999999, allowed is a whole number"),
+        (
+            PLAN + "  launch: {perGPU: {memory: 1 gb}}\n",
+            "spec.launch.perGPU.memory: got '1 gb', allowed is an amount of memory such"
+            " as 512Mi or 16Gi",
         ),
         (PLAN.replace("200", "2026-01-01"), "spec.training.steps: got datetime.date"),
         (OFFERS.replace("offers.csv", "offer.csv") + "---\n" + PLAN, "offers.csv"),
-        (b"\xff\xfe\x00", "plan.yaml: not readable as YAML"),
+        (b"\x00\xff", "plan.yaml: not readable as YAML: at character 2: invalid star"),
     ],
 )
 def test_what_is_no_manifest_is_refused_in_one_line(
