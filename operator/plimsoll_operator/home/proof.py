@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.commands import PLAN, train_task
+from plimsoll_operator.home.folders import PlanFolder
 from plimsoll_operator.home.hands import Hands
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
@@ -55,7 +56,9 @@ async def prove(
     fewer = answer.plan.num_gpus - 1
     offer_bytes = problem.offers[0].device_memory_bytes
     usable_bytes = problem.limits.usable_bytes(offer_bytes)
-    children = Children(hands.folder.root / "proof")
+    folder = PlanFolder(hands.folder.root / "proof")  # its logs lie apart as well
+    folder.make()
+    children = Children(folder.children)
     plans = await asyncio.to_thread(list, slimmest_plans(problem, fewer))
     for number, plan in enumerate(plans, start=1):
         if (plan.peak_bytes or 0) <= usable_bytes:

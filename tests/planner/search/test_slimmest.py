@@ -1,0 +1,69 @@
+"""The plans that must die of memory are those of the least memory, of every mesh."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.certificate import Binding
+from plimsoll_planner.records.device_overhead import OverheadLine
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.search.answer import solve
+from plimsoll_planner.search.slimmest import slimmest_plans
+from tests.support.builders import MIB, an_offer, an_overhead
+from tests.support.chains import chain_profile
+from tests.support.command_lines import BLOCK
+
+
+def a_problem(memory_mib: int) -> Problem:
+    """Ask for the fewest devices for eight blocks, at any speed."""
+    offer = an_offer(
+        device_kind=DeviceKind.EMULATED,
+        device_memory_bytes=memory_mib * MIB,
+        devices_per_node=8,
+    )
+    nothing = OverheadLine(constant_bytes=0)
+    return Problem(
+        profile=chain_profile(
+            [BLOCK] * 8, byte_error=0.01, device_kind=DeviceKind.EMULATED
+        ),
+        overheads=(an_overhead(allocator=nothing, outside=nothing),),
+        offers=(offer,),
+        engine=PLIMSOLL,
+        global_batch_size=8,
+        limits=Limits(max_gpus=8),
+        objective=Objective(rate_floor=0.0),
+    )
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2, 4, 6])
+def test_every_mesh_that_divides_the_batch_has_one(num_gpus: int) -> None:
+    """Stages times replicas is the count, and each mesh stands once."""
+    meshes = [plan.mesh() for plan in slimmest_plans(a_problem(16), num_gpus)]
+    divisors = [p for p in range(1, num_gpus + 1) if num_gpus % p == 0]
+    wanted = [(p, num_gpus // p, 1) for p in divisors if 8 % (num_gpus // p) == 0]
+    assert meshes == wanted
+
+
+@pytest.mark.parametrize("memory_mib", range(36, 200, 12))
+def test_a_count_fails_for_memory_exactly_where_none_of_them_fits(
+    memory_mib: int,
+) -> None:
+    """The certificate comes from bounds and programmes, these from plans."""
+    problem = a_problem(memory_mib)
+    answer = solve(problem)
+    assert isinstance(answer, Solution)
+    for count in answer.certificate.counts:
+        plans = slimmest_plans(problem, count.num_gpus)
+        least = min(
+            max(p.device.lower_bytes for s in plan.stages for p in s.peaks)
+            for plan in plans
+        )
+        fails = least > memory_mib * MIB
+        is_for_memory = count.binding is Binding.MEMORY
+        assert (count.verdict is Verdict.FAILS and is_for_memory) == fails
