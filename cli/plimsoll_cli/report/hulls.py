@@ -136,11 +136,7 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
     peaks = [peak for stage in plan.stages if (peak := stage.peak()) is not None]
     if len(peaks) < len(plan.stages):
         return None
-    measured = {
-        one.rank: one
-        for one in record.observations
-        if one.peaks and one.num_steps and one.rank < plan.num_gpus
-    }
+    measured = trained(record, plan)
     capacity_bytes = load_line_bytes(record, plan)
     bounds = [peak.device.upper_bytes for peak in peaks]
     found = {rank: observed_peak_bytes(one) for rank, one in measured.items()}
@@ -149,21 +145,14 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
     most_bytes = max(tops) if is_far else max(*tops, capacity_bytes)
     axis = Axis(end_bytes=most_bytes * ROOM, scale=ByteScale.up_to(most_bytes))
     by_stage = plan.num_gpus > MOST_BARS
-    hulls = tuple(
-        hull
-        for place, peak in enumerate(peaks)
-        for hull in hulls_of(
-            f"stage {place}",
-            plan.stages[place],
-            bars_of(record, plan, plan.stages[place], peak, axis),
-            measured,
-            by_stage=by_stage,
-        )
-    )
+    hulls: list[Hull] = []
+    for place, (stage, peak) in enumerate(zip(plan.stages, peaks, strict=True)):
+        bars = bars_of(record, plan, stage, peak, axis)
+        hulls += hulls_of(f"stage {place}", stage, bars, measured, by_stage=by_stage)
     used = {part.kind for hull in hulls for part in hull.parts}
     seen = {p.kind for hull in hulls for p in hull.parts if p.width >= LEAST_WIDTH}
     return MemoryView(
-        hulls=hulls,
+        hulls=tuple(hulls),
         kinds=tuple(k for k in (*MemoryKind, UNKNOWN_KIND) if k in used),
         colours=tuple(k for k in (*MemoryKind, UNKNOWN_KIND) if k in seen),
         ticks=tuple(
@@ -184,6 +173,15 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
         fullest_measured=max(found.values()) / capacity_bytes if found else None,
         measured_in=measured_in(record),
     )
+
+
+def trained(record: RunRecord, plan: HybridPlan) -> dict[int, Observation]:
+    """Return what ranks tell that have finished a step, by rank."""
+    return {
+        one.rank: one
+        for one in record.observations
+        if one.peaks and one.num_steps and one.rank < plan.num_gpus
+    }
 
 
 def measured_in(record: RunRecord) -> str:

@@ -15,6 +15,8 @@ from plimsoll_planner.units import GIB, MIB
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 2**10, "B": 1}
 MOST_TICKS = 6
 LEAST_PERCENT = 0.001
+LEAST_SPAN, LEAST_SIZE = 1e-6, 1e-100
+"""Numbers that differ by a smaller part are equal along an axis; smaller ones are 0."""
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
@@ -96,7 +98,9 @@ def time_text(time: str) -> str:
 
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[float]:
     """Return round numbers, 1, 2 or 5 of a power of ten apart, that hold a range."""
-    span = high - low or abs(high) or 1.0
+    span, size = high - low, max(abs(low), abs(high))
+    if span < max(LEAST_SPAN * size, LEAST_SIZE):
+        span = size if size > LEAST_SIZE else 1.0
     power = 10.0 ** math.floor(math.log10(span / most))
     step = next(
         power * factor

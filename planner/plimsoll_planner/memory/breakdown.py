@@ -51,7 +51,8 @@ class MemoryKind(StrEnum):
     SAVED = "saved activations"
     """Of all micro-batches in flight; outputs between the stage's layers included."""
     BOUNDARIES = "boundaries"
-    """What is received from and sent to other stages, and logits that are kept."""
+    """What is received from other stages, for all micro-batches in flight, and sent to
+    them; logits that are kept."""
     WORKING = "working memory"
     """Of the layer that decides: what its pass or its optimizer step needs at once,
     what it saves itself included."""
