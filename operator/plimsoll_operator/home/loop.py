@@ -148,6 +148,7 @@ class Loop:
         )
         if decision.status != self.plan.status:
             await hands.store.plans.save_status(self.plan.uid, decision.status)
+            hands.plan = replace(self.plan, status=decision.status)
         self.watcher.passed(
             Glance(
                 plan=self.plan,
