@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -98,3 +99,13 @@ def test_what_went_wrong_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     """Also where its text has several."""
     say(3, "first\nsecond")
     assert capsys.readouterr().err == "plimsoll: rank 3: first\\nsecond\n"
+
+
+def test_a_line_that_cannot_be_written_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log of a rank may lie on the full disk that its warning is about."""
+    monkeypatch.setattr("sys.stderr", Gone())
+    with pytest.raises(OSError, match=""):
+        sys.stderr.write("any line")
+    say(0, "a checkpoint was not saved: No space left on device")

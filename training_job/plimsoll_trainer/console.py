@@ -9,6 +9,7 @@ pod, it is a line every few seconds.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -27,8 +28,9 @@ REDRAW_EVERY_S = 0.1
 def say(rank: int | None, text: str) -> None:
     """Write one whole line to stderr; None where the rank is not known."""
     who = "" if rank is None else f"rank {rank}: "
-    sys.stderr.write(f"plimsoll: {who}{one_line(text)}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # a full disk behind a log ends no training
+        sys.stderr.write(f"plimsoll: {who}{one_line(text)}\n")
+        sys.stderr.flush()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
