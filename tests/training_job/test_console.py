@@ -106,6 +106,6 @@ def test_a_line_that_cannot_be_written_ends_nothing(
 ) -> None:
     """The log of a rank may lie on the full disk that its warning is about."""
     monkeypatch.setattr("sys.stderr", Gone())
-    with pytest.raises(OSError, match=""):
+    with pytest.raises(BrokenPipeError):
         sys.stderr.write("any line")
     say(0, "a checkpoint was not saved: No space left on device")
