@@ -98,7 +98,7 @@ def make(folder: Path) -> None:
     """Make a folder and those above it, or say why not."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise HomeError(f"{folder} is no folder; name another --home") from None
     except OSError as error:
-        raise HomeError(
-            f"{error.filename}: {error.strerror}; name another --home"
-        ) from None
+        raise HomeError(f"{folder}: {error.strerror}; name another --home") from None

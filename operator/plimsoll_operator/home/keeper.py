@@ -13,6 +13,7 @@ So whoever starts a keeper may be killed at any point and start another one.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -38,6 +39,7 @@ from plimsoll_planner.records.document import load, save
 POLL_S = 0.05
 GRACE_S = 10.0
 """For ranks to notice that another one is gone, and say so."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_STARTED = 127
 """As shells report a command that cannot be run."""
 MEMORY_CGROUP = Path("/sys/fs/cgroup")
@@ -57,7 +59,7 @@ def main() -> None:
         keeper = Keeper(folder=folder, task=load(folder / TASK, Task))
         signal.signal(signal.SIGTERM, keeper.ask)
         save(folder / BEGAN, Began(pid=os.getpid(), at_s=time.time()))
-        save(folder / END, keeper.keep())
+        write_down(folder / END, keeper.keep())
 
 
 @dataclass(kw_only=True)
@@ -151,6 +153,19 @@ class Keeper:
         """Return how one process ended."""
         by_keeper = place in self.ended_by_us
         return Exit(status=self.processes[place].returncode, by_keeper=by_keeper)
+
+
+def write_down(path: Path, end: End) -> None:
+    """Save an end, as soon as there is room for it."""
+    while True:
+        try:
+            save(path, end)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            time.sleep(GRACE_S)
+        else:
+            return
 
 
 def killed_for_memory() -> int:

@@ -31,6 +31,7 @@ from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
 from plimsoll_operator.errors import StoreBusyError, StoreError, StoreFullError
 from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.home.keeper import DISK_FULL
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
 
@@ -101,15 +102,10 @@ class Loop:
             OperatorError: processes do not do what they should.
         """
         while True:
-            try:
-                decision, seen = await self.one_pass()
-            except (StoreFullError, StoreBusyError) as error:
-                self.watcher.waits(str(error))  # running jobs go on meanwhile
-                await asyncio.sleep(LOOK_S)
+            found = await self.pass_or_wait()
+            if found is None:
                 continue
-            except StoreError:
-                self.stop_gangs()  # nobody could find them again
-                raise
+            decision, seen = found
             if decision.status.is_over:
                 if not seen.children:
                     return Outcome.OVER
@@ -121,6 +117,26 @@ class Loop:
                 return Outcome.STOPPED
             if all(isinstance(action, WakeAt) for action in decision.actions):
                 await self.wait(decision, seen)
+
+    async def pass_or_wait(self) -> tuple[Decision, Seen] | None:
+        """Make a pass; wait and return None where there is no room, or no turn.
+
+        Running jobs go on meanwhile.
+        """
+        try:
+            return await self.one_pass()
+        except (StoreFullError, StoreBusyError) as error:
+            reason = str(error)
+        except StoreError:
+            self.stop_gangs()  # nobody could find them again
+            raise
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            reason = f"{error.filename or 'the disk'}: {error.strerror}: make room"
+        self.watcher.waits(reason)
+        await asyncio.sleep(LOOK_S)
+        return None
 
     @property
     def plan(self) -> StoredPlan:
