@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from plimsoll_cli.homes import Home, home_option, open_home
+from plimsoll_cli.homes import Home, home_option, open_old_home
 from plimsoll_cli.output import say
 from plimsoll_cli.run_view import RunView
 from plimsoll_operator.errors import AlreadyRunningError
@@ -29,7 +29,7 @@ def cancel(name: str, home: Path) -> None:
 
 async def cancel_here(root: Path, name: str) -> None:
     """Stop a plan, whoever runs it."""
-    async with open_home(root) as home:
+    async with open_old_home(root) as home:
         plan = await home.plan(name)
         if plan.status.is_over:
             say(f"{name} is over: there is nothing to stop")
@@ -66,7 +66,7 @@ def delete(name: str, yes: bool, home: Path) -> None:
 
 async def delete_here(root: Path, name: str) -> None:
     """Forget a plan that nobody runs."""
-    async with open_home(root) as home:
+    async with open_old_home(root) as home:
         plan = await home.plan(name)
         hands = home.hands(plan)
         with hands.folder.locked(name):

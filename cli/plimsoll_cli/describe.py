@@ -11,7 +11,7 @@ from rich.table import Table
 
 from plimsoll_cli.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
 from plimsoll_cli.get import plan_json
-from plimsoll_cli.homes import home_option, open_home
+from plimsoll_cli.homes import home_option, open_old_home
 from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_cli.output import (
     Output,
@@ -21,7 +21,7 @@ from plimsoll_cli.output import (
     print_table,
     say,
 )
-from plimsoll_cli.plan_page import outcome_lines
+from plimsoll_cli.plan_page import outcome_lines, plan_lines
 from plimsoll_cli.plan_record import record_of
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Status
@@ -44,7 +44,7 @@ def describe(name: str, home: Path, output: str) -> None:
 
 async def found(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
     """Return a plan and what there is of it."""
-    async with open_home(root) as home:
+    async with open_old_home(root) as home:
         plan = await home.plan(name)
         return plan, await record_of(home, plan)
 
@@ -54,7 +54,7 @@ def show(plan: StoredPlan, record: RunRecord) -> None:
     say(f"{plan.name}  (uid {plan.uid}, generation {plan.generation})")
     say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
     print_table(condition_table(record.status), less_important=("SINCE",))
-    say("", *outcome_lines(record))
+    say("", *plan_lines(record), *outcome_lines(record))
     best = record.plan
     if best is None:
         return
@@ -64,7 +64,7 @@ def show(plan: StoredPlan, record: RunRecord) -> None:
         memory = record.problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
         print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
         say("")
-        for line in memory_bars(best, record.observations, memory):
+        for line in memory_bars(best, record.observations, memory, page.width):
             page.print(line, soft_wrap=True)
     if record.answer is not None:
         certificate = record.answer.certificate

@@ -20,6 +20,7 @@ from plimsoll_cli.output import (
     say,
 )
 from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.explain import duration_text
 
@@ -41,7 +42,9 @@ def get(home: Path, output: str) -> None:
 
 
 async def plans_of(root: Path) -> tuple[StoredPlan, ...]:
-    """Return all plans of a home."""
+    """Return all plans of a home; none where nothing was ever run."""
+    if not HomeFolder(root).store.exists():
+        return ()
     async with open_home(root) as home:
         return await home.store.plans.all()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from plimsoll_cli.errors import NothingMatchesError
-from plimsoll_cli.homes import home_option, open_home
+from plimsoll_cli.homes import home_option, open_old_home
 from plimsoll_cli.option_types import COUNT, WholeNumber
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.home.children import Children
@@ -64,7 +64,7 @@ async def folder_of(
     Raises:
         NothingMatchesError: there is none.
     """
-    async with open_home(root) as home:
+    async with open_old_home(root) as home:
         plan = await home.plan(name)
         place = home.folder.plan(plan.uid)
     children = Children(place.children)

@@ -1,30 +1,73 @@
 """How full each device is: a bar for each rank, up to its load line.
 
-    rank 0  ███████████████████████▌░░┃  212.5 of 256 MiB, predicted 213.1
+    rank 0  ███████████████████████▌░░░┃  212.5 of 256 MiB, predicted 213.1
 
 Filled: the peak that was measured so far. Shaded: what is predicted still. The line is
-what the device has, less the headroom. Called by the view of a run and by `describe`.
+what the device has, less the headroom. Where there are few columns the prediction is
+left out, then bars grow short, then they go. Called by the view of a run and by
+`describe`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rich.text import Text
 
 from plimsoll_operator.brain.summary import observed_peak_bytes, predicted_peaks
+from plimsoll_planner.explain import counted
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.units import GIB, MIB
 
-WIDTH = 28
+WIDTH, LEAST_WIDTH = 28, 6
+"""Columns of a bar: where there is room, and below which there is none."""
 MOST_RANKS = 8
 """That are drawn; the fullest ones of a larger gang."""
 FULL, PART, AHEAD, LINE = "█", "▌", "░", "┃"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gauge:
+    """One rank."""
+
+    rank: int
+    measured: int
+    """Bytes of its peak so far; 0 before it has told."""
+    predicted: int
+    """Bytes."""
+    capacity: int
+    """Bytes of the load line."""
+
+    @property
+    def name(self) -> str:
+        """What opens the line."""
+        return f"  rank {self.rank:<3} "
+
+    @property
+    def told(self) -> str:
+        """The peak and the load line in words."""
+        unit, name = self.unit
+        measured = f"{self.measured / unit:.1f}" if self.measured else "-"
+        return f"{measured} of {self.capacity / unit:.4g} {name}"
+
+    @property
+    def ahead(self) -> str:
+        """The prediction in words."""
+        return f", predicted {self.predicted / self.unit[0]:.1f}"
+
+    @property
+    def unit(self) -> tuple[int, str]:
+        """In which the line tells bytes."""
+        return (GIB, "GiB") if self.capacity >= 10 * GIB else (MIB, "MiB")
+
+
 def memory_bars(
-    plan: HybridPlan, observations: Iterable[Observation], capacity_bytes: int = 0
+    plan: HybridPlan,
+    observations: Iterable[Observation],
+    capacity_bytes: int = 0,
+    columns: int = 80,
 ) -> list[Text]:
     """Draw the ranks of a plan.
 
@@ -32,33 +75,52 @@ def memory_bars(
         plan: of record.
         observations: what the ranks have told so far.
         capacity_bytes: the load line; 0 is all that a device has.
+        columns: of the terminal.
     """
     measured = {one.rank: observed_peak_bytes(one) for one in observations if one.peaks}
     predicted = predicted_peaks(plan)
     fullest = sorted(predicted, key=lambda rank: -predicted[rank])[:MOST_RANKS]
-    lines: list[Text] = []
-    for stage in plan.stages:
-        capacity = capacity_bytes or plan.offers[stage.offer].device_memory_bytes
-        for rank in sorted(set(stage.ranks) & set(fullest)):
-            told = measured.get(rank, 0)
-            lines.append(bar(rank, told, predicted[rank], capacity))
+    gauges = [
+        Gauge(
+            rank=rank,
+            measured=measured.get(rank, 0),
+            predicted=predicted[rank],
+            capacity=capacity_bytes or plan.offers[stage.offer].device_memory_bytes,
+        )
+        for stage in plan.stages
+        for rank in sorted(set(stage.ranks) & set(fullest))
+    ]
+    lines = drawn(gauges, columns)
     left = plan.num_gpus - len(lines)
-    return [*lines, *([Text(f"  and {left} ranks that are less full")] if left else [])]
+    more = Text(f"  and {counted(left, 'rank')} less full", style="dim")
+    return [*lines, *([more] if left else [])]
 
 
-def bar(rank: int, measured: int, predicted: int, capacity: int) -> Text:
-    """Draw one rank."""
-    unit, name = (GIB, "GiB") if capacity >= 10 * GIB else (MIB, "MiB")
-    halves = round(2 * WIDTH * min(measured / capacity, 1))
+def drawn(gauges: list[Gauge], columns: int) -> list[Text]:
+    """Draw a line for each, all of them alike."""
+    names = max(len(one.name) for one in gauges)
+    told = max(len(one.told) for one in gauges)
+    room = columns - names - 2 - told
+    ahead = max(len(one.ahead) for one in gauges)
+    with_ahead = room - ahead >= LEAST_WIDTH
+    width = min(WIDTH, room - ahead if with_ahead else room)
+    lines: list[Text] = []
+    for one in gauges:
+        line = Text(one.name.ljust(names), no_wrap=True, overflow="ellipsis")
+        if width >= LEAST_WIDTH:
+            line.append_text(bar(one, width))
+        line.append(f" {one.told.rjust(told)}")
+        line.append(one.ahead if with_ahead else "", style="dim")
+        lines.append(line)
+    return lines
+
+
+def bar(one: Gauge, width: int) -> Text:
+    """Draw the bar of one rank, and its load line."""
+    halves = round(2 * width * min(one.measured / one.capacity, 1))
     filled = FULL * (halves // 2) + PART * (halves % 2)
-    ahead = max(0, round(WIDTH * min(predicted / capacity, 1)) - len(filled))
-    over = measured > capacity
-    text = Text(f"  rank {rank:<3} ")
-    text.append(filled, style="red" if over else "cyan")
+    ahead = max(0, round(width * min(one.predicted / one.capacity, 1)) - len(filled))
+    text = Text(filled, style="red" if one.measured > one.capacity else "cyan")
     text.append(AHEAD * ahead, style="dim")
-    text.append(" " * max(0, WIDTH - len(filled) - ahead))
-    text.append(LINE, style="bold")
-    told = f"{measured / unit:.1f}" if measured else "-"
-    text.append(f" {told} of {capacity / unit:.4g} {name}")
-    text.append(f", predicted {predicted / unit:.1f}", style="dim")
-    return text
+    text.append(" " * (width - len(filled) - ahead))
+    return text.append(LINE, style="bold")

@@ -130,6 +130,8 @@ def without(table: Table, *, heading: str) -> Table:
 def with_stacked_headings(table: Table) -> Table:
     """Return a table with the words of each heading below each other."""
     headings = [stacked(str(column.header)) for column in table.columns]
+    if not any("\n" in heading for heading in headings):
+        return table
     for column, heading in zip(table.columns, headings, strict=True):
         column.header = heading if "\n" in heading else f"\n{heading}"
     return table

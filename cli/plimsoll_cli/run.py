@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ import click
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.files import require_places, write_text
-from plimsoll_cli.homes import DEVICES, Machines, home_option, open_home
+from plimsoll_cli.homes import home_option, open_home
+from plimsoll_cli.machines import DEVICES, Machines, offers_of
 from plimsoll_cli.option_types import COUNT, ByteQuantity
 from plimsoll_cli.output import Output, output_option, say
-from plimsoll_cli.plan_page import outcome_lines
+from plimsoll_cli.plan_page import outcome_lines, plan_lines
 from plimsoll_cli.plan_record import record_of
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
@@ -28,12 +30,24 @@ from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.loop import Loop, Outcome
 from plimsoll_operator.home.proof import prove
-from plimsoll_planner.errors import UnreadableError
+from plimsoll_planner.errors import (
+    InvalidFieldError,
+    InvalidInputError,
+    UnreadableError,
+)
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_profiler.entrypoint_path import require_module
 
+EXIT_CODES = """
+Exit codes: 0 trained, or planned where launch.policy is PlanOnly; 1 failed, the last
+line says why; 2 no such option; 3 the manifest or an option breaks a rule; 4 no plan
+fits; 5 stopped by `plimsoll cancel` or spec.suspend; 130 stopped by Ctrl-C or SIGTERM.
+"""
 
-@click.command()
+
+@click.command(epilog=EXIT_CODES)
 @click.argument("manifest", type=click.Path(path_type=Path))
 @click.option(
     "--device",
@@ -90,14 +104,26 @@ def run(
 ) -> None:
     """Profile, plan, prove and train what the TrainingPlan in MANIFEST asks for.
 
-    Stopped by Ctrl-C or killed, the same command goes on where it was.
+    Whatever stops it, the same command goes on where it was. Ctrl-C and `plimsoll
+    cancel` let the ranks save first; Ctrl-C a second time ends them at once, and the
+    next run goes on from the last checkpoint. Where the command itself is killed the
+    ranks train on, and the next run finds them.
+
+    A plan that is over begins anew. One that was not launched yet takes up what was
+    edited; one that was takes only spec.suspend and spec.runPolicy, or --anew.
     """
     asked = read_manifest(manifest)
     require_module(asked.spec.workload.entrypoint)
     require_places({"--report": report}, inputs=(manifest,))
+    typed = Machines(**machines)
+    offers = offers_of(asked, typed)
+    if real_device_memory and offers[0].device_kind is not DeviceKind.EMULATED:
+        rule = "for emulated devices alone: --device cpu"
+        raise InvalidFieldError("--real-device-memory", real_device_memory, rule)
     view = RunView(is_quiet=output == Output.JSON)
     wishes = Wishes(
-        machines=Machines(**machines),
+        machines=typed,
+        offers=offers,
         real_memory_bytes=real_device_memory or 0,
         report=report,
         proves=prove_it,
@@ -118,7 +144,9 @@ def read_manifest(path: Path) -> Manifest:
     try:
         return parse_manifest(path.read_bytes(), str(path))
     except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from None
+        raise UnreadableError(
+            f"{path}: {error.strerror}; name a file with one TrainingPlan"
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +154,8 @@ class Wishes:
     """How a plan is to be run, beside its manifest."""
 
     machines: Machines
+    offers: tuple[Offer, ...]
+    """What the machines that were typed mean."""
     real_memory_bytes: int
     """Of emulated devices that have less than is planned with; else 0."""
     report: Path | None
@@ -136,18 +166,26 @@ class Wishes:
 async def run_here(
     root: Path, asked: Manifest, wishes: Wishes, view: RunView
 ) -> ExitCode:
-    """Bring the plan of a manifest to its end, or as far as somebody lets it."""
+    """Bring the plan of a manifest to its end, or as far as somebody lets it.
+
+    Raises:
+        InvalidInputError: what the spec asks for is not there.
+    """
     async with open_home(root) as home:
-        plan = await home.take(asked, wishes.machines, anew=wishes.anew)
+        plan = await home.take(asked, wishes.machines, wishes.offers, anew=wishes.anew)
         hands = home.hands(plan, wishes.real_memory_bytes)
         loop = Loop(hands=hands, watcher=view)
         with hands.folder.locked(plan.name), stopping_asks(loop, view):
             with view:
                 outcome = await loop.run()
+            if outcome is Outcome.REFUSED:
+                raise InvalidInputError(view.complaint)
             record = await record_of(home, loop.plan)
             place = wishes.report or hands.folder.root / "report.html"
             write_text(place, report_html(record))
             if not view.is_quiet:
+                if not (view.is_watched and sys.stdout.isatty()):  # it is there already
+                    say(*plan_lines(record))
                 say(*outcome_lines(record), f"report: {place}")
             code = exit_code(outcome, record, loop)
             if code is ExitCode.DONE and wishes.proves:
@@ -175,8 +213,8 @@ def stopping_asks(loop: Loop, view: RunView) -> Generator[None]:
     """Let Ctrl-C and SIGTERM ask for a stop; a second time they end everything."""
 
     def stop() -> None:
-        again = "; again: end them at once" if not loop.is_stopping else ""
-        view.say(f"stopping: the ranks save and leave{again}")
+        text = "stopping: what trains saves and leaves; Ctrl-C again ends it at once"
+        view.say("ending everything at once" if loop.is_stopping else text)
         loop.stop()
 
     events = asyncio.get_running_loop()
@@ -191,8 +229,6 @@ def stopping_asks(loop: Loop, view: RunView) -> Generator[None]:
 
 def exit_code(outcome: Outcome, record: RunRecord, loop: Loop) -> ExitCode:
     """Return what the end of the loop means for whoever started the command."""
-    if outcome is Outcome.REFUSED:
-        return ExitCode.BAD_INPUT
     if outcome is Outcome.STOPPED:
         return ExitCode.INTERRUPTED if loop.is_stopping else ExitCode.STOPPED
     if record.status.holds(ConditionType.SUCCEEDED):

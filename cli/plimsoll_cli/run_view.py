@@ -3,12 +3,13 @@
 In: a glance after each pass of the loop. Out: stderr, so that stdout stays for results.
 On a terminal the last lines move: a bar of probes or steps, and how full every device
 is against its load line. Where nobody watches, as in a log, lines come every few
-seconds.
+seconds, and none twice.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -24,12 +25,15 @@ from rich.text import Text
 from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.failures import RESPONSES
+from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.home.loop import Glance
 from plimsoll_planner.explain import counted
 
 LINE_EVERY_S = 10.0
 """Between lines of progress where nobody watches."""
 BAR_WIDTH = 28
+UNTOLD = ("Waiting", "Suspended")
+"""Reasons of conditions under which nothing goes on."""
 LATEST_STEPS = 20
 """That the rate is taken over."""
 DONE, BAD, OPEN = "✓", "✗", "·"
@@ -56,14 +60,25 @@ class RunView:
         self._glance: Glance | None = None
         self._told: dict[ConditionType, tuple[Truth, str]] = {}
         self._attempts_told = 0
-        self._began_s: dict[str, float] = {}
-        self._line_s = 0.0
+        self._line_s, self._line = 0.0, ""
         self._waits = ""
+        self._spinner = Spinner("dots")
         self.status = Status()
+
+    @property
+    def is_watched(self) -> bool:
+        """Tell whether lines can move: stderr is a terminal."""
+        return self._page.is_terminal and not self.is_quiet
+
+    @property
+    def complaint(self) -> str:
+        """What the spec asks for and is not there."""
+        accepted = self.status.condition(ConditionType.ACCEPTED)
+        return accepted.message if accepted is not None else ""
 
     def __enter__(self) -> Self:
         """Begin to show."""
-        if self._page.is_terminal:
+        if self.is_watched:
             self._live.start()
         return self
 
@@ -83,22 +98,26 @@ class RunView:
     def passed(self, glance: Glance) -> None:
         """Take what one pass has seen."""
         self._glance, self.status = glance, glance.status
+        if self._waits:
+            self._waits = ""
+            self.say("goes on", DONE)
         for condition in glance.status.conditions:
-            self._began_s.setdefault(condition.reason, time.monotonic())
             self._settle(glance, condition)
         self._tell_endings(glance)
         self.tick()
 
     def tick(self) -> None:
         """Show what is under way."""
-        if self._glance is None:
+        if self._glance is None or self.complaint:
             return
-        if self._page.is_terminal:
-            self._live.update(self._under_way(self._glance))
-        elif time.monotonic() - self._line_s > LINE_EVERY_S:
-            self._line_s = time.monotonic()
-            if text := activity_text(self._glance):
-                self.say(text)
+        text = activity_text(self._glance)
+        if self.is_watched:
+            self._live.update(self._under_way(self._glance, text))
+            return
+        is_due = time.monotonic() - self._line_s > LINE_EVERY_S
+        if is_due and text not in ("", self._line):
+            self._line_s, self._line = time.monotonic(), text
+            self.say(text)
 
     def waits(self, reason: str) -> None:
         """Say why nothing can be decided now, once for each reason."""
@@ -122,24 +141,31 @@ class RunView:
         ended = [a for a in glance.seen.attempts if a.ending is not None]
         for attempt in ended[self._attempts_told :]:
             response = RESPONSES.get(attempt.ending) if attempt.ending else None
-            if response is not None:
-                text = f"attempt {attempt.number} ended: {response.reason}"
+            if attempt.ending is Ending.CHECKPOINTED:
+                self.say(f"attempt {attempt.number} has saved and left", DONE)
+            elif response is not None:
+                text = f"attempt {attempt.number} ended: {words_of(response.reason)}"
                 self.say(f"{text}: {attempt.message}" if attempt.message else text, BAD)
         self._attempts_told = len(ended)
 
-    def _under_way(self, glance: Glance) -> RenderableType:
-        """Draw what is under way."""
-        parts: list[RenderableType] = []
-        if done := progress_of(glance):
-            row = Table.grid(padding=(0, 1))
-            bar = ProgressBar(total=done[1], completed=done[0], width=BAR_WIDTH)
-            row.add_row(Spinner("dots"), bar, Text(activity_text(glance)))
-            parts.append(row)
-        else:
-            parts.append(Spinner("dots", Text(activity_text(glance))))
+    def _under_way(self, glance: Glance, text: str) -> RenderableType:
+        """Draw what is under way: a spinner, a bar where there is room, and words."""
+        columns, done = self._page.width, progress_of(glance)
+        cells: list[RenderableType] = [self._spinner]
+        if done and len(text) + BAR_WIDTH + 4 <= columns:
+            made, total = done
+            bar = ProgressBar(total=total, completed=made, width=BAR_WIDTH)
+            bar.complete_style = bar.finished_style = "cyan"
+            cells.append(bar)
+        cells.append(Text(text, no_wrap=True, overflow="ellipsis"))
+        row = Table.grid(padding=(0, 1))
+        row.add_row(*cells)
+        parts: list[RenderableType] = [row]
         if is_training(glance) and glance.reports is not None:
-            plan = glance.seen.attempts[-1].plan
-            parts += memory_bars(plan, glance.reports.observations)
+            attempt, told = glance.seen.attempts[-1], glance.reports.observations
+            planned = glance.status.plan
+            usable = planned.capacity_bytes if planned is not None else 0
+            parts += memory_bars(attempt.plan, told, usable, columns)
         return Group(*parts)
 
 
@@ -171,15 +197,15 @@ def activity_text(glance: Glance) -> str:
     open_ones = [
         c.reason
         for c in glance.status.conditions
-        if c.status is not Truth.TRUE and c.reason != "Waiting"
+        if c.status is not Truth.TRUE and c.reason not in UNTOLD
     ]
     return words_of(open_ones[0]) if open_ones else ""
 
 
 def words_of(reason: str) -> str:
-    """Return a reason as words, `BackingOff` as `backing off`."""
-    spaced = "".join(f" {c.lower()}" if c.isupper() else c for c in reason)
-    return spaced.strip()
+    """Return a reason as words, `GPUOutOfMemory` as `GPU out of memory`."""
+    words = re.findall("[A-Z]{2,}(?![a-z])|[A-Z][a-z]*", reason)
+    return " ".join(word if word[1:].isupper() else word.lower() for word in words)
 
 
 def training_text(glance: Glance) -> str:
@@ -187,8 +213,10 @@ def training_text(glance: Glance) -> str:
     num_steps = glance.plan.spec.training.steps
     steps = glance.reports.steps if glance.reports is not None else []
     if not steps:
-        ranks = counted(glance.seen.attempts[-1].plan.num_gpus, "rank")
-        return f"attempt {len(glance.seen.attempts)}: {ranks} are starting"
+        attempt = glance.seen.attempts[-1]
+        ranks, number = counted(attempt.plan.num_gpus, "rank"), attempt.number
+        verb = "is" if attempt.plan.num_gpus == 1 else "are"
+        return f"attempt {number}: {ranks} {verb} starting"
     latest = steps[-LATEST_STEPS:]
     seconds = sum(step.step_s for step in latest) / len(latest)
     rate = glance.plan.spec.training.global_batch_size / max(seconds, 1e-9)
