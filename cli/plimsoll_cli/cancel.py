@@ -23,7 +23,7 @@ WAIT_S = 0.5
 @click.argument("name")
 @home_option
 def cancel(name: str, home: Path) -> None:
-    """Let the ranks of the plan NAME save and leave; `plimsoll run` goes on."""
+    """Let the ranks of NAME save and leave; `plimsoll run` goes on."""
     asyncio.run(cancel_here(home.absolute(), name))
 
 
@@ -44,7 +44,7 @@ async def stopped(home: Home, plan: StoredPlan) -> None:
     hands = home.hands(plan)
     while True:
         try:
-            with hands.folder.locked(plan.name), RunView(is_quiet=False) as view:
+            with home.folder.locked(plan.name), RunView(is_brief=True) as view:
                 await Loop(hands=hands, watcher=view).run()
         except AlreadyRunningError:
             await asyncio.sleep(WAIT_S)
@@ -57,7 +57,10 @@ async def stopped(home: Home, plan: StoredPlan) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_option
 def delete(name: str, yes: bool, home: Path) -> None:
-    """Forget the plan NAME with its checkpoints and logs; what was measured stays."""
+    """Forget the plan NAME and its checkpoints.
+
+    Its logs go with it. What was measured of its workload and ranks stays.
+    """
     if not yes:
         text = f"delete {name} with its checkpoints and logs?"
         click.confirm(text, abort=True, err=True)
@@ -69,8 +72,9 @@ async def delete_here(root: Path, name: str) -> None:
     async with open_old_home(root) as home:
         plan = await home.plan(name)
         hands = home.hands(plan)
-        with hands.folder.locked(name):
+        with home.folder.locked(name):
             hands.children.end_all()
             await home.store.plans.delete(plan.uid)
-            await asyncio.to_thread(shutil.rmtree, hands.folder.root)
+            if hands.folder.root.exists():
+                await asyncio.to_thread(shutil.rmtree, hands.folder.root)
         say(f"{name} is deleted")

@@ -7,7 +7,7 @@ plans: run, get, describe, logs, cancel, report.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,6 +19,7 @@ import platformdirs
 from plimsoll_cli.errors import NoSuchPlanError, PlanUnderWayError
 from plimsoll_cli.machines import Machines, has_cuda
 from plimsoll_operator.api.manifest import Manifest
+from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.children import Children
@@ -27,8 +28,9 @@ from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import Store, open_store
-from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.errors import InvalidInputError, shorten
 from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.record import shapes_of
 
 home_option = click.option(
     "--home",
@@ -37,8 +39,8 @@ home_option = click.option(
     default=Path(platformdirs.user_state_path("plimsoll")),
     help="Where plans, profiles and checkpoints are kept.  [env: PLIMSOLL_HOME]",
 )
-MAY_CHANGE = ("suspend", "run_policy")
-"""Of a spec, once its job was launched."""
+MAY_CHANGE = ("spec.suspend", "spec.runPolicy.")
+"""Once a job was launched."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Home:
             offers: what both of them mean now.
             anew: leave what is under way where it is, and begin again.
 
+        Nobody else runs it meanwhile.
+
         Raises:
             PlanUnderWayError: it was launched with another spec.
             InvalidInputError: parts of the spec contradict each other or the offers.
@@ -98,6 +102,8 @@ class Home:
         before = await plans.find(manifest.name)
         if before is None or before.status.is_over or anew:
             require_sense(spec, offers)
+            if before is not None:
+                self.hands(before).children.end_all()  # nobody could find them again
             return await plans.create(manifest.name, spec, offers, code, time.time())
         if before.status.holds(ConditionType.LAUNCHED):
             require_same_job(before, manifest)
@@ -159,12 +165,23 @@ def require_same_job(before: StoredPlan, manifest: Manifest) -> None:
     Raises:
         PlanUnderWayError: another spec, but for what may change.
     """
-    spec = manifest.spec
-    for field in spec.__slots__:
-        differs = getattr(before.spec, field) != getattr(spec, field)
-        if differs and field not in MAY_CHANGE:
+    for path, was, now in differences(before.spec, manifest.spec, "spec"):
+        if not path.startswith(MAY_CHANGE):
             raise PlanUnderWayError(
-                f"plan {before.name} was launched with another "
-                f"spec.{spec.wire_name(field)}: undo that, give the plan another name, "
-                "or begin it anew with --anew"
+                f"plan {before.name} was launched with {path} {shorten(was)}, which "
+                f"is {shorten(now)} now: undo that, give the plan another name, or "
+                "begin it anew with --anew"
             )
+
+
+def differences(
+    old: ApiRecord, new: ApiRecord, path: str
+) -> Iterator[tuple[str, object, object]]:
+    """Yield each field that differs: its path, and both of its values."""
+    for field in shapes_of(type(new)):
+        was, now = getattr(old, field), getattr(new, field)
+        place = f"{path}.{new.wire_name(field)}"
+        if isinstance(was, ApiRecord) and isinstance(now, ApiRecord):
+            yield from differences(was, now, place)
+        elif was != now:
+            yield place, was, now

@@ -16,11 +16,11 @@ import click
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.files import require_places, write_text
-from plimsoll_cli.homes import home_option, open_home
+from plimsoll_cli.homes import Home, home_option, open_home
 from plimsoll_cli.machines import DEVICES, Machines, offers_of
 from plimsoll_cli.option_types import COUNT, ByteQuantity
 from plimsoll_cli.output import Output, output_option, say
-from plimsoll_cli.plan_page import outcome_lines, plan_lines
+from plimsoll_cli.plan_page import outcome_lines, plan_lines, show_answer
 from plimsoll_cli.plan_record import record_of
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
@@ -30,6 +30,7 @@ from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.loop import Loop, Outcome
 from plimsoll_operator.home.proof import prove
+from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import (
     InvalidFieldError,
     InvalidInputError,
@@ -102,12 +103,13 @@ def run(
     output: str,
     **machines: Any,
 ) -> None:
-    """Profile, plan, prove and train what the TrainingPlan in MANIFEST asks for.
+    """Profile, plan, prove and train as MANIFEST asks.
 
-    Whatever stops it, the same command goes on where it was. Ctrl-C and `plimsoll
-    cancel` let the ranks save first; Ctrl-C a second time ends them at once, and the
-    next run goes on from the last checkpoint. Where the command itself is killed the
-    ranks train on, and the next run finds them.
+    MANIFEST is a file of YAML with one TrainingPlan. Whatever stops it, the same
+    command goes on where it was. Ctrl-C and `plimsoll cancel` let the ranks save first;
+    Ctrl-C a second time ends them at once, and the next run goes on from the last
+    checkpoint. Where the command itself is killed the ranks train on, and the next run
+    finds them.
 
     A plan that is over begins anew. One that was not launched yet takes up what was
     edited; one that was takes only spec.suspend and spec.runPolicy, or --anew.
@@ -172,25 +174,38 @@ async def run_here(
         InvalidInputError: what the spec asks for is not there.
     """
     async with open_home(root) as home:
-        plan = await home.take(asked, wishes.machines, wishes.offers, anew=wishes.anew)
-        hands = home.hands(plan, wishes.real_memory_bytes)
-        loop = Loop(hands=hands, watcher=view)
-        with hands.folder.locked(plan.name), stopping_asks(loop, view):
-            with view:
-                outcome = await loop.run()
-            if outcome is Outcome.REFUSED:
-                raise InvalidInputError(view.complaint)
-            record = await record_of(home, loop.plan)
-            place = wishes.report or hands.folder.root / "report.html"
-            write_text(place, report_html(record))
-            if not view.is_quiet:
-                if not (view.is_watched and sys.stdout.isatty()):  # it is there already
-                    say(*plan_lines(record))
-                say(*outcome_lines(record), f"report: {place}")
-            code = exit_code(outcome, record, loop)
-            if code is ExitCode.DONE and wishes.proves:
-                code = await show_proof(hands, record, view)
-            return code
+        with home.folder.locked(asked.name):
+            plan = await home.take(
+                asked, wishes.machines, wishes.offers, anew=wishes.anew
+            )
+            return await run_plan(home, plan, wishes, view)
+
+
+async def run_plan(
+    home: Home, plan: StoredPlan, wishes: Wishes, view: RunView
+) -> ExitCode:
+    """Run a plan; see `run_here`."""
+    hands = home.hands(plan, wishes.real_memory_bytes)
+    hands.folder.make()
+    loop = Loop(hands=hands, watcher=view)
+    with stopping_asks(loop, view):
+        with view:
+            outcome = await loop.run()
+        if outcome is Outcome.REFUSED:
+            raise InvalidInputError(view.complaint)
+        record = await record_of(home, loop.plan)
+        place = wishes.report or hands.folder.root / "report.html"
+        write_text(place, report_html(record))
+        if not view.is_quiet:
+            if not (view.is_watched and sys.stdout.isatty()):  # it is there already
+                say(*plan_lines(record))
+            if record.status.plan is not None and not record.attempts:
+                show_answer(record)
+            say(*outcome_lines(record), f"report: {place}")
+        code = exit_code(outcome, record, loop)
+        if code is ExitCode.DONE and wishes.proves:
+            code = await show_proof(hands, record, view)
+        return code
 
 
 async def show_proof(hands: Hands, record: RunRecord, view: RunView) -> ExitCode:

@@ -1,7 +1,7 @@
 """Where everything of a home lies.
 
 plimsoll.db                           the store
-plans/<uid>/lock                      held by whoever runs the plan
+locks/<name>                          held by whoever runs the plan of that name
 plans/<uid>/checkpoints/              unless the spec names a folder
 plans/<uid>/children/train-2/         one child: its task, its logs, its end
 """
@@ -41,6 +41,33 @@ class HomeFolder:
         """Return the folder of one plan."""
         return PlanFolder(self.root / "plans" / uid)
 
+    @contextmanager
+    def locked(self, name: str) -> Generator[None]:
+        """Be the only one who runs the plans of a name.
+
+        Args:
+            name: of the plan; a second one of it is begun by nobody meanwhile.
+
+        Raises:
+            AlreadyRunningError: another process runs it.
+        """
+        make(self.root / "locks")
+        descriptor = os.open(self.root / "locks" / name, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                who = os.pread(descriptor, 32, 0).decode().strip() or "another one"
+                raise AlreadyRunningError(
+                    f"plan {name} is being run by process {who}: `plimsoll describe "
+                    f"{name}` shows how far it is, `plimsoll cancel {name}` stops it"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)  # and the lock with it, also when we are killed
+
 
 @dataclass(frozen=True)
 class PlanFolder:
@@ -65,33 +92,6 @@ class PlanFolder:
             HomeError: it cannot be made.
         """
         make(self.children)
-
-    @contextmanager
-    def locked(self, name: str) -> Generator[None]:
-        """Be the only one who runs the plan.
-
-        Args:
-            name: of the plan, for the message.
-
-        Raises:
-            AlreadyRunningError: another process runs it.
-        """
-        self.make()
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                who = os.pread(descriptor, 32, 0).decode().strip() or "another one"
-                raise AlreadyRunningError(
-                    f"plan {name} is being run by process {who}: `plimsoll describe "
-                    f"{name}` shows how far it is, `plimsoll cancel {name}` stops it"
-                ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            yield
-        finally:
-            os.close(descriptor)  # and the lock with it, also when we are killed
 
 
 def make(folder: Path) -> None:
