@@ -9,24 +9,20 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from plimsoll_cli.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
 from plimsoll_cli.get import plan_json
 from plimsoll_cli.homes import home_option, open_old_home
-from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_cli.output import (
     Output,
-    console,
     new_table,
     output_option,
     print_table,
     say,
 )
-from plimsoll_cli.plan_page import outcome_lines, plan_lines
+from plimsoll_cli.plan_page import outcome_lines, plan_lines, show_answer
 from plimsoll_cli.plan_record import record_of
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.explain import certificate_lines, space_text
 
 
 @click.command()
@@ -55,26 +51,8 @@ def show(plan: StoredPlan, record: RunRecord) -> None:
     say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
     print_table(condition_table(record.status), less_important=("SINCE",))
     say("", *plan_lines(record), *outcome_lines(record))
-    best = record.plan
-    if best is None:
-        return
-    page = console()
-    say("", plan_line(best))
-    if record.problem is not None:
-        memory = record.problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
-        print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
-        say("")
-        for line in memory_bars(best, record.observations, memory, page.width):
-            page.print(line, soft_wrap=True)
-    if record.answer is not None:
-        certificate = record.answer.certificate
-        say(
-            "",
-            *certificate_lines(certificate),
-            f"searched: {space_text(certificate.space)}",
-        )
+    show_answer(record)
     if len(record.attempts) > 1:
-        say("")
         print_table(attempt_table(record), less_important=())
 
 

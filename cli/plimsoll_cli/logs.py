@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -41,46 +42,81 @@ def logs(
     follow: bool,
     home: Path,
 ) -> None:
-    """Show what the ranks of the plan NAME have said, each line with its rank."""
-    folder = asyncio.run(folder_of(home.absolute(), name, ChildKind(kind), attempt))
+    """Show what the ranks of NAME have said, each line with its rank."""
+    if attempt is not None and kind != ChildKind.TRAIN:
+        raise click.UsageError("--attempt is of --of train; leave one of them away")
+    found = asyncio.run(logs_of(home.absolute(), name, ChildKind(kind), attempt))
     pattern = "*" if rank is None else str(rank)
-    if rank is not None and not list(folder.glob(f"{rank}.*")):
-        raise NothingMatchesError(f"no rank {rank} in {folder}")
-    read = dict.fromkeys(log_files(folder, pattern), 0)
+    if rank is not None and rank >= found.num_ranks:
+        raise NothingMatchesError(
+            f"--rank: {found.what} has no rank {rank}, its last is "
+            f"{found.num_ranks - 1}"
+        )
+    read: dict[str, int] = {}
     while True:
-        is_over = not follow or (folder / END).exists() or not folder.exists()
-        for path in read | dict.fromkeys(log_files(folder, pattern), 0):
-            read[path] = show(path, read.get(path, 0))
+        folder = found.folder
+        is_over = not follow or (folder / END).exists() or not is_running(folder)
+        for path in log_files(folder, pattern):
+            read[path.name] = show(path, read.get(path.name, 0), to_end=is_over)
         if is_over:
             return
         time.sleep(POLL_S)
 
 
-async def folder_of(
-    root: Path, name: str, kind: ChildKind, attempt: int | None
-) -> Path:
-    """Return where the newest child of a kind has its logs.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Logs:
+    """Where a child has its logs."""
+
+    running: Path
+    """While it is a child; then they are kept elsewhere."""
+    kept: Path
+    what: str
+    """Names the child."""
+    num_ranks: int
+
+    @property
+    def folder(self) -> Path:
+        """Where they are now."""
+        return self.running if self.running.is_dir() else self.kept
+
+
+async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -> Logs:
+    """Return the logs of the newest child of a kind, or of one attempt.
 
     Raises:
-        NothingMatchesError: there is none.
+        NothingMatchesError: there are none.
     """
     async with open_old_home(root) as home:
         plan = await home.plan(name)
         place = home.folder.plan(plan.uid)
+        attempts = await home.store.attempts.of(plan.uid)
     children = Children(place.children)
-    if kind is ChildKind.TRAIN and attempt is not None:
-        choices = [f(kind, str(attempt)) for f in (children.folder, children.logs)]
-    else:
-        found = [
-            *place.root.glob(f"children/{kind}-*"),
-            *place.root.glob(f"logs/{kind}-*"),
-        ]
-        choices = sorted(found, key=begun_s, reverse=True)
-    for folder in choices:
-        if folder.is_dir():
-            return folder
-    which = f" {attempt}" if attempt else ""
-    raise NothingMatchesError(f"{name} has no logs of {kind}{which} yet")
+    found = [
+        *place.root.glob(f"children/{kind}-*"),
+        *place.root.glob(f"logs/{kind}-*"),
+    ]
+    newest = max(found, key=begun_s, default=None)
+    if newest is None:
+        raise NothingMatchesError(f"{name} has no logs of {kind} yet")
+    subject = newest.name.removeprefix(f"{kind}-")
+    if attempt is not None and f"{kind}-{attempt}" not in {one.name for one in found}:
+        raise NothingMatchesError(
+            f"--attempt: there is no attempt {attempt} of {name}; the latest is "
+            f"{subject}"
+        )
+    subject = subject if attempt is None else str(attempt)
+    trains = kind is ChildKind.TRAIN
+    return Logs(
+        running=children.folder(kind, subject),
+        kept=children.logs(kind, subject),
+        what=f"attempt {subject}" if trains else kind.value,
+        num_ranks=attempts[int(subject) - 1].plan.num_gpus if trains else 1,
+    )
+
+
+def is_running(folder: Path) -> bool:
+    """Tell whether logs may still grow: those that are kept do not."""
+    return folder.parent.name == "children"
 
 
 def begun_s(folder: Path) -> float:
@@ -91,17 +127,24 @@ def begun_s(folder: Path) -> float:
 def log_files(folder: Path, pattern: str) -> Iterator[Path]:
     """Yield what processes have said, by rank."""
     for suffix in ("out", "err"):
-        yield from sorted(folder.glob(f"{pattern}.{suffix}"))
+        found = folder.glob(f"{pattern}.{suffix}")
+        yield from sorted(found, key=lambda path: int(path.stem))
 
 
-def show(path: Path, read_bytes: int) -> int:
-    """Print what is new in a file; return how much of it was read."""
+def show(path: Path, read_bytes: int, *, to_end: bool) -> int:
+    """Print what is new in a file; return how much of it was read.
+
+    Args:
+        path: of one process.
+        read_bytes: what was shown already.
+        to_end: also a last line that is not whole.
+    """
     if not path.exists():
         return read_bytes
     with path.open("rb") as file:
         file.seek(read_bytes)
         text = file.read()
-    whole = text[: text.rfind(b"\n") + 1]
-    for line in whole.decode(errors="replace").splitlines():
+    shown = text if to_end else text[: text.rfind(b"\n") + 1]
+    for line in shown.decode(errors="replace").splitlines():
         click.echo(f"[{path.stem}] {line}")
-    return read_bytes + len(whole)
+    return read_bytes + len(shown)

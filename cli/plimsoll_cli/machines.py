@@ -102,7 +102,7 @@ def listed_in(path: Path, machines: Machines) -> tuple[Offer, ...]:
     if found:
         advice = "say which with --device cpu (emulated) or --device cuda"
     if found and machines.device:
-        advice = f"--device {machines.device} is none of them"
+        advice = f"--device {machines.device} asks for others"
     raise UnreadableError(f"{path}: {listed(found)}; {advice}")
 
 

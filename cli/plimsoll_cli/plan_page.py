@@ -1,16 +1,19 @@
 """What `run` says at the end, and `describe` whenever it is asked.
 
-In: a `RunRecord`. Out: lines for a terminal.
+In: a `RunRecord`. Out: lines and tables for a terminal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from plimsoll_cli.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
+from plimsoll_cli.memory_bars import memory_bars
+from plimsoll_cli.output import console, print_table, say
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.seen import Ending
-from plimsoll_planner.explain import counted
+from plimsoll_planner.explain import certificate_lines, counted, space_text
 
 
 def plan_lines(record: RunRecord) -> Iterator[str]:
@@ -31,8 +34,30 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
         yield f"worst error of the predicted peaks {error:.2g} %"
     ended = record.status.condition(ConditionType.SUCCEEDED)
     if ended is not None and ended.status is Truth.FALSE:
-        is_told = ended.message in ("", *plan_lines(record))
-        yield f"failed: {ended.reason}" + ("" if is_told else f": {ended.message}")
-    is_saved = record.attempts and record.attempts[-1].ending is Ending.CHECKPOINTED
-    if is_saved and not record.status.is_over:
-        yield "stopped and saved: `plimsoll run` goes on from here"
+        message = f": {ended.message}" if ended.message else ""
+        if ended.message not in plan_lines(record):
+            yield f"failed: {ended.reason}{message}"
+    ending = record.attempts[-1].ending if record.attempts else None
+    if ending is not None and not record.status.is_over:
+        is_saved = ending is Ending.CHECKPOINTED
+        place = "here" if is_saved else "the last checkpoint"
+        yield f"stopped: `plimsoll run` goes on from {place}"
+
+
+def show_answer(record: RunRecord) -> None:
+    """Print the plan, how full its devices are, and why there is no smaller one."""
+    best = record.plan
+    if best is None:
+        return
+    page = console()
+    say("", plan_line(best))
+    if record.problem is not None:
+        memory = record.problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
+        print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
+        say("")
+        for line in memory_bars(best, record.observations, memory, page.width):
+            page.print(line, soft_wrap=True)
+    if record.answer is not None:
+        certificate = record.answer.certificate
+        space = f"searched: {space_text(certificate.space)}"
+        say("", *certificate_lines(certificate), space, "")

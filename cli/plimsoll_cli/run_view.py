@@ -25,14 +25,14 @@ from rich.text import Text
 from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.failures import RESPONSES
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.home.loop import Glance
 from plimsoll_planner.explain import counted
 
 LINE_EVERY_S = 10.0
 """Between lines of progress where nobody watches."""
 BAR_WIDTH = 28
-UNTOLD = ("Waiting", "Suspended")
+UNTOLD = ("Waiting", "Suspended", "TryingAgain")
 """Reasons of conditions under which nothing goes on."""
 LATEST_STEPS = 20
 """That the rate is taken over."""
@@ -48,9 +48,15 @@ SETTLED = (
 class RunView:
     """Watches one run of the loop."""
 
-    def __init__(self, *, is_quiet: bool) -> None:
-        """Show on stderr; nothing at all where it is quiet."""
+    def __init__(self, *, is_quiet: bool = False, is_brief: bool = False) -> None:
+        """Show on stderr.
+
+        Args:
+            is_quiet: nothing at all.
+            is_brief: only what is under way, and not what was settled before.
+        """
         self.is_quiet = is_quiet
+        self._is_brief = is_brief
         self._page = Console(
             stderr=True, highlight=False, markup=False, emoji=False, quiet=is_quiet
         )
@@ -60,7 +66,8 @@ class RunView:
         self._glance: Glance | None = None
         self._told: dict[ConditionType, tuple[Truth, str]] = {}
         self._attempts_told = 0
-        self._line_s, self._line = 0.0, ""
+        self._line_s = 0.0
+        self._line: str = ""
         self._waits = ""
         self._spinner = Spinner("dots")
         self.status = Status()
@@ -97,6 +104,8 @@ class RunView:
 
     def passed(self, glance: Glance) -> None:
         """Take what one pass has seen."""
+        if self._glance is None:
+            self._attempts_told = len(ended_in(glance))
         self._glance, self.status = glance, glance.status
         if self._waits:
             self._waits = ""
@@ -130,7 +139,7 @@ class RunView:
         said = condition.status, condition.reason
         if condition.type not in SETTLED or condition.status is Truth.UNKNOWN:
             return
-        if self._told.get(condition.type) == said:
+        if self._is_brief or self._told.get(condition.type) == said:
             return
         self._told[condition.type] = said
         is_good = condition.status is Truth.TRUE
@@ -138,7 +147,7 @@ class RunView:
 
     def _tell_endings(self, glance: Glance) -> None:
         """Add a line for each attempt that has ended, but for one that is done."""
-        ended = [a for a in glance.seen.attempts if a.ending is not None]
+        ended = ended_in(glance)
         for attempt in ended[self._attempts_told :]:
             response = RESPONSES.get(attempt.ending) if attempt.ending else None
             if attempt.ending is Ending.CHECKPOINTED:
@@ -167,6 +176,11 @@ class RunView:
             usable = planned.capacity_bytes if planned is not None else 0
             parts += memory_bars(attempt.plan, told, usable, columns)
         return Group(*parts)
+
+
+def ended_in(glance: Glance) -> list[Attempt]:
+    """Return the attempts whose end is written down."""
+    return [one for one in glance.seen.attempts if one.ending is not None]
 
 
 def settled_text(glance: Glance, condition: Condition) -> str:

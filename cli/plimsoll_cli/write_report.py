@@ -23,7 +23,10 @@ from plimsoll_cli.report.page import report_html
 )
 @home_option
 def report(name: str, html: Path | None, home: Path) -> None:
-    """Write the report of the plan NAME: memory, schedule, proof and training."""
+    """Write all that is known of the plan NAME as a page.
+
+    With its memory, schedule, proof and training, in one file of HTML.
+    """
     place = html or Path(f"{name}.html")
     require_places({"--html": place})
     _, record = asyncio.run(found(home.absolute(), name))
