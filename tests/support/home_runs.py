@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+from plimsoll_cli.__main__ import main
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.home.children import KEEPER, MARK
 from plimsoll_operator.home.folders import HomeFolder
@@ -146,6 +147,13 @@ class HomeRun:
             json.loads(x) for path in reports for x in path.read_text().splitlines()
         )
         return {x["step"]: x["loss"] for x in lines if x["event"] == "step"}
+
+
+def run_in(folder: Path) -> None:
+    """Run the manifest beside a folder with a home in it; print what was said."""
+    words = ["run", str(folder.parent / "plan.yaml"), "--home", str(folder / "home")]
+    sys.stderr = sys.stdout
+    sys.stdout.write(f"exit {main([*words, '--device', 'cpu'])}\n")
 
 
 @dataclass(frozen=True)

@@ -100,13 +100,13 @@ def on_own_mount(mount: str, folder: Path, work: Callable[[Path], object]) -> st
     Args:
         mount: `TMPFS` or `READ_ONLY`.
         folder: where.
-        work: of this module; what it prints is returned.
+        work: of a module of `tests.support`; what it prints is returned.
     """
     unshare = ("unshare", "--map-root-user", "--mount")
     if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.skip("needs to mount a file system of its own: unshare --mount")
     name = work.__name__
-    code = f"import sys, pathlib; from {__name__} import {name} as work"
+    code = f"import sys, pathlib; from {work.__module__} import {name} as work"
     code += "; work(pathlib.Path(sys.argv[1]))"
     done = subprocess.run(
         [
