@@ -7,7 +7,7 @@ In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 
 from plimsoll_planner.records.certificate import (
@@ -147,7 +147,7 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
 
 
 def headline_text(problem: Problem, answer: Solution) -> str:
-    """Return plan and proof in one line, for people who read no more.
+    """Return plan, proof and price in one line, for people who read no more.
 
     fewest at half the best rate: 3 devices of 256 MiB (at any speed: 3); 2 fail at
     rank 0, backward, short by 41.0 MiB
@@ -155,13 +155,34 @@ def headline_text(problem: Problem, answer: Solution) -> str:
     plan, certificate = answer.plan, answer.certificate
     head = f"{goal_text(problem, answer)}: {devices_text(plan)}"
     slow = certificate.fewest_at_any_speed
-    if slow is not None and certificate.space.override == Override():
+    if certificate.space.override.is_given:
+        fixed = answer.termination is Termination.FIXED
+        head += "" if fixed else " (within what is fixed by hand)"
+    elif slow is not None:
         head += f" (at any speed: {slow})"
     smaller = [c for c in certificate.counts[: plan.num_gpus - 1] if is_searched(c)]
-    if not smaller:
-        return head
-    last = smaller[-1]
-    return f"{head}; {last.num_gpus} {shortfall_text(last)}"
+    is_proof = bool(smaller) and smaller[-1].verdict is not Verdict.FITS
+    proof = [shortfall_text(smaller[-1])] if is_proof else []
+    return "; ".join([head, *proof, *bill_parts(answer, problem.num_steps)])
+
+
+def bill_parts(answer: Solution, num_steps: int | None) -> Iterator[str]:
+    """Yield what is paid for and what the training costs, where there is a price.
+
+    Where more GPUs are cheaper than few, it is told what few would cost.
+    """
+    plan = answer.plan
+    if plan.price_per_hour is None:
+        return
+    price = f"{plan.price_per_hour:.2f} {plan.currency}/h"
+    yield f"{offer_text(plan.offers[0])}: {nodes_text(plan)}, {price}"
+    if num_steps is None:
+        return
+    yield training_text(plan, num_steps)
+    few = min(answer.alternatives, key=lambda one: one.num_gpus, default=plan)
+    is_dearer = (cost_of(few, num_steps) or 0) > (cost_of(plan, num_steps) or 0)
+    if few.num_gpus < plan.num_gpus and is_dearer:
+        yield f"on {gpus_text(few.num_gpus)}: {training_text(few, num_steps)}"
 
 
 def goal_text(problem: Problem, answer: Solution) -> str:
@@ -202,17 +223,18 @@ def size_text(num_bytes: int) -> str:
 
 
 def shortfall_text(count: CountVerdict) -> str:
-    """Return how a count fails, as in `fail at rank 0, backward, short by 41.0 MiB`."""
+    """Return how a count fails, as in `2 fail at rank 0, backward, short by 41 MiB`."""
     if count.verdict is Verdict.UNDECIDED:
-        return "undecided"
+        return f"{count.num_gpus} undecided"
+    fails = f"{count.num_gpus} {'fails' if count.num_gpus == 1 else 'fail'}"
     miss = count.nearest_miss
     if miss is None:
-        return f"fail: {REASONS.get(count.binding, '')}" if count.binding else "fail"
+        return f"{fails}: {REASONS.get(count.binding, '')}" if count.binding else fails
     if miss.binding is Binding.MEMORY:
         short = at_least((miss.needed_bytes or 0) - (miss.capacity_bytes or 0))
-        return f"fail at rank {miss.rank}, {miss.phase}, short by {short}"
+        return f"{fails} at rank {miss.rank}, {miss.phase}, short by {short}"
     return (
-        f"fail: {miss.samples_per_s or 0:.4g} samples/s at most, "
+        f"{fails}: {miss.samples_per_s or 0:.4g} samples/s at most, "
         f"{miss.needed_samples_per_s:.4g} needed"
     )
 
