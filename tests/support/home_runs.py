@@ -7,6 +7,7 @@ mark that every process of a child carries.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -46,6 +47,8 @@ spec:
 DEVICES = ("--device", "cpu", "--devices", "2", "--device-memory", "3MiB")
 """So small that the chain needs both."""
 SAMPLE_S = 0.1
+FULL_S = 3.0
+"""So long that some checkpoints find no room."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,9 @@ class HomeRun:
                 found.setdefault(Path(mark), []).append(process)
         return found
 
-    def losses(self) -> dict[int, float]:
+    def losses(self, name: str = NAME) -> dict[int, float]:
         """Return the loss of every step of the current plan; the latest run counts."""
-        plan = self.plan()
+        plan = self.plan(name)
         assert plan is not None
         folder = self.home.plan(plan.uid).root
         reports = sorted(
@@ -154,6 +157,39 @@ def run_in(folder: Path) -> None:
     words = ["run", str(folder.parent / "plan.yaml"), "--home", str(folder / "home")]
     sys.stderr = sys.stdout
     sys.stdout.write(f"exit {main([*words, '--device', 'cpu'])}\n")
+
+
+def wait_for_room(folder: Path) -> None:
+    """Train on a small disk, fill it, ask to stop, make room; print what was said.
+
+    The manifest, a home to copy and a file that names the code's folder lie beside it.
+    """
+    beside = HomeRun(folder.parent)
+    run, log = beside.copy(folder), beside.folder / "said"
+    words = [word for word in run.words() if word not in ("--output", "json")]
+    with log.open("w") as said:
+        command = subprocess.Popen(
+            words,
+            cwd=(beside.folder / "code").read_text(),
+            stdout=said,
+            stderr=said,
+        )
+
+    def wait_for(text: str) -> None:
+        while text not in log.read_text() and command.poll() is None:
+            time.sleep(SAMPLE_S)
+
+    wait_for("loss")
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+    time.sleep(FULL_S)
+    command.send_signal(signal.SIGINT)
+    wait_for("the disk is full")
+    ballast.unlink()
+    status = command.wait()
+    sys.stdout.write(f"{log.read_text()}exit {status}\n")
 
 
 @dataclass(frozen=True)
@@ -207,9 +243,15 @@ def watched(run: HomeRun) -> Generator[GangWatch]:
 
 
 def rank_of(process: psutil.Process) -> int | None:
-    """Return the rank of a training process, None of others."""
+    """Return the rank of a training process, None of others.
+
+    What a rank starts looks like the rank itself for a moment, until it is replaced.
+    """
     try:
+        parent = process.parent()
         if "plimsoll_trainer" not in process.cmdline():
+            return None
+        if parent is not None and "plimsoll_trainer" in parent.cmdline():
             return None
         return int(process.environ()["RANK"])
     except (psutil.Error, KeyError, OSError):

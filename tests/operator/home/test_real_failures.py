@@ -29,7 +29,11 @@ from tests.support.home_runs import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 OwnModel = tuple[HomeRun, Path]
-CGROUP = Path("/sys/fs/cgroup/memory")
+CGROUPS = (
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+    (Path("/sys/fs/cgroup"), "memory.max"),
+)
+"""Version 1 where it is mounted, else 2."""
 
 
 @pytest.fixture
@@ -233,10 +237,11 @@ def test_profiling_may_take_only_so_long(run: HomeRun, code: Path) -> None:
 @contextmanager
 def memory_limit(num_bytes: int) -> Generator[Path]:
     """Make a control group with so much memory."""
-    group = CGROUP / f"plimsoll-test-{os.getpid()}"
+    root, name = next((r, n) for r, n in CGROUPS if r.exists())
+    group = root / f"plimsoll-test-{os.getpid()}"
     try:
         group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(num_bytes))
+        (group / name).write_text(str(num_bytes))
     except OSError as error:
         pytest.skip(f"no control group of memory can be made here: {error}")
     try:
