@@ -3,6 +3,8 @@
     spec:
       workload: {entrypoint: "examples.llama:llama_8b", args: {sequence_length: 8192}}
 
+Used by tiny-llama.yaml, llama-8b.yaml, llama-70b.yaml and cheapest.yaml. In bf16 the
+optimizer works on master weights in fp32, so AdamW takes 16 bytes for each parameter.
 The text is made of bytes; the vocabulary keeps its size all the same, because the
 logits are what a large vocabulary costs.
 """

@@ -4,8 +4,8 @@
       workload: {entrypoint: "examples.wide_layer:workload", args: {wide: 32768}}
 
 Cutting it into stages of equally many layers puts nearly everything on one device; the
-cut that needs the least memory leaves the wide layer nearly alone. The data are those
-of `examples.mlp`.
+cut that needs the least memory leaves the wide layer nearly alone: own-module.yaml and
+override.yaml show both. The data are those of `examples.mlp`.
 """
 
 from __future__ import annotations
