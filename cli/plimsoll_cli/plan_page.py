@@ -14,6 +14,7 @@ from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.explain import certificate_lines, counted, space_text
+from plimsoll_planner.overheads import basis_text
 
 
 def plan_lines(record: RunRecord) -> Iterator[str]:
@@ -57,6 +58,7 @@ def show_answer(record: RunRecord) -> None:
         say("")
         for line in memory_bars(best, record.observations, memory, page.width):
             page.print(line, soft_wrap=True)
+        say(basis_text(best.offers[0], record.problem.overheads, best))
     if record.answer is not None:
         certificate = record.answer.certificate
         space = f"searched: {space_text(certificate.space)}"
