@@ -111,8 +111,8 @@ def run(
     checkpoint. Where the command itself is killed the ranks train on, and the next run
     finds them.
 
-    A plan that is over begins anew. One that was not launched yet takes up what was
-    edited; one that was takes only spec.suspend and spec.runPolicy, or --anew.
+    A plan that is over begins anew. One under way takes up what was edited; while its
+    ranks run that is spec.suspend and spec.runPolicy alone, or begin with --anew.
     """
     asked = read_manifest(manifest)
     require_module(asked.spec.workload.entrypoint)
