@@ -1,0 +1,168 @@
+"""What is shown while a plan goes on: in a log, and on terminals of any width."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from plimsoll_cli import run_view
+from plimsoll_cli.memory_bars import LINE, memory_bars
+from plimsoll_cli.run_view import RunView, words_of
+from plimsoll_operator.api.reasons import REASONS
+from plimsoll_operator.api.status import Status, Truth
+from plimsoll_operator.brain.seen import Attempt, Ending, Seen
+from plimsoll_operator.home.loop import Glance
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_planner.records.plan import HybridPlan
+from tests.support.questions import a_question
+from tests.support.reports import a_run, a_status, told_by_all
+from tests.support.stores import a_spec
+
+
+def a_plan_of_record() -> HybridPlan:
+    """Return a plan that the search has made."""
+    plan = a_run().plan
+    assert plan is not None
+    return plan
+
+
+def a_glance(**fields: Any) -> Glance:
+    """Build what a pass sees that has begun to train."""
+    plan = a_plan_of_record()
+    done = ("Valid", "Measured", "Proven", "Replayed", "Started")
+    status = a_status(*done, "Running", truth=Truth.UNKNOWN)
+    stored = StoredPlan(
+        uid="uid",
+        name="chain",
+        generation=1,
+        spec=a_spec(),
+        status=Status(),
+        offers=plan.offers,
+        folder="/code",
+        created_s=0.0,
+        is_suspended=False,
+    )
+    defaults: dict[str, Any] = {
+        "plan": stored,
+        "status": status,
+        "seen": Seen(attempts=(Attempt(number=1, plan=plan),)),
+        "reports": None,
+        "work": None,
+    }
+    return Glance(**(defaults | fields))
+
+
+def test_a_log_has_no_line_twice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However long a step of the plan takes."""
+    monkeypatch.setattr(run_view, "LINE_EVERY_S", 0.0)
+    with RunView() as view:
+        for _ in range(5):
+            view.passed(a_glance())
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(set(lines))
+    number = a_plan_of_record().num_gpus
+    assert f"· attempt 1: {number} ranks are starting" in lines
+
+
+def test_one_rank_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """The verb agrees."""
+    plan = a_run(a_question(1_000_000)).plan
+    assert plan is not None
+    assert plan.num_gpus == 1
+    attempt = Attempt(number=1, plan=plan)
+    with RunView() as view:
+        view.passed(a_glance(seen=Seen(attempts=(attempt,))))
+    assert "attempt 1: 1 rank is starting" in capsys.readouterr().err
+
+
+def test_what_had_ended_before_the_command_began_is_not_told_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What ends under its eyes is."""
+    open_one = Attempt(number=2, plan=a_plan_of_record())
+    first = replace(open_one, number=1, ending=Ending.CHECKPOINTED)
+    second = replace(open_one, ending=Ending.OUT_OF_MEMORY, message="rank 1: too much")
+    with RunView() as view:
+        view.passed(a_glance(seen=Seen(attempts=(first, open_one))))
+        view.passed(a_glance(seen=Seen(attempts=(first, second))))
+    said = capsys.readouterr().err
+    assert "attempt 1" not in said
+    assert "✗ attempt 2 ended: GPU out of memory: rank 1: too much\n" in said
+
+
+def test_a_wait_is_told_once_and_its_end_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And anew when it comes again."""
+    with RunView() as view:
+        for _ in range(2):
+            view.waits("the disk is full")
+            view.waits("the disk is full")
+            view.passed(a_glance())
+    said = capsys.readouterr().err
+    assert said.count("✗ waiting: the disk is full\n") == 2
+    assert said.count("✓ goes on\n") == 2
+
+
+def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON stands alone."""
+    with RunView(is_quiet=True) as view:
+        view.passed(a_glance())
+        view.waits("the disk is full")
+        view.say("anything")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("BackingOff", "backing off"),
+        ("GPUOutOfMemory", "GPU out of memory"),
+        ("HostOOMKilled", "host OOM killed"),
+        ("ProfileOOM", "profile OOM"),
+        ("Solving", "solving"),
+    ],
+)
+def test_reasons_are_told_as_words(reason: str, words: str) -> None:
+    """Abbreviations stay what they are."""
+    known = {name for meanings in REASONS.values() for _, name in meanings}
+    assert reason in known
+    assert words_of(reason) == words
+
+
+@pytest.mark.parametrize("columns", [20, 30, 40, 60, 80, 160])
+def test_bars_are_aligned_and_hold_at_every_width(columns: int) -> None:
+    """No line is wider than the terminal, and all load lines stand below each other."""
+    plan = a_plan_of_record()
+    lines = memory_bars(plan, told_by_all(plan), columns=columns)
+    assert len(lines) == plan.num_gpus > 1
+    assert len({line.plain.find(LINE) for line in lines}) == 1
+    if columns >= 40:
+        assert max(line.cell_len for line in lines) <= columns
+        assert all(LINE in line.plain for line in lines)
+    assert ("predicted" in lines[0].plain) is (columns >= 60)
+
+
+def test_a_bar_fills_up_to_its_load_line_and_no_further() -> None:
+    """Half full is half a bar; over the line is red, and still as wide."""
+    plan = a_plan_of_record()
+    told = told_by_all(plan)
+    peak = told[0].peaks[0].device_bytes
+    half, full, over = (
+        memory_bars(plan, told[:1], capacity, 80)[0]
+        for capacity in (2 * peak, peak, peak // 2)
+    )
+    assert half.plain.count("█") == 14
+    assert full.plain.count("█") == over.plain.count("█") == 28
+    assert "red" in styles(over)
+    assert "red" not in styles(full)
+
+
+def styles(line: Text) -> set[str]:
+    """Return the styles of a line."""
+    return {str(span.style) for span in line.spans}
