@@ -62,4 +62,5 @@ def show_answer(record: RunRecord) -> None:
     if record.answer is not None:
         certificate = record.answer.certificate
         space = f"searched: {space_text(certificate.space)}"
-        say("", *certificate_lines(certificate), space, "")
+        warnings = [f"warning: {text}" for text in record.answer.warnings]
+        say("", *certificate_lines(certificate), space, *warnings, "")

@@ -29,13 +29,14 @@ from plimsoll_operator.api.manifest import Manifest, parse_manifest
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.loop import Loop, Outcome
-from plimsoll_operator.home.proof import prove
+from plimsoll_operator.home.proof import ProofRun, prove
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import (
     InvalidFieldError,
     InvalidInputError,
     UnreadableError,
 )
+from plimsoll_planner.explain import counted
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -216,11 +217,17 @@ async def show_proof(hands: Hands, record: RunRecord, view: RunView) -> ExitCode
         return ExitCode.DONE
     all_hold = True
     async for one in prove(hands, problem, answer):
-        pipeline, data, _ = one.plan.mesh() or (len(one.plan.stages), 1, 1)
-        text = f"{one.plan.num_gpus} as {pipeline} stages x {data} replicas"
-        view.say(f"{text}: {one.message or one.ending}", DONE if one.holds else BAD)
+        view.say(proof_text(one), DONE if one.holds else BAD)
         all_hold = all_hold and one.holds
     return ExitCode.DONE if all_hold else ExitCode.FAILED
+
+
+def proof_text(one: ProofRun) -> str:
+    """Return what became of one mesh; what to do about it is no question here."""
+    pipeline, data, _ = one.plan.mesh() or (len(one.plan.stages), 1, 1)
+    mesh = f"{counted(pipeline, 'stage')} x {counted(data, 'replica')}"
+    message = one.message.partition(": plan with ")[0] or str(one.ending)
+    return f"{counted(one.plan.num_gpus, 'device')}, {mesh}: {message}"
 
 
 @contextmanager

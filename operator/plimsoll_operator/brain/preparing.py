@@ -145,12 +145,12 @@ def planned(look: Look) -> Said:
             message=found.headline,
             is_final=True,
         )
-    message = "; ".join([found.headline, *answer.warnings])
     if answer.termination is Termination.FIXED:
+        message = "; ".join([found.headline, *answer.warnings])
         return Said(truth=Truth.TRUE, reason="Overridden", message=message)
     is_proof = answer.termination is Termination.OPTIMAL
     reason = "Proven" if is_proof else "Feasible"
-    return Said(truth=Truth.TRUE, reason=reason, message=message)
+    return Said(truth=Truth.TRUE, reason=reason, message=found.headline)
 
 
 def skipped(said: Said) -> Said:

@@ -45,8 +45,11 @@ def profile_status(seen: Seen) -> ProfileStatus | None:
 def observed_status(
     plan: HybridPlan, observations: Iterable[Observation]
 ) -> ObservedStatus | None:
-    """Return what the ranks of a plan used, None where nothing was reported yet."""
-    found = [one for one in observations if one.peaks]
+    """Return what the ranks of a plan used, None before one has finished a step.
+
+    Until then no rank has come to its peak.
+    """
+    found = [one for one in observations if one.peaks and one.num_steps]
     if not found:
         return None
     peaks = {one.rank: observed_peak_bytes(one) for one in found}

@@ -26,7 +26,7 @@ def test_one_device_fewer_runs_out_of_memory(
         [*words, "--prove"], cwd=code, capture_output=True, text=True, check=False
     )
     assert done.returncode == ExitCode.DONE, done.stderr
-    [mesh] = [line for line in done.stderr.splitlines() if "stage" in line]
+    [mesh] = [line for line in done.stderr.splitlines() if "stage x" in line]
     assert "out of device memory in " in mesh
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
     assert wait_until_gone(run) == {}
