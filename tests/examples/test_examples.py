@@ -1,0 +1,244 @@
+"""Every manifest in examples/, run by the command that it names, to its end.
+
+Two run at a time, each in a home of its own; tests wait for the one that they are
+about. What a manifest says of its outcome is checked here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import shutil
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_cli.errors import ExitCode
+from plimsoll_operator.api.status import ConditionType, Status
+from plimsoll_operator.store.store import open_store
+from tests.support.home_runs import Ended, HomeRun
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+NAMES = (
+    "llama-70b",
+    "own-module",
+    "override",
+    "tiny-gpt",
+    "tiny-llama",
+    "llama-8b",
+    "cheapest",
+)
+"""The longest first."""
+SHARED_HOME = {"override": "own-module"}
+"""Of one model: its profile is made once."""
+AT_A_TIME = 2
+NO_DEVICES = ("--output", "json")
+"""Where the manifest lists its machines; a `HomeRun` without options names devices."""
+STATE_BYTES_PER_PARAMETER = 16
+"""AdamW in mixed precision: parameter 2, gradient 2, master copy 4, moments 8."""
+MOST_OVER_STATE = 1.1
+"""Activations, overhead and uneven stages, at one sample at a time."""
+MOST_ERROR_PERCENT = Decimal(1)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One manifest, its home and how its command ended."""
+
+    run: HomeRun
+    ended: Ended
+    name: str
+
+    @property
+    def status(self) -> Status:
+        """Return the last status."""
+        return self.ended.status
+
+    def message(self, condition: ConditionType) -> str:
+        """Return what is said of a condition."""
+        found = self.status.condition(condition)
+        assert found is not None
+        return found.message
+
+    def cuts(self) -> list[int]:
+        """Return the first layer of each stage of the latest attempt."""
+        stored = self.run.plan(self.name)
+        assert stored is not None
+
+        async def find() -> list[int]:
+            async with open_store(self.run.home.store) as store:
+                attempts = await store.attempts.of(stored.uid)
+            return [stage.chunks[0].first_layer for stage in attempts[-1].plan.stages]
+
+        return asyncio.run(find())
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """Return the options of the command in a manifest's comment.
+
+    That of the quickstart stands in the Makefile.
+    """
+    text = (ROOT / f"examples/{name}.yaml").read_text()
+    found = re.search(rf"^#   plimsoll run examples/{name}\.yaml(.*)$", text, re.M)
+    if "`make quickstart`" in text:
+        found = re.search(r"^EMULATED := (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert found is not None, f"examples/{name}.yaml: names no command"
+    return tuple(shlex.split(found[1]))
+
+
+def run_example(name: str, folder: Path, options: tuple[str, ...]) -> Example:
+    """Run a manifest as it stands, from the root of the project."""
+    folder.mkdir(exist_ok=True)
+    run = HomeRun(folder)
+    shutil.copy(ROOT / f"examples/{name}.yaml", run.manifest)
+    return Example(run, run.run(*options or NO_DEVICES), name)
+
+
+@pytest.fixture(scope="module")
+def futures(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Generator[dict[str, Future[Example]]]:
+    """All runs, under way or done."""
+    root = tmp_path_factory.mktemp("examples")
+    found: dict[str, Future[Example]] = {}
+
+    def start(name: str) -> Example:
+        if before := SHARED_HOME.get(name):
+            found[before].result()
+        return run_example(name, root / SHARED_HOME.get(name, name), options_of(name))
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        for name in NAMES:
+            found[name] = pool.submit(start, name)
+        yield found
+
+
+def done(futures: dict[str, Future[Example]], name: str) -> Example:
+    """Wait for a run, which must have come to a good end."""
+    example = futures[name].result()
+    assert example.ended.code == ExitCode.DONE, example.ended.err
+    assert example.status.holds(ConditionType.CERTIFIED)
+    assert example.status.holds(ConditionType.SUCCEEDED)
+    return example
+
+
+def require_trained(example: Example) -> None:
+    """Every step has a loss, the last ones are lower, and the peak was foretold."""
+    stored = example.run.plan(example.name)
+    assert stored is not None
+    losses = example.run.losses(example.name)
+    steps = stored.spec.training.steps
+    assert sorted(losses) == list(range(1, steps + 1))
+    last = [losses[step] for step in range(steps - 4, steps + 1)]
+    assert max(last) < losses[1]
+    assert example.status.observed is not None
+    assert example.status.observed.error_percent < MOST_ERROR_PERCENT
+
+
+@pytest.mark.parametrize("name", ["tiny-gpt", "tiny-llama", "own-module"])
+def test_a_model_trains_on_the_fewest_devices(
+    name: str, futures: dict[str, Future[Example]]
+) -> None:
+    """More than one, as one fewer is proven not to do; and the loss falls."""
+    example = done(futures, name)
+    assert example.status.plan is not None
+    assert example.status.certificate is not None
+    assert example.status.plan.gpus > 1
+    assert example.status.certificate.smaller_gpus == example.status.plan.gpus - 1
+    assert example.status.certificate.verdict == "fails"
+    require_trained(example)
+
+
+def test_the_exact_cut_differs_from_the_even_one(
+    futures: dict[str, Future[Example]], tmp_path: Path
+) -> None:
+    """14 layers: 5 and 9 fit where 7 and 7 do not."""
+    exact = done(futures, "own-module")
+    assert exact.cuts() == [0, 5]
+    even = done(futures, "override")
+    assert even.cuts() == [0, 7]
+    run = even.run.copy(tmp_path)
+    tight = Example(run, run.run(*options_of("own-module")), "override")
+    assert "what is fixed does not fit: rank 0, backward" in tight.message(
+        ConditionType.PLANNED
+    )
+    assert tight.cuts() == [0, 7]
+    assert tight.ended.code == ExitCode.FAILED
+    assert tight.status.attempt == 1
+    ending = tight.status.condition(ConditionType.SUCCEEDED)
+    assert ending is not None
+    assert ending.reason == "GPUOutOfMemory"
+
+
+def test_what_is_fixed_is_obeyed_where_it_fits(
+    futures: dict[str, Future[Example]],
+) -> None:
+    """It trains, and is not sold as the fewest of all."""
+    example = done(futures, "override")
+    message = example.message(ConditionType.PLANNED)
+    assert "(within what is fixed by hand)" in message
+    assert "does not fit" not in message
+    require_trained(example)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "product", "gpus", "nodes"),
+    [
+        ("llama-8b", 8.03, "H100-80GB", 2, 1),
+        ("llama-70b", 70.55, "B200-180GB", 7, 1),
+    ],
+)
+def test_a_large_llama_is_planned_without_a_gpu(
+    name: str,
+    billions: float,
+    product: str,
+    gpus: int,
+    nodes: int,
+    futures: dict[str, Future[Example]],
+) -> None:
+    """Its state alone fills the devices; one fewer fails; nodes and price are told."""
+    example = done(futures, name)
+    plan, certificate = example.status.plan, example.status.certificate
+    assert plan is not None
+    assert certificate is not None
+    assert (plan.product, plan.gpus, plan.nodes) == (product, gpus, nodes)
+    assert certificate.verdict == "fails"
+    state_bytes = billions * 1e9 * STATE_BYTES_PER_PARAMETER
+    assert (gpus - 1) * plan.capacity_bytes < MOST_OVER_STATE * state_bytes
+    assert gpus * plan.predicted_peak_bytes > state_bytes
+    message = example.message(ConditionType.PLANNED)
+    assert f"{plan.hourly_cost:.2f} USD/h; 1000 steps: " in message
+    assert f"1 node of 8 GPUs, {8 - gpus} idle" in message
+
+
+def test_the_cheapest_is_not_the_fewest(futures: dict[str, Future[Example]]) -> None:
+    """A whole node of 8 is done so much sooner that one GPU of it costs more."""
+    example = done(futures, "cheapest")
+    assert example.status.plan is not None
+    assert (example.status.plan.gpus, example.status.plan.nodes) == (8, 1)
+    message = example.message(ConditionType.PLANNED)
+    bills = re.findall(r"2000 steps: [^,]+, ([0-9.]+) USD", message)
+    cheapest, fewest = map(Decimal, bills)
+    assert "; on 1 GPU: 2000 steps: " in message
+    assert cheapest < fewest / 5
+
+
+def test_a_plan_that_is_known_is_told_at_once(
+    futures: dict[str, Future[Example]],
+) -> None:
+    """A second run profiles and replays nothing, and says the same."""
+    first = done(futures, "llama-8b")
+    again = run_example("llama-8b", first.run.folder, ())
+    assert again.ended.code == ExitCode.DONE
+    assert again.status.profile is not None
+    assert again.status.profile.is_cached
+    planned = ConditionType.PLANNED
+    assert again.message(planned) == first.message(planned)
