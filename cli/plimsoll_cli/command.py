@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from plimsoll_cli.calibrations import calibrations
 from plimsoll_cli.cancel import cancel, delete
 from plimsoll_cli.compare import compare
 from plimsoll_cli.describe import describe
@@ -34,7 +35,7 @@ def plimsoll(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-AT_HOME = (run, get, describe, logs, cancel, delete, report)
+AT_HOME = (run, get, describe, logs, cancel, delete, report, calibrations)
 """Verbs of plans that this machine runs."""
 BY_HAND = (profile, plan, explain, compare, offers)
 """Verbs of files, one step at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.homes import open_home
 from plimsoll_cli.run import run
 from plimsoll_operator.store.sqlite import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -292,3 +294,22 @@ def test_the_help_has_every_exit_code_and_says_how_a_run_goes_on() -> None:
     for code in ExitCode:
         assert f"{code.value} " in codes
     assert "the same command goes on where it was" in text
+
+
+def test_what_was_learned_is_listed_and_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty home says what counts instead; an unknown product is told."""
+    home = tmp_path / "home"
+    asyncio.run(make_home(home))
+    assert main(["calibrations", "--home", str(home)]) == ExitCode.DONE
+    assert "what comes with Plimsoll counts" in capsys.readouterr().out
+    words = ["calibrations", "--home", str(home), "--forget", "L4"]
+    assert main(words) == ExitCode.FAILED
+    assert "no device of L4 is known to have run out" in capsys.readouterr().err
+
+
+async def make_home(root: Path) -> None:
+    """Make an empty home."""
+    async with open_home(root):
+        pass

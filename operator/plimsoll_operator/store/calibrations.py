@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from plimsoll_operator.store.database import Database
@@ -36,17 +36,27 @@ class Calibrations:
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
         """Fit anew from what is stored, keep the result and return it."""
         async with self._database.write() as session:
-            ranks = await ranks_of(session, key)
-            shortages = await shortages_of(session, key)
-            found = observed_overhead(key, ranks, shortages)
-            if found is not None:
-                row = CalibrationRow(
-                    **key.to_json(),
-                    num_observations=found.num_observations,
-                    document=canonical_text(found),
-                )
-                await session.merge(row)
-        return found
+            return await fit_anew(session, key)
+
+    async def all(self) -> tuple[DeviceOverhead, ...]:
+        """Return all that is known, by product."""
+        wanted = select(CalibrationRow.document).order_by(
+            *CalibrationRow.__table__.primary_key
+        )
+        async with self._database.read() as session:
+            texts = (await session.scalars(wanted)).all()
+        return tuple(record_of(DeviceOverhead, text) for text in texts)
+
+    async def forget_shortages(self, device_product: str) -> int:
+        """Forget that devices of a product ran out of memory; return how often."""
+        mine = ShortageRow.device_product == device_product
+        async with self._database.write() as session:
+            found = (await session.scalars(select(ShortageRow).where(mine))).all()
+            keys = {key_of(row) for row in found}
+            await session.execute(delete(ShortageRow).where(mine))
+            for key in keys:
+                await fit_anew(session, key)
+        return len(found)
 
     async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
         """Return what is known of some products."""
@@ -58,6 +68,23 @@ class Calibrations:
         async with self._database.read() as session:
             texts = (await session.scalars(wanted)).all()
         return tuple(record_of(DeviceOverhead, text) for text in texts)
+
+
+async def fit_anew(session: AsyncSession, key: OverheadKey) -> DeviceOverhead | None:
+    """Keep what is known of a key now; nothing where nothing is."""
+    ranks = await ranks_of(session, key)
+    found = observed_overhead(key, ranks, await shortages_of(session, key))
+    await session.execute(
+        delete(CalibrationRow).where(*counts_for(key, CalibrationRow))
+    )
+    if found is not None:
+        row = CalibrationRow(
+            **key.to_json(),
+            num_observations=found.num_observations,
+            document=canonical_text(found),
+        )
+        session.add(row)
+    return found
 
 
 async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank]:

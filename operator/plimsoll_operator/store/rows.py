@@ -242,7 +242,7 @@ def key_of(row: OverheadKeyColumns) -> OverheadKey:
 
 
 def counts_for(
-    key: OverheadKey, table: type[OverheadKeyColumns]
+    key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a table's rows count for an overhead key."""
     return (

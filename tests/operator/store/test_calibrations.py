@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.observed_overhead import ObservedRank, observed_overhead
+from plimsoll_planner.observed_overhead import (
+    ObservedRank,
+    Shortage,
+    observed_overhead,
+)
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.observation import Observation, ObservedPeak
@@ -37,6 +41,20 @@ def a_report(rank: int, **fields: Any) -> Observation:
     )
     defaults = {"rank": rank, "overhead_key": KEY, "peaks": peaks}
     return an_observation(**(defaults | fields))
+
+
+def a_shortage() -> Shortage:
+    """Build a device that had 60 of 1,000 bytes less than it said."""
+    return Shortage(
+        key=KEY,
+        micro_batch=1,
+        num_communicators=2,
+        capacity_bytes=1000,
+        in_use_bytes=900,
+        asked_bytes=40,
+        predicted_allocated_bytes=940,
+        predicted_device_bytes=950,
+    )
 
 
 async def save(store: Store, reports: Iterable[Observation]) -> None:
@@ -108,5 +126,34 @@ def test_a_calibration_is_made_anew(tmp_path: Path) -> None:
         await save(store, [a_report(r, overhead_key=with_nccl) for r in range(20, 28)])
         third = await store.calibrations.refresh(with_nccl)
         assert await store.calibrations.of(["process"]) == (second, third)
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_a_shortage_can_be_forgotten(tmp_path: Path) -> None:
+    """A device had less for a reason that is gone; only a person knows."""
+
+    async def work(store: Store) -> None:
+        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        await store.shortages.save("uid", 1, a_shortage())
+        assert await store.calibrations.refresh(KEY) is not None
+        assert [one.key for one in await store.calibrations.all()] == [KEY]
+        assert await store.calibrations.forget_shortages("other") == 0
+        assert await store.calibrations.forget_shortages("process") == 1
+        assert await store.calibrations.all() == ()
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_ranks_are_not_forgotten_with_a_shortage(tmp_path: Path) -> None:
+    """What they held is fitted again, without it."""
+
+    async def work(store: Store) -> None:
+        await save(store, map(a_report, range(8)))
+        before = await store.calibrations.refresh(KEY)
+        await store.shortages.save("uid", 1, a_shortage())
+        assert await store.calibrations.refresh(KEY) != before
+        await store.calibrations.forget_shortages("process")
+        assert await store.calibrations.all() == (before,)
 
     in_store(tmp_path / "store.db", work)
