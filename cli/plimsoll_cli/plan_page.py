@@ -55,9 +55,10 @@ def show_answer(record: RunRecord) -> None:
     if record.problem is not None:
         memory = record.problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
         print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
-        say("")
-        for line in memory_bars(best, record.observations, memory, page.width):
-            page.print(line, soft_wrap=True)
+        if record.observations:
+            say("")
+            for line in memory_bars(best, record.observations, memory, page.width):
+                page.print(line, soft_wrap=True)
         say(basis_text(best.offers[0], record.problem.overheads, best))
     if record.answer is not None:
         certificate = record.answer.certificate
