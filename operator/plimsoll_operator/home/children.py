@@ -54,7 +54,7 @@ class Children:
         """Return what is there; whatever lost its keeper is ended first."""
         self._end_the_lost()
         alive = self._alive()
-        found = [path.parent for path in sorted(self._root.glob(f"*/{BEGAN}"))]
+        found = [path.parent for path in sorted(self._root.glob(f"[!.]*/{BEGAN}"))]
         if any(one not in alive and not (one / END).exists() for one in found):
             # A process that replaces itself shows no mark for a moment.
             time.sleep(POLL_S)
@@ -123,6 +123,8 @@ class Children:
         folder = self.folder(kind, subject)
         kill(self._alive().get(folder, ()))
         self._reap()
+        gone = folder.with_name(f".{folder.name}")
+        shutil.rmtree(gone, ignore_errors=True)  # of a clearing that was killed
         if not folder.exists():
             return
         logs = self.logs(kind, subject)
@@ -133,8 +135,6 @@ class Children:
                 and path.stat().st_size
             ):
                 shutil.copy(path, logs / path.name)
-        gone = folder.with_name(f".{folder.name}")
-        shutil.rmtree(gone, ignore_errors=True)
         folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 

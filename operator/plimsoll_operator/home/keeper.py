@@ -34,6 +34,7 @@ from plimsoll_operator.home.tasks import (
     Exit,
     Task,
 )
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import load, save
 
 POLL_S = 0.05
@@ -129,14 +130,18 @@ class Keeper:
 
     def tend(self, passed_s: float) -> None:
         """Look once at what has happened."""
-        if self.is_asked:
-            self.is_asked, self.was_stopped = False, True
+        if self.is_asked and not self.was_stopped:
+            self.was_stopped = True
             for process in self.processes:
                 process.terminate()
         if self.task.timeout_s is not None and passed_s > self.task.timeout_s:
             self.was_late = True
             self.kill()
-        failed = [p for p, one in enumerate(self.processes) if one.returncode]
+        failed = [
+            place
+            for place, one in enumerate(self.processes)
+            if one.returncode not in (None, ExitCode.DONE, ExitCode.CHECKPOINTED)
+        ]
         if failed and self.first is None:
             self.first, self.failed_s = failed[0], passed_s
         if self.first is not None and passed_s - self.failed_s > GRACE_S:

@@ -25,6 +25,7 @@ from plimsoll_operator.brain.actions import (
     StartProfile,
     StartReplay,
     StartTraining,
+    StopTraining,
     WakeAt,
 )
 from plimsoll_operator.brain.decide import Decision, decide
@@ -39,6 +40,8 @@ LOOK_S = 1.0
 """At most, between two looks."""
 BEGINNING = (StartProfile, StartReplay, Solve, RecordPlan, StartTraining)
 """Left undone for a plan that somebody stops."""
+WAITING = (WakeAt, StopTraining)
+"""After which the next look is not made at once: nothing has changed yet."""
 GLANCE_S = 0.1
 """Between two glances at whether a child has ended."""
 
@@ -115,7 +118,7 @@ class Loop:
             if self.is_suspended and not is_training(seen):
                 await self.leave(seen)
                 return Outcome.STOPPED
-            if all(isinstance(action, WakeAt) for action in decision.actions):
+            if all(isinstance(action, WAITING) for action in decision.actions):
                 await self.wait(decision, seen)
 
     async def pass_or_wait(self) -> tuple[Decision, Seen] | None:

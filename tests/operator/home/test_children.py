@@ -202,3 +202,18 @@ def test_a_rank_from_outside_killed_takes_its_gang_along(
     [rank] = [p for p in marked(tmp_path) if KEEPER not in p.cmdline()]
     rank.send_signal(signal.SIGKILL)
     assert ended(children).ending is Ending.DISRUPTED
+
+
+def test_a_clearing_that_was_killed_leaves_no_ghost(
+    children: Children, tmp_path: Path
+) -> None:
+    """What is half removed is no child any more, and is removed wholly later."""
+    children.start(a_task(tmp_path, "pass"))
+    ended(children)
+    folder = children.folder(ChildKind.TRAIN, "1")
+    gone = folder.with_name(f".{folder.name}")
+    folder.rename(gone)
+    (gone / TASK).unlink()
+    assert children.look() == ()
+    children.clear(ChildKind.TRAIN, "1")
+    assert not gone.exists()
