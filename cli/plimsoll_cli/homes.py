@@ -21,7 +21,6 @@ from plimsoll_cli.machines import Machines, has_cuda
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes, complaint_of
 from plimsoll_operator.home.folders import HomeFolder
@@ -105,12 +104,14 @@ class Home:
             if before is not None:
                 self.hands(before).children.end_all()  # nobody could find them again
             return await plans.create(manifest.name, spec, offers, code, time.time())
-        if before.status.holds(ConditionType.LAUNCHED):
-            require_same_job(before, manifest)
         is_listed = spec.search.offers.config_map and not machines.is_given
         if not is_listed and machines.mean(before.offers):
             offers = before.offers
         require_sense(spec, offers)
+        attempts = await self.store.attempts.of(before.uid)
+        if attempts and attempts[-1].ending is None:
+            require_same_job(before, manifest)
+            require_same_place(before, offers, code)
         await plans.set_suspended(before.uid, is_suspended=False)
         return await plans.edit(before.uid, spec, offers, code)
 
@@ -172,6 +173,26 @@ def require_same_job(before: StoredPlan, manifest: Manifest) -> None:
                 f"is {shorten(now)} now: undo that, give the plan another name, or "
                 "begin it anew with --anew"
             )
+
+
+def require_same_place(
+    before: StoredPlan, offers: tuple[Offer, ...], code: str
+) -> None:
+    """Refuse to change under a job what it runs on, or where its code lies.
+
+    Raises:
+        PlanUnderWayError: other machines, or another folder.
+    """
+    if offers != before.offers:
+        changed = "other machines: leave --device.. and --offers away"
+    elif code != before.folder:
+        changed = f"code in {before.folder}: run it there"
+    else:
+        return
+    raise PlanUnderWayError(
+        f"plan {before.name} was launched with {changed}, give the plan another name, "
+        "or begin it anew with --anew"
+    )
 
 
 def differences(

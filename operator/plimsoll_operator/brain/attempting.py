@@ -106,7 +106,7 @@ def succeeded(look: Look) -> Said:
             return Said(truth=Truth.UNKNOWN, reason=reason, actions=(stop,))
         wake = () if limit_s is None else (WakeAt(at_s=child.started_s + limit_s + 1),)
         return Said(truth=Truth.UNKNOWN, reason="Running", actions=wake)
-    was_late = is_late and child.ending is Ending.CHECKPOINTED
+    was_late = is_late and child.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
     ending = Ending.TIMED_OUT if was_late else child.ending
     record = RecordEnding(attempt=attempt.number, child=child, ending=ending)
     return Said(truth=Truth.UNKNOWN, reason="Ended", actions=(record,))

@@ -6,8 +6,8 @@ that applies counts, because one rank's failure takes the others with it:
     all done                                        done
     it took too long                                timed out
     a reserved code: foreign, bad, out of memory    as that says
-    asked to stop, and nothing failed by itself     checkpointed
-    killed from outside                             disrupted; host out of memory where
+    ranks have saved and left                       checkpointed
+    stopped, or killed from outside                 disrupted; host out of memory where
                                                     the kernel did so for memory
     anything else                                   the application's own error
 """
@@ -47,13 +47,16 @@ def ending_of(end: End, folder: Path) -> tuple[Ending, str]:
     if failed:
         place = end.first if end.first in failed else failed[0]
         return Ending.APPLICATION_ERROR, end.message or said(end, folder, place)
-    if end.was_stopped or not killed:
+    if ExitCode.CHECKPOINTED in statuses and (end.was_stopped or not killed):
         return Ending.CHECKPOINTED, ""
-    return killed_from_outside(end, killed[0])
+    return killed_from_outside(end, killed)
 
 
-def killed_from_outside(end: End, place: int) -> tuple[Ending, str]:
-    """Return what it means that somebody killed a process."""
+def killed_from_outside(end: End, killed: list[int]) -> tuple[Ending, str]:
+    """Return what it means that somebody stopped or killed processes."""
+    if end.was_stopped or not killed:
+        return Ending.DISRUPTED, "it was stopped before it could save"
+    place = killed[0]
     name = signal.Signals(-end.exits[place].status).name
     if end.host_was_full and name == "SIGKILL":
         return (

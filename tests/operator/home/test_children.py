@@ -166,14 +166,16 @@ def test_a_stop_is_passed_on(children: Children, tmp_path: Path) -> None:
     assert ended(children).ending is Ending.CHECKPOINTED
 
 
-def test_a_stop_before_anybody_listens_loses_nothing(
+def test_a_stop_before_anybody_listens_is_no_saving(
     children: Children, tmp_path: Path
 ) -> None:
-    """A rank that the signal kills while it starts had nothing to save."""
+    """A rank that the signal kills while it starts has saved nothing, and says so."""
     children.start(a_task(tmp_path, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 2)
     children.stop(ChildKind.TRAIN, "1")
-    assert ended(children).ending is Ending.CHECKPOINTED
+    child = ended(children)
+    assert child.ending is Ending.DISRUPTED
+    assert child.message == "it was stopped before it could save"
 
 
 def test_a_child_has_only_so_long(children: Children, tmp_path: Path) -> None:

@@ -37,9 +37,14 @@ def end(*statuses: int, by_keeper: tuple[int, ...] = (), **fields: bool | int) -
         (
             end(TERM, KILL, by_keeper=(1,), was_stopped=True),
             ("", ""),
+            Ending.DISRUPTED,
+        ),
+        (
+            end(84, KILL, by_keeper=(1,), was_stopped=True),
+            ("", ""),
             Ending.CHECKPOINTED,
         ),
-        (end(TERM, 1, was_stopped=True), ("", LOST), Ending.CHECKPOINTED),
+        (end(TERM, 1, was_stopped=True), ("", LOST), Ending.DISRUPTED),
         (end(KILL, 1), ("", LOST), Ending.DISRUPTED),
         (end(TERM, 1), ("", LOST), Ending.DISRUPTED),
         (end(KILL, 1, host_was_full=True), ("", LOST), Ending.HOST_OUT_OF_MEMORY),
