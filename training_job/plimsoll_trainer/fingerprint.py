@@ -17,12 +17,18 @@ import importlib.util
 import json
 import os
 import platform
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import Fingerprint, LibraryVersion
 from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.errors import ForeignFingerprintError, MissingSourceError
+from plimsoll_trainer.errors import (
+    ForeignFingerprintError,
+    MissingSourceError,
+    TrainerError,
+)
 
 IMAGE_VARIABLE = "PLIMSOLL_IMAGE"
 """Set by the operator to the image id of the pod."""
@@ -173,3 +179,18 @@ def installed_version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def main() -> int:
+    """Print the fingerprint of an entry point and its arguments, as JSON."""
+    try:
+        found = fingerprint_of(sys.argv[1], sys.argv[2])
+    except TrainerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(found.to_json()) + "\n")
+    return ExitCode.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -98,6 +98,8 @@ class SeenProfile:
     """Seconds since 1970."""
     was_cached: bool
     """It was there before this plan was."""
+    is_of_this_code: bool = True
+    """False where the code or its libraries are known to have changed since."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

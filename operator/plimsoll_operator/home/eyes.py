@@ -25,6 +25,7 @@ from plimsoll_operator.brain.seen import (
 )
 from plimsoll_operator.brain.summary import headline_of, observed_status
 from plimsoll_operator.home.children import Children
+from plimsoll_operator.home.code import fingerprint_now
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile
@@ -32,7 +33,7 @@ from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.layer_costs import Source
-from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 
@@ -54,6 +55,8 @@ class Eyes:
         self._cuda_is_here = cuda_is_here
         self._reports: dict[tuple[str, int], GangReports] = {}
         """By plan and attempt; read on from where the last look ended."""
+        self._code: dict[str, Fingerprint | None] = {}
+        """By plan."""
 
     def wish(self, plan: StoredPlan) -> ProfileWish:
         """Return the profile that a plan asks for."""
@@ -70,7 +73,7 @@ class Eyes:
             complaint=complaint_of(
                 plan.spec, plan.offers, cuda_is_here=self._cuda_is_here
             ),
-            profile=None if profile is None else seen_profile(plan, wish, profile),
+            profile=None if profile is None else await self._seen(plan, wish, profile),
             profile_key=wish.key,
             attempts=attempts,
             children=children.look(),
@@ -89,6 +92,24 @@ class Eyes:
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
         return await self._with_answer(seen, problem)
+
+    async def _seen(
+        self, plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
+    ) -> SeenProfile:
+        """Return a profile as a decision looks at it; an old one is held to the code.
+
+        Once for each plan: what changes under way is found by whatever is started.
+        """
+        was_cached = profile.made_s < plan.created_s
+        if was_cached and plan.uid not in self._code:
+            self._code[plan.uid] = await fingerprint_now(plan)
+        here = self._code.get(plan.uid)
+        return SeenProfile(
+            source=Source(wish.source),
+            made_s=profile.made_s,
+            was_cached=was_cached,
+            is_of_this_code=here in (None, profile.profile.fingerprint),
+        )
 
     def reports(
         self, plan: StoredPlan, attempt: Attempt, children: Children
@@ -176,14 +197,3 @@ def complaint_of(
 def round_of(attempts: Sequence[Attempt]) -> int:
     """Return how often the question has changed by what attempts have taught."""
     return sum(attempt.ending in ASKED_ANEW for attempt in attempts)
-
-
-def seen_profile(
-    plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
-) -> SeenProfile:
-    """Return a profile as a decision looks at it."""
-    return SeenProfile(
-        source=Source(wish.source),
-        made_s=profile.made_s,
-        was_cached=profile.made_s < plan.created_s,
-    )
