@@ -142,7 +142,14 @@ def test_the_suite_passes_on_the_wheel(
             tmp_path / "env",
             python,
             f"plimsoll-train[cli,operator] @ {wheel.as_uri()}",
-            *("pytest", "pytest-timeout", "hypothesis", "highspy", "pyyaml"),
+            *(
+                "pytest",
+                "pytest-timeout",
+                "hypothesis",
+                "jsonschema",
+                "highspy",
+                "pyyaml",
+            ),
         )
     )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -33,6 +33,7 @@ from plimsoll_trainer.console import say
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.device import Device, open_device
 from plimsoll_trainer.entrypoint import load_workload
+from plimsoll_trainer.errors import DeviceFullError
 from plimsoll_trainer.failures import explain
 from plimsoll_trainer.options import Options
 from plimsoll_trainer.peaks import PeakWatch
@@ -128,7 +129,8 @@ def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
         reporter.event("end", exit_code=int(code))
     except Exception as error:
         reason = explain(error, watch.under_way, device)
-        watch(watch.under_way)
+        if isinstance(reason, DeviceFullError):
+            watch(watch.under_way)  # how full it was
         reporter.failed(reason, exit_code_of(reason))
         raise reason from error
     else:
