@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from plimsoll_cli.get import plan_json
-from plimsoll_cli.homes import home_option, open_old_home
+from plimsoll_cli.homes import home_option
 from plimsoll_cli.output import (
     Output,
     new_table,
@@ -19,7 +19,7 @@ from plimsoll_cli.output import (
     say,
 )
 from plimsoll_cli.plan_page import outcome_lines, plan_lines, show_answer
-from plimsoll_cli.plan_record import record_of
+from plimsoll_cli.plan_record import find_record
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.store.plans import StoredPlan
@@ -31,18 +31,11 @@ from plimsoll_operator.store.plans import StoredPlan
 @output_option
 def describe(name: str, home: Path, output: str) -> None:
     """Tell everything about the plan NAME."""
-    plan, record = asyncio.run(found(home.absolute(), name))
+    plan, record = asyncio.run(find_record(home.absolute(), name))
     if output == Output.JSON:
         click.echo(json.dumps(plan_json(plan), indent=2))
     else:
         show(plan, record)
-
-
-async def found(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
-    """Return a plan and what there is of it."""
-    async with open_old_home(root) as home:
-        plan = await home.plan(name)
-        return plan, await record_of(home, plan)
 
 
 def show(plan: StoredPlan, record: RunRecord) -> None:

@@ -19,7 +19,8 @@ from plimsoll_planner.records.document import (
     Document,
     from_text,
     load,
-    save,
+    to_text,
+    write_whole,
 )
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -122,15 +123,8 @@ def require_folder(option: str, path: Path) -> None:
 
 
 def write(path: Path, document: Document) -> None:
-    """Write a document whole, or say why it cannot be written.
-
-    Raises:
-        CannotWriteError: a full disk, for one.
-    """
-    try:
-        save(path, document)
-    except OSError as error:
-        raise CannotWriteError(f"cannot write {path}: {error.strerror}") from None
+    """Write a document; see `write_text`."""
+    write_text(path, to_text(document) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -139,9 +133,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         CannotWriteError: a full disk, for one.
     """
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, text)
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror}") from None

@@ -7,12 +7,12 @@ write themselves keep the paths of their fields.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import cast
 
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, shorten
+from plimsoll_planner.records.problem import renamed
 
 OPTION_OF = {
     "offers": "--offers",
@@ -35,14 +35,11 @@ OPTION_OF = {
     "recomputed_layers": "--recompute",
 }
 """The last part of a field's path, which is unique, and its option."""
-FIELD = re.compile(
-    r"\b(?:(?:Problem|Limits|Objective|Override|limits|objective|override)\.)+(\w+)"
-)
 
 
 def in_options(text: str) -> str:
     """Return a text with options in the place of the fields of a problem."""
-    return FIELD.sub(lambda found: OPTION_OF.get(found[1], found[0]), text)
+    return renamed(text, OPTION_OF)
 
 
 @contextmanager

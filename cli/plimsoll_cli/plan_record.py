@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from plimsoll_cli.homes import Home
+from pathlib import Path
+
+from plimsoll_cli.homes import Home, open_old_home
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
+
+
+async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
+    """Return a plan of a home and what there is of it."""
+    async with open_old_home(root) as home:
+        plan = await home.plan(name)
+        return plan, await record_of(home, plan)
 
 
 async def record_of(home: Home, plan: StoredPlan) -> RunRecord:

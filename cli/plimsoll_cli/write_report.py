@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from plimsoll_cli.describe import found
 from plimsoll_cli.files import require_places, write_text
 from plimsoll_cli.homes import home_option
 from plimsoll_cli.output import say
+from plimsoll_cli.plan_record import find_record
 from plimsoll_cli.report.page import report_html
 
 
@@ -29,6 +29,6 @@ def report(name: str, html: Path | None, home: Path) -> None:
     """
     place = html or Path(f"{name}.html")
     require_places({"--html": place})
-    _, record = asyncio.run(found(home.absolute(), name))
+    _, record = asyncio.run(find_record(home.absolute(), name))
     write_text(place, report_html(record))
     say(f"written to {place}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -26,7 +25,7 @@ import psutil
 
 from plimsoll_cli.__main__ import main
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.home.children import KEEPER, MARK
+from plimsoll_operator.home.children import MARK
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import open_store
@@ -258,14 +257,6 @@ def rank_of(process: psutil.Process) -> int | None:
         return None
 
 
-def is_keeper(process: psutil.Process) -> bool:
-    """Tell whether a process keeps a child."""
-    try:
-        return KEEPER in process.cmdline()
-    except psutil.Error:
-        return False
-
-
 def kill_now(processes: list[psutil.Process]) -> None:
     """Kill processes that may be gone already."""
     for process in processes:
@@ -283,6 +274,11 @@ def wait_until_gone(run: HomeRun, seconds: float = 10.0) -> dict[Path, list[str]
     return {folder: [str(p) for p in left] for folder, left in found.items()}
 
 
-def own_environment() -> dict[str, str]:
-    """Return the environment without what other tests set."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("PLIMSOLL_")}
+def wait_for_steps(run: HomeRun, command: subprocess.Popen[str], steps: int) -> None:
+    """Wait until the ranks of some attempt that runs have finished some steps."""
+    while command.poll() is None:
+        reports = run.home.root.glob("plans/*/children/train-*/report-0.jsonl")
+        if any(x.read_text().count('"event": "step"') >= steps for x in reports):
+            return
+        time.sleep(0.05)
+    raise AssertionError(command.communicate())

@@ -44,8 +44,7 @@ def be_device_of(admitted: Admitted, stop: StopSignal) -> None:
         if given:
             EmulatedDevice().set_cap(given)
     elif CAP_VARIABLE not in os.environ:  # else the loader could not preload it
-        rank = admitted.place.rank
-        stage = next(stage for stage in plan.stages if rank in stage.ranks)
+        stage = plan.stage_of(admitted.place.rank)
         planned = plan.offers[stage.offer].device_memory_bytes
         start_again(environment(given or planned), stop)
 

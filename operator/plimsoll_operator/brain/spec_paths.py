@@ -7,11 +7,11 @@ spec becomes a question.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.records.problem import renamed
 
 PATH_OF = {
     "offers": "spec.search.offers",
@@ -34,14 +34,11 @@ PATH_OF = {
     "recomputed_layers": "spec.override.recomputedLayers",
 }
 """The last part of a field's path in a problem, and where a spec has it."""
-FIELD = re.compile(
-    r"\b(?:(?:Problem|Limits|Objective|Override|limits|objective|override)\.)+(\w+)"
-)
 
 
 def in_spec(text: str) -> str:
     """Return a text with fields of a spec in the place of those of a problem."""
-    return FIELD.sub(lambda found: PATH_OF.get(found[1], found[0]), text)
+    return renamed(text, PATH_OF)
 
 
 @contextmanager

@@ -52,8 +52,7 @@ class Children:
 
     def look(self) -> tuple[Child, ...]:
         """Return what is there; whatever lost its keeper is ended first."""
-        self._end_the_lost()
-        alive = self._alive()
+        alive = self._kept()
         found = [path.parent for path in sorted(self._root.glob(f"[!.]*/{BEGAN}"))]
         if any(one not in alive and not (one / END).exists() for one in found):
             # A process that replaces itself shows no mark for a moment.
@@ -63,7 +62,6 @@ class Children:
 
     def has_changed(self, seen: Iterable[Child]) -> bool:
         """Tell, without looking at every process, whether a running child has ended."""
-        self._reap()
         return any(
             (self.folder(child.kind, child.subject) / END).exists()
             for child in seen
@@ -138,17 +136,22 @@ class Children:
         folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
-    def _end_the_lost(self) -> None:
-        """Kill what has no keeper, or is left over by one that has ended."""
-        lost: list[psutil.Process] = []
-        for folder, processes in self._alive().items():
+    def _kept(self) -> dict[Path, list[psutil.Process]]:
+        """Return what is alive, once all that has no keeper is ended.
+
+        What a keeper that has ended left over is ended as well.
+        """
+        alive, lost = self._alive(), list[psutil.Process]()
+        for folder, processes in alive.items():
             is_kept = any(map(is_keeper, processes)) and folder.exists()
             if not is_kept or (folder / END).exists():
                 lost += [
                     p for p in processes if not is_keeper(p) or not folder.exists()
                 ]
+        if not lost:
+            return alive
         kill(lost)
-        self._reap()
+        return self._alive()
 
     def _alive(self) -> dict[Path, list[psutil.Process]]:
         """Return the living processes of each child, by its folder."""

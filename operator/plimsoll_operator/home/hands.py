@@ -25,6 +25,7 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
+from plimsoll_operator.brain.question import limits_of
 from plimsoll_operator.brain.seen import ChildKind, Ending
 from plimsoll_operator.errors import HomeError
 from plimsoll_operator.home.children import Children
@@ -191,12 +192,11 @@ class Hands:
         full = reports.full_device
         if full is not None and action.ending is Ending.OUT_OF_MEMORY:
             told = {one.rank: one for one in reports.observations}
-            limits = Limits(
-                max_gpus=attempt.plan.num_gpus,
-                headroom=float(self.plan.spec.search.headroom),
-            )
             shortage = shortage_of(
-                attempt.plan, limits, told.get(full.rank), full.asked_bytes
+                attempt.plan,
+                limits_of(self.plan.spec),
+                told.get(full.rank),
+                full.asked_bytes,
             )
             if shortage is not None:
                 await self.store.shortages.save(self.plan.uid, action.attempt, shortage)
@@ -220,8 +220,7 @@ def replay_in(path: Path) -> Replay:
 
 def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:
     """Return the largest predicted peak of a rank."""
-    stage = next(stage for stage in plan.stages if rank in stage.ranks)
-    peak = stage.peak()
+    peak = plan.stage_of(rank).peak()
     assert peak is not None  # noqa: S101 - a plan of record is one that was predicted
     return peak
 
@@ -235,15 +234,13 @@ def shortage_of(
     """Return what is learned from a rank that ran out of device memory."""
     if observation is None:
         return None
-    stage = next(s for s in plan.stages if observation.rank in s.ranks)
+    offer = plan.offers[plan.stage_of(observation.rank).offer]
     peak = peak_of(plan, observation.rank)
     return Shortage(
         key=observation.overhead_key,
         micro_batch=plan.micro_batch,
         num_communicators=observation.num_communicators,
-        capacity_bytes=limits.usable_bytes(
-            plan.offers[stage.offer].device_memory_bytes
-        ),
+        capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
         in_use_bytes=max(
             (peak.allocated_bytes for peak in observation.peaks), default=0
         ),

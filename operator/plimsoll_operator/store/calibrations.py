@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from plimsoll_operator.store.database import Database
@@ -40,11 +40,18 @@ class Calibrations:
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
         """Return all that is known, by product."""
-        wanted = select(CalibrationRow.document).order_by(
-            *CalibrationRow.__table__.primary_key
-        )
+        return await self._known()
+
+    async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
+        """Return what is known of some products."""
+        return await self._known(CalibrationRow.device_product.in_(device_products))
+
+    async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
+        """Return what is known where all conditions hold, in the order of the keys."""
+        wanted = select(CalibrationRow.document).where(*where)
+        ordered = wanted.order_by(*CalibrationRow.__table__.primary_key)
         async with self._database.read() as session:
-            texts = (await session.scalars(wanted)).all()
+            texts = (await session.scalars(ordered)).all()
         return tuple(record_of(DeviceOverhead, text) for text in texts)
 
     async def forget_shortages(self, device_product: str) -> int:
@@ -57,17 +64,6 @@ class Calibrations:
             for key in keys:
                 await fit_anew(session, key)
         return len(found)
-
-    async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
-        """Return what is known of some products."""
-        wanted = (
-            select(CalibrationRow.document)
-            .where(CalibrationRow.device_product.in_(device_products))
-            .order_by(*CalibrationRow.__table__.primary_key)
-        )
-        async with self._database.read() as session:
-            texts = (await session.scalars(wanted)).all()
-        return tuple(record_of(DeviceOverhead, text) for text in texts)
 
 
 async def fit_anew(session: AsyncSession, key: OverheadKey) -> DeviceOverhead | None:

@@ -131,11 +131,15 @@ def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
 
 
 def save(path: Path, document: Document) -> None:
-    """Write a document whole or not at all: to a temporary file, then renamed.
+    """Write a document; see `write_whole`."""
+    write_whole(path, to_text(document) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text whole or not at all: to a temporary file, then renamed.
 
     A device or a pipe is written to, a link is followed.
     """
-    text = to_text(document) + "\n"
     path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")

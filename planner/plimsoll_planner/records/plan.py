@@ -173,6 +173,10 @@ class HybridPlan(Document):
         on_node = self.offers[0].devices_per_node // self.pods.gpus_per_pod
         return -(-self.pods.num_pods // on_node)
 
+    def stage_of(self, rank: int) -> Stage:
+        """Return the stage that a rank is of."""
+        return next(stage for stage in self.stages if rank in stage.ranks)
+
     def mesh(self) -> tuple[int, int, int] | None:
         """Return (P, D, T), or None where the stages differ."""
         degrees = {(s.data_degree, s.variant.tensor_degree) for s in self.stages}

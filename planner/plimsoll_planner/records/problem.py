@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -131,6 +132,21 @@ class Override(Record):
                 rule = f"{product}, stages times replicas"
                 raise self.refuse("num_gpus", rule)
         self.require_distinct("recomputed_layers", self.recomputed_layers or ())
+
+
+FIELD = re.compile(
+    r"\b(?:(?:Problem|Limits|Objective|Override|limits|objective|override)\.)+(\w+)"
+)
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text about a problem in the words of whoever asked.
+
+    Args:
+        text: an error, for one.
+        names: for the last part of a field's path, which is unique.
+    """
+    return FIELD.sub(lambda found: names.get(found[1], found[0]), text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

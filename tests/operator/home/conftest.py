@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,20 @@ def own_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[HomeRun, Path]:
     ended = run.run(code=code)
     assert ended.code == ExitCode.DONE, ended.err
     return run, code
+
+
+@pytest.fixture
+def run(own_model: tuple[HomeRun, Path], tmp_path: Path) -> HomeRun:
+    """A run that knows the own model's profile and replay."""
+    return own_model[0].copy(tmp_path)
+
+
+@pytest.fixture
+def code(own_model: tuple[HomeRun, Path]) -> Generator[Path]:
+    """The folder of the own model; what a test changes there is undone."""
+    folder = own_model[1]
+    text = (folder / "own.py").read_text()
+    yield folder
+    (folder / "own.py").write_text(text)
+    for name in ("raise_at", "eat_at"):
+        (folder / name).unlink(missing_ok=True)

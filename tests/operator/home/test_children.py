@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -200,9 +199,12 @@ def test_a_rank_from_outside_killed_takes_its_gang_along(
 ) -> None:
     """The others get some seconds to say what they lost; here they do not use them."""
     children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(0)"))
-    until(lambda: len(marked(tmp_path)) == 2)
-    [rank] = [p for p in marked(tmp_path) if KEEPER not in p.cmdline()]
-    rank.send_signal(signal.SIGKILL)
+
+    def sleeping() -> list[psutil.Process]:
+        return [one for one in marked(tmp_path) if SLEEPS in one.cmdline()]
+
+    until(lambda: len(sleeping()) == 1)
+    sleeping()[0].kill()
     assert ended(children).ending is Ending.DISRUPTED
 
 

@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
+from plimsoll_operator.home.children import is_keeper
 from tests.support.home_runs import (
     HomeRun,
-    is_keeper,
     kill_now,
     rank_of,
     wait_until_gone,

@@ -24,33 +24,16 @@ from tests.support.home_runs import (
     HomeRun,
     kill_now,
     rank_of,
+    wait_for_steps,
     wait_until_gone,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-OwnModel = tuple[HomeRun, Path]
 CGROUPS = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
 )
 """Version 1 where it is mounted, else 2."""
-
-
-@pytest.fixture
-def run(own_model: OwnModel, tmp_path: Path) -> HomeRun:
-    """A run that knows the model's profile and replay."""
-    return own_model[0].copy(tmp_path)
-
-
-@pytest.fixture
-def code(own_model: OwnModel) -> Generator[Path]:
-    """The folder of the model; what a test changes there is undone."""
-    folder = own_model[1]
-    text = (folder / "own.py").read_text()
-    yield folder
-    (folder / "own.py").write_text(text)
-    for name in ("raise_at", "eat_at"):
-        (folder / name).unlink(missing_ok=True)
 
 
 def write(run: HomeRun, extra: str = "", **fields: str) -> None:
@@ -63,16 +46,6 @@ def succeeded(ended: Ended) -> Condition:
     found = ended.status.condition(ConditionType.SUCCEEDED)
     assert found is not None
     return found
-
-
-def wait_for_ranks(run: HomeRun, command: subprocess.Popen[str], steps: int) -> None:
-    """Wait until a gang has finished some steps."""
-    while command.poll() is None:
-        reports = run.home.root.glob("plans/*/children/train-*/report-0.jsonl")
-        if any(x.read_text().count('"event": "step"') >= steps for x in reports):
-            return
-        time.sleep(0.05)
-    raise AssertionError(command.communicate())
 
 
 def test_an_error_of_the_application_is_tried_again_with_its_line(
@@ -149,7 +122,7 @@ def test_a_killed_rank_is_a_disruption_that_counts_against_no_limit(
     """The gang begins again from its last checkpoint."""
     write(run, "runPolicy: {backoffLimit: 0}")
     command = run.start(code=code)
-    wait_for_ranks(run, command, steps=8)
+    wait_for_steps(run, command, steps=8)
     ranks = [p for found in run.processes().values() for p in found]
     kill_now([p for p in ranks if rank_of(p) == 1])
     out, err = command.communicate()
@@ -163,7 +136,7 @@ def test_ctrl_c_saves_and_the_next_run_goes_on(run: HomeRun, code: Path) -> None
     """Nothing runs meanwhile, and no step is trained twice but those not saved."""
     write(run)
     command = run.start(code=code)
-    wait_for_ranks(run, command, steps=3)
+    wait_for_steps(run, command, steps=3)
     command.send_signal(signal.SIGINT)
     _, err = command.communicate()
     assert command.returncode == ExitCode.INTERRUPTED, err
@@ -193,7 +166,7 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
     """The next attempt finds other code than was planned for; it is not trained."""
     write(run)
     command = run.start(code=code)
-    wait_for_ranks(run, command, steps=8)
+    wait_for_steps(run, command, steps=8)
     text = (code / "own.py").read_text()
     (code / "own.py").write_text(text + "\n# changed again\n")
     kill_now(
@@ -278,7 +251,7 @@ def test_two_runs_of_one_plan_do_not_meet(run: HomeRun, code: Path) -> None:
     """The second is refused in one line; the first does not notice."""
     write(run)
     first = run.start(code=code)
-    wait_for_ranks(run, first, steps=1)
+    wait_for_steps(run, first, steps=1)
     second = run.run(code=code)
     assert second.code == ExitCode.FAILED
     assert f"is being run by process {first.pid}" in second.err

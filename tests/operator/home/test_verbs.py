@@ -21,26 +21,14 @@ from tests.support.home_runs import (
     HomeRun,
     kill_now,
     wait_for_room,
+    wait_for_steps,
     wait_until_gone,
 )
 from tests.support.stores import on_own_mount
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-OwnModel = tuple[HomeRun, Path]
 Training = tuple[HomeRun, "subprocess.Popen[str]"]
 MANY_STEPS = 1_000_000
-
-
-@pytest.fixture
-def run(own_model: OwnModel, tmp_path: Path) -> HomeRun:
-    """A run that knows the model's profile and replay."""
-    return own_model[0].copy(tmp_path)
-
-
-@pytest.fixture
-def code(own_model: OwnModel) -> Path:
-    """The folder of the model."""
-    return own_model[1]
 
 
 def write(run: HomeRun, extra: str = "", **fields: str | int) -> None:
@@ -53,21 +41,11 @@ def training(run: HomeRun, code: Path) -> Generator[Training]:
     """A run that trains, and would for hours."""
     write(run, steps=MANY_STEPS)
     command = run.start(code=code)
-    wait_for_steps(run, command)
+    wait_for_steps(run, command, steps=3)
     yield run, command
     command.kill()
     command.communicate()
     kill_now([one for found in run.processes().values() for one in found])
-
-
-def wait_for_steps(run: HomeRun, command: subprocess.Popen[str]) -> None:
-    """Wait until the ranks of some attempt that runs have finished three steps."""
-    while command.poll() is None:
-        reports = run.home.root.glob("plans/*/children/train-*/report-0.jsonl")
-        if any(x.read_text().count('"event": "step"') >= 3 for x in reports):
-            return
-        time.sleep(0.05)
-    raise AssertionError(command.communicate())
 
 
 def plimsoll(run: HomeRun, *words: str) -> int:
@@ -102,7 +80,7 @@ def test_cancel_lets_the_ranks_of_another_command_save(
     [told] = json.loads(capsys.readouterr().out)
     assert told["metadata"]["name"] == NAME
     again = run.start(code=code)
-    wait_for_steps(run, again)
+    wait_for_steps(run, again, steps=3)
     again.send_signal(signal.SIGINT)
     out, _ = again.communicate()
     assert again.returncode == ExitCode.INTERRUPTED
