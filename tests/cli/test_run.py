@@ -129,6 +129,10 @@ def test_what_is_no_manifest_is_one_line_and_makes_no_home(
             "search: {objective: MinimizeCost}",
             "spec.search.offers: got 'this machine', allowed is offers that all have a",
         ),
+        (
+            "profile: {source: Traced}",
+            "spec.profile.source: got 'Traced', allowed is Auto or Measured: a trace ",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused_before_anything_is_stored(

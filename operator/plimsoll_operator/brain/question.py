@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
+from plimsoll_operator.api.spec import PlanOverride, ProfileSource, TrainingPlanSpec
 from plimsoll_operator.brain.spec_paths import told_in_spec
 from plimsoll_planner.engines import engine_named
-from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.engine import EngineTraits
@@ -66,12 +66,28 @@ def require_sound(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
     Raises:
         InvalidInputError: parts of the spec contradict each other or the offers.
     """
+    require_seconds(spec, offers)
     with told_in_spec():
         engine_of(spec)
         check_prices(offers, objective_of(spec))
         check_batch(
             spec.training.global_batch_size, limits_of(spec), override_of(spec.override)
         )
+
+
+def require_seconds(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
+    """Refuse a trace, which counts work, where no rate turns work into seconds.
+
+    Raises:
+        InvalidFieldError: an offer states no rate, as those of this machine.
+    """
+    bare = [offer.name for offer in offers if not offer.compute_rates]
+    if spec.profile.source is ProfileSource.TRACED and bare:
+        rule = (
+            f"Auto or Measured: a trace has no seconds, and {bare[0]} states no rate "
+            "to make them from"
+        )
+        raise InvalidFieldError("spec.profile.source", spec.profile.source.value, rule)
 
 
 def engine_of(spec: TrainingPlanSpec) -> EngineTraits:

@@ -120,6 +120,19 @@ def test_what_contradicts_itself_is_told_before_a_profile_in_words_of_the_spec(
         assert message in str(refused.value)
 
 
+def test_a_trace_needs_rates_to_make_seconds_of_its_work() -> None:
+    """A machine that states none is refused before it is profiled in vain."""
+    bare = an_offer(name="bare", compute_rates=())
+    require_sound(a_spec(profile={"source": "Traced"}), (an_offer(),))
+    require_sound(a_spec(profile={"source": "Measured"}), (bare,))
+    with pytest.raises(InvalidFieldError) as refused:
+        require_sound(a_spec(profile={"source": "Traced"}), (an_offer(), bare))
+    assert str(refused.value) == (
+        "spec.profile.source: got 'Traced', allowed is Auto or Measured: a trace has "
+        "no seconds, and bare states no rate to make them from"
+    )
+
+
 def test_what_does_not_fit_the_profile_is_told_in_words_of_the_spec() -> None:
     """Layers that the workload does not have."""
     spec = a_spec(override={"cuts": [0, 99]})
