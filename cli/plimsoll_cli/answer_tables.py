@@ -17,6 +17,7 @@ from plimsoll_cli.output import BARS, new_table
 from plimsoll_planner.explain import (
     cost_of,
     counted,
+    device_noun,
     nodes_text,
     offer_text,
     rule_lines,
@@ -29,7 +30,7 @@ from plimsoll_planner.units import at_least, at_most
 BAR_LENGTH = 20
 PLAN_LESS_IMPORTANT = ("LOWER", "EXPECTED", "PHASE", "RANKS", "IN FLIGHT", "RECOMPUTE")
 ALTERNATIVES_LESS_IMPORTANT = ("REPLICAS", "PRICE/H", "COST", "OFFER", "MICRO-BATCH")
-"""The GPUs and the stages tell the replicas."""
+"""The devices and the stages tell the replicas."""
 TUPLES_LESS_IMPORTANT = ("REPLICAS", "AT MOST SAMPLES/S", "VERDICT", "LEAST PEAK")
 LONGEST_OFFERS = 60
 """Columns that the names of like offers take before they fold."""
@@ -136,7 +137,7 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
     """Return what the table shows of one plan, a dash for what is not known."""
     mesh = plan.mesh() or (0, 0, 0)
     return {
-        "GPUS": str(plan.num_gpus),
+        f"{device_noun(plan.offers)}s".upper(): str(plan.num_gpus),
         "OFFER": offer_text(plan.offers[0]),
         "STAGES": str(mesh[0]),
         "REPLICAS": str(mesh[1]),

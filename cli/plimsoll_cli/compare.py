@@ -12,6 +12,7 @@ from plimsoll_cli.option_types import COUNT
 from plimsoll_cli.output import Output, new_table, output_option, print_table, say
 from plimsoll_cli.question_options import question_options
 from plimsoll_cli.questions import read_problem
+from plimsoll_planner.explain import device_noun
 from plimsoll_planner.units import at_least
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     if output == Output.JSON:
         click.echo(json.dumps([row_json(row) for row in rows], indent=2))
         return
-    print_table(rows_table(rows), less_important=LESS_IMPORTANT)
+    noun = device_noun(problem.offers)
+    print_table(rows_table(rows, noun), less_important=LESS_IMPORTANT)
     say(
         "",
         baselines.ROUNDING_RULE,
@@ -67,8 +69,8 @@ def row_json(row: Row) -> dict[str, object]:
     }
 
 
-def rows_table(rows: list[Row]) -> Table:
-    """Draw the comparison."""
+def rows_table(rows: list[Row], noun: str) -> Table:
+    """Draw the comparison; the noun is what the devices are called."""
     table = new_table(
         (
             ("CUTS", "left"),
@@ -80,7 +82,7 @@ def rows_table(rows: list[Row]) -> Table:
             ("STEP", "right"),
             ("SAMPLES/S", "right"),
             ("PRICE/H", "right"),
-            ("GPUS NEEDED", "right"),
+            (f"{noun.upper()}S NEEDED", "right"),
         )
     )
     for row in rows:

@@ -144,7 +144,8 @@ def show(problem: Problem, answer: Solution | Infeasible) -> None:
         say(*infeasible_lines(answer), *lines)
         return
     best, steps = answer.plan, problem.num_steps
-    say(f"{gpus_text(best.num_gpus)} ({ending_text(answer)})", plan_line(best))
+    count = gpus_text(best.num_gpus, best.offers)
+    say(f"{count} ({ending_text(answer)})", plan_line(best))
     say(*([training_text(best, steps)] if steps else []))
     say(why_text(problem, answer), *certificate_lines(answer.certificate), "")
     memory = problem.limits.usable_bytes(best.offers[0].device_memory_bytes)

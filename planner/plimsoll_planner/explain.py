@@ -7,7 +7,7 @@ In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from plimsoll_planner.records.certificate import (
@@ -22,9 +22,9 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import CapacityType, Offer
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal, Override, Problem
+from plimsoll_planner.records.problem import Goal, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
-from plimsoll_planner.units import GIB, MIB, S_PER_HOUR, at_least, at_most
+from plimsoll_planner.units import S_PER_HOUR, at_least, at_most
 
 
 def counted(number: int, noun: str) -> str:
@@ -32,9 +32,20 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def gpus_text(num_gpus: int) -> str:
-    """Return a number of GPUs in words."""
-    return counted(num_gpus, "GPU")
+def device_noun(offers: Iterable[Offer]) -> str:
+    """Return what devices are called everywhere: emulated ones are no GPUs."""
+    is_emulated = any(one.device_kind is DeviceKind.EMULATED for one in offers)
+    return "device" if is_emulated else "GPU"
+
+
+def gpus_text(num_gpus: int, offers: Iterable[Offer]) -> str:
+    """Return a number of GPUs in words, or of devices that are emulated."""
+    return counted(num_gpus, device_noun(offers))
+
+
+def fail_text(num_gpus: int) -> str:
+    """Return that a count fails: `1 fails`, `2 fail`."""
+    return f"{num_gpus} {'fails' if num_gpus == 1 else 'fail'}"
 
 
 def offer_text(offer: Offer) -> str:
@@ -93,11 +104,17 @@ def rule_lines(rules: Iterable[Rule]) -> list[str]:
 
 def count_text(count: CountVerdict, offers: Sequence[Offer]) -> str:
     """Return one line on one count."""
-    verdict = f"{count.num_gpus:>5}  {count.verdict.value:<9}"
+    width = len(heading(offers))
+    verdict = f"{count.num_gpus:>{width}}  {count.verdict.value:<9}"
     rules = Counter(count.decisions.rule).most_common()
     decided = ", ".join(f"{number} {rule}" for rule, number in rules)
     reason = reason_text(count, offers)
     return f"{verdict}  {reason} ({decided})" if reason else f"{verdict}  ({decided})"
+
+
+def heading(offers: Sequence[Offer]) -> str:
+    """Return what stands above the numbers of devices."""
+    return f"{device_noun(offers)}s".rjust(5)
 
 
 def reason_text(count: CountVerdict, offers: Sequence[Offer]) -> str:
@@ -120,8 +137,10 @@ def certificate_lines(certificate: Certificate) -> list[str]:
         lines.append(fewest_text(certificate, fewest))
     slow, rate = certificate.fewest_at_any_speed, certificate.rate_at_any_speed
     if slow is not None and slow != fewest:
-        share = "" if rate is None else f", at {rate:.0%} of the best rate per GPU"
-        lines.append(f"fewest at any speed: {gpus_text(slow)}{share}")
+        offers = certificate.space.offers
+        best = f"the best rate per {device_noun(offers)}"
+        share = "" if rate is None else f", at {rate:.0%} of {best}"
+        lines.append(f"fewest at any speed: {gpus_text(slow, offers)}{share}")
     if certificate.cut_off:
         lines.append(f"not searched: {certificate.cut_off}")
     return lines
@@ -129,12 +148,14 @@ def certificate_lines(certificate: Certificate) -> list[str]:
 
 def fewest_text(certificate: Certificate, fewest: int) -> str:
     """Return the headline: the fewest, and why one fewer does not do."""
-    head = f"fewest: {gpus_text(fewest)}"
+    offers = certificate.space.offers
+    head = f"fewest: {gpus_text(fewest, offers)}"
     floor = certificate.counts[fewest - 1].floor_samples_per_s
     head += f" at {floor:.4g} samples/s or more" if floor else ""
     smaller = [c for c in certificate.counts[: fewest - 1] if is_searched(c)]
     if not smaller:
-        outside = "; fewer GPUs are outside what was fixed or allowed"
+        fewer = f"fewer {device_noun(offers)}s"
+        outside = f"; {fewer} are outside what was fixed or allowed"
         return head + (outside if fewest > 1 else "")
     open_counts = [str(c.num_gpus) for c in smaller if c.verdict is not Verdict.FAILS]
     if open_counts:
@@ -142,101 +163,8 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
     last = smaller[-1]
     why = REASONS.get(last.binding) if last.binding else None
     if last.nearest_miss is not None:
-        why = miss_text(last.nearest_miss, certificate.space.offers)
-    return f"{head}; {last.num_gpus} {last.verdict.value}: {why}"
-
-
-def headline_text(problem: Problem, answer: Solution) -> str:
-    """Return plan, proof and price in one line, for people who read no more.
-
-    fewest at half the best rate: 3 devices of 256 MiB (at any speed: 3); 2 fail at
-    rank 0, backward, short by 41.0 MiB
-    """
-    plan, certificate = answer.plan, answer.certificate
-    head = f"{goal_text(problem, answer)}: {devices_text(plan)}"
-    slow = certificate.fewest_at_any_speed
-    if certificate.space.override.is_given:
-        fixed = answer.termination is Termination.FIXED
-        head += "" if fixed else " (within what is fixed by hand)"
-    elif slow is not None:
-        head += f" (at any speed: {slow})"
-    smaller = [c for c in certificate.counts[: plan.num_gpus - 1] if is_searched(c)]
-    is_proof = bool(smaller) and smaller[-1].verdict is not Verdict.FITS
-    proof = [shortfall_text(smaller[-1])] if is_proof else []
-    return "; ".join([head, *proof, *bill_parts(answer, problem.num_steps)])
-
-
-def bill_parts(answer: Solution, num_steps: int | None) -> Iterator[str]:
-    """Yield what is paid for and what the training costs, where there is a price.
-
-    Where more GPUs are cheaper than few, it is told what few would cost.
-    """
-    plan = answer.plan
-    if plan.price_per_hour is None:
-        return
-    price = f"{plan.price_per_hour:.2f} {plan.currency}/h"
-    yield f"{offer_text(plan.offers[0])}: {nodes_text(plan)}, {price}"
-    if num_steps is None:
-        return
-    yield training_text(plan, num_steps)
-    few = min(answer.alternatives, key=lambda one: one.num_gpus, default=plan)
-    is_dearer = (cost_of(few, num_steps) or 0) > (cost_of(plan, num_steps) or 0)
-    if few.num_gpus < plan.num_gpus and is_dearer:
-        yield f"on {gpus_text(few.num_gpus)}: {training_text(few, num_steps)}"
-
-
-def goal_text(problem: Problem, answer: Solution) -> str:
-    """Return what the plan is the best in."""
-    if answer.termination is Termination.FIXED:
-        return "fixed by hand"
-    objective = problem.objective
-    if objective.goal is not Goal.MINIMIZE_GPUS:
-        return {
-            Goal.MINIMIZE_MEMORY: "least memory",
-            Goal.MINIMIZE_COST: "cheapest",
-            Goal.MAXIMIZE_THROUGHPUT: "fastest",
-        }[objective.goal]
-    if objective.min_samples_per_s or objective.deadline_s:
-        return "fewest at the rate asked for"
-    if objective.rate_floor == 0:
-        return "fewest at any speed"
-    part = "half" if objective.rate_floor == HALF else f"{objective.rate_floor:.0%} of"
-    return f"fewest at {part} the best rate"
-
-
-HALF = 0.5
-
-
-def devices_text(plan: HybridPlan) -> str:
-    """Return how many devices of what size a plan needs."""
-    offer = plan.offers[0]
-    is_emulated = offer.device_kind is DeviceKind.EMULATED
-    name = "device" if is_emulated else offer.device_product
-    devices = counted(plan.num_gpus, name) if is_emulated else f"{plan.num_gpus} {name}"
-    return f"{devices} of {size_text(offer.device_memory_bytes)}"
-
-
-def size_text(num_bytes: int) -> str:
-    """Return the size of a device as people call it, `256 MiB` or `80 GiB`."""
-    unit, name = (GIB, "GiB") if num_bytes >= GIB else (MIB, "MiB")
-    return f"{num_bytes / unit:.4g} {name}"
-
-
-def shortfall_text(count: CountVerdict) -> str:
-    """Return how a count fails, as in `2 fail at rank 0, backward, short by 41 MiB`."""
-    if count.verdict is Verdict.UNDECIDED:
-        return f"{count.num_gpus} undecided"
-    fails = f"{count.num_gpus} {'fails' if count.num_gpus == 1 else 'fail'}"
-    miss = count.nearest_miss
-    if miss is None:
-        return f"{fails}: {REASONS.get(count.binding, '')}" if count.binding else fails
-    if miss.binding is Binding.MEMORY:
-        short = at_least((miss.needed_bytes or 0) - (miss.capacity_bytes or 0))
-        return f"{fails} at rank {miss.rank}, {miss.phase}, short by {short}"
-    return (
-        f"{fails}: {miss.samples_per_s or 0:.4g} samples/s at most, "
-        f"{miss.needed_samples_per_s:.4g} needed"
-    )
+        why = miss_text(last.nearest_miss, offers)
+    return f"{head}; {fail_text(last.num_gpus)}: {why}"
 
 
 def is_searched(count: CountVerdict) -> bool:
@@ -248,7 +176,7 @@ def space_text(space: Space) -> str:
     """Return within what the certificate holds."""
     limits = space.limits
     parts = [
-        f"1 to {gpus_text(limits.max_gpus)}",
+        f"1 to {gpus_text(limits.max_gpus, space.offers)}",
         counted(len(space.offers), "offer"),
         "schedules " + ", ".join(limits.schedules),
     ]
@@ -265,14 +193,15 @@ def space_text(space: Space) -> str:
     if limits.headroom:
         parts.append(f"{limits.headroom:.0%} of the memory kept free")
     if space.override.is_given:
-        parts.append(f"fixed by hand: {override_text(space.override)}")
+        parts.append(f"fixed by hand: {override_text(space)}")
     return "; ".join(parts) + "; without " + ", ".join(space.without)
 
 
-def override_text(override: Override) -> str:
+def override_text(space: Space) -> str:
     """Return what a person fixed."""
+    override = space.override
     found = {
-        "GPUs": override.num_gpus,
+        f"{device_noun(space.offers)}s": override.num_gpus,
         "stages": override.num_stages,
         "replicas": override.data_degree,
         "micro-batch": override.micro_batch,
@@ -289,7 +218,8 @@ def why_text(problem: Problem, answer: Solution) -> str:
     if answer.termination is Termination.FIXED:
         return "why: what was fixed by hand, at the least memory"
     objective = problem.objective
-    floor = f"{objective.rate_floor:.0%} of the best samples/s per GPU"
+    noun = device_noun(problem.offers)
+    floor = f"{objective.rate_floor:.0%} of the best samples/s per {noun}"
     floor += " (objective.rate_floor)"
     if objective.min_samples_per_s or objective.deadline_s:
         floor = "the samples/s that were asked for"
@@ -297,11 +227,11 @@ def why_text(problem: Problem, answer: Solution) -> str:
     return (
         "why: "
         + {
-            Goal.MINIMIZE_GPUS: f"the fewest GPUs at {floor}; there, the least memory "
-            f"at most {slower} (objective.throughput_tolerance)",
+            Goal.MINIMIZE_GPUS: f"the fewest {noun}s at {floor}; there, the least "
+            f"memory at most {slower} (objective.throughput_tolerance)",
             Goal.MINIMIZE_MEMORY: f"the least memory of any device at {floor}",
             Goal.MINIMIZE_COST: "the least cost of the whole training",
-            Goal.MAXIMIZE_THROUGHPUT: "the most samples/s, then fewer GPUs",
+            Goal.MAXIMIZE_THROUGHPUT: f"the most samples/s, then fewer {noun}s",
         }[objective.goal]
     )
 
@@ -335,7 +265,7 @@ def nodes_text(plan: HybridPlan) -> str:
     on_node = plan.offers[0].devices_per_node
     idle = plan.num_nodes * on_node - plan.num_gpus
     text = counted(plan.num_nodes, "node")
-    return f"{text} of {gpus_text(on_node)}, {idle} idle" if idle else text
+    return f"{text} of {gpus_text(on_node, plan.offers)}, {idle} idle" if idle else text
 
 
 ENDINGS = {
@@ -365,14 +295,15 @@ def explain(answer: Solution | Infeasible) -> list[str]:
     if isinstance(answer, Infeasible):
         lines += infeasible_lines(answer)
     else:
-        lines.append(f"{gpus_text(answer.plan.num_gpus)}: {ending_text(answer)}")
+        count = gpus_text(answer.plan.num_gpus, answer.plan.offers)
+        lines.append(f"{count}: {ending_text(answer)}")
     lines += certificate_lines(certificate)
     lines.append(f"searched: {space_text(certificate.space)}")
     lines += [f"warning: {warning}" for warning in answer.warnings]
     offers = certificate.space.offers
     counts = [count_text(count, offers) for count in certificate.counts]
     rules = (rule for count in certificate.counts for rule in count.decisions.rule)
-    return [*lines, " GPUs  verdict", *counts, *rule_lines(rules)]
+    return [*lines, f"{heading(offers)}  verdict", *counts, *rule_lines(rules)]
 
 
 def infeasible_lines(answer: Infeasible) -> list[str]:

@@ -175,6 +175,6 @@ def test_limits_are_told_as_options(
 ) -> None:
     """What would do names the option that it is typed with."""
     assert main(words(tmp_path, "--max-gpus", "2")) == ExitCode.NO_PLAN
-    assert "3 GPUs (--max-gpus is 2)" in capsys.readouterr().out
+    assert "3 devices (--max-gpus is 2)" in capsys.readouterr().out
     assert main(words(tmp_path, "--max-tuples", "3")) == ExitCode.NO_PLAN
     assert "--max-tuples is 3" in " ".join(capsys.readouterr().out.split())

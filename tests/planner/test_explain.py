@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from plimsoll_planner.explain import (
     count_text,
     ending_text,
     explain,
-    headline_text,
     miss_text,
     nodes_text,
     rule_lines,
@@ -21,12 +19,14 @@ from plimsoll_planner.explain import (
     training_text,
     why_text,
 )
+from plimsoll_planner.headline import headline_text
 from plimsoll_planner.records.certificate import Binding, NearestMiss, Rule
-from plimsoll_planner.records.interval import SecondsInterval, Verdict
+from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import CapacityType
-from plimsoll_planner.records.plan import HybridPlan, PodShape
+from plimsoll_planner.records.plan import PodShape
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
-from plimsoll_planner.records.solution import Termination
+from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.search.answer import solve
 from tests.support.builders import (
     MIB,
     a_certificate,
@@ -35,18 +35,12 @@ from tests.support.builders import (
     a_plan,
     a_problem,
     a_solution,
-    a_stage,
     an_infeasible,
     an_offer,
     decisions,
 )
 from tests.support.questions import a_question, solved
 
-TWO_RANKS: dict[str, Any] = {
-    "stages": (a_stage(0, 2, (0,), in_flight_cap=2), a_stage(2, 4, (1,))),
-    "num_micro_batches": 8,
-    "pods": PodShape(num_pods=1, gpus_per_pod=2, host_memory_bytes_per_pod=0),
-}
 OFFERS = (an_offer(), an_offer(name="other", capacity_type=CapacityType.SPOT))
 
 
@@ -56,6 +50,26 @@ def test_a_failing_count_names_rank_phase_and_bytes() -> None:
         "    2  fails      rank 0, backward: needs 11.00 MiB, "
         "has 10.00 MiB (1 searched)"
     )
+
+
+def test_emulated_devices_are_never_called_gpus() -> None:
+    """In no line of any answer; and real GPUs are called so."""
+    fixed = Override(num_gpus=4, micro_batch=1)
+    for problem in (
+        a_question(900),
+        a_question(900, override=fixed),
+        a_question(900, objective=Objective(goal=Goal.MAXIMIZE_THROUGHPUT)),
+        a_question(400, limits=Limits(max_gpus=2)),
+        a_question(900, override=Override(num_gpus=16), limits=Limits(max_gpus=16)),
+    ):
+        answer = solve(problem)
+        lines = explain(answer)
+        if isinstance(answer, Solution):
+            lines += [why_text(problem, answer), headline_text(problem, answer)]
+            lines.append(nodes_text(answer.plan))
+        assert "device" in " ".join(lines)
+        assert "GPU" not in " ".join(lines)
+    assert explain(a_solution())[0].startswith("4 GPUs: ")
 
 
 def test_every_binding_has_its_words() -> None:
@@ -90,7 +104,7 @@ def test_the_headline_says_why_one_fewer_fails() -> None:
     """And the fewest at any speed, where that is another count."""
     certificate = a_certificate(fewest_at_any_speed=2, rate_at_any_speed=0.09)
     assert certificate_lines(certificate) == [
-        "fewest: 4 GPUs; 3 fails: rank 0, backward: needs 11.00 MiB, has 10.00 MiB",
+        "fewest: 4 GPUs; 3 fail: rank 0, backward: needs 11.00 MiB, has 10.00 MiB",
         "fewest at any speed: 2 GPUs, at 9% of the best rate per GPU",
     ]
     one = a_certificate(counts=(a_count(1, Verdict.FITS),), fewest_at_any_speed=1)
@@ -101,13 +115,13 @@ def test_a_count_that_was_fixed_is_not_sold_as_the_fewest() -> None:
     """Smaller counts were left out by hand, and the proof holds within that."""
     answer = solved(a_question(9000, override=Override(num_gpus=4)))
     assert certificate_lines(answer.certificate)[0] == (
-        "fewest: 4 GPUs at 0.06897 samples/s or more; "
-        "fewer GPUs are outside what was fixed or allowed"
+        "fewest: 4 devices at 0.06897 samples/s or more; "
+        "fewer devices are outside what was fixed or allowed"
     )
     assert ending_text(answer) == "proven within what is fixed by hand"
     even = solved(a_question(900, override=Override(data_degree=2)))
     assert even.plan.num_gpus == 6
-    assert "; 4 fails: on h200-8, rank " in certificate_lines(even.certificate)[0]
+    assert "; 4 fail: on h200-8, rank " in certificate_lines(even.certificate)[0]
 
 
 def test_what_was_not_searched_is_said() -> None:
@@ -247,61 +261,3 @@ def test_devices_that_are_paid_for_and_idle_are_told() -> None:
     full = an_offer(devices_per_node=2)
     pods = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=0)
     assert nodes_text(a_plan(offers=(full,), pods=pods)) == "2 nodes"
-
-
-def priced(**fields: Any) -> HybridPlan:
-    """Build a plan on a node of 8 at 36 USD an hour, with steps of one second."""
-    return a_plan(price_per_hour=Decimal(36), currency="USD", **fields)
-
-
-def test_the_one_line_has_plan_and_proof() -> None:
-    """What it is the fewest at, how many, and why one fewer does not do."""
-    line = headline_text(a_problem(), a_solution(plan=a_plan()))
-    assert line == (
-        "fewest at half the best rate: 4 H200 of 139 GiB (at any speed: 4); "
-        "3 fail at rank 0, backward, short by 1.00 MiB"
-    )
-    counts = (a_count(1), a_count(2, Verdict.FITS))
-    alone = a_certificate(counts=counts, fewest_at_any_speed=2)
-    two = a_solution(plan=a_plan(**TWO_RANKS), certificate=alone)
-    assert "; 1 fails at rank 0, " in headline_text(a_problem(), two)
-
-
-def test_the_one_line_has_the_price_of_nodes_and_training() -> None:
-    """What is paid for by the hour, and the sum; the latter where steps are known."""
-    answer = a_solution(plan=priced())
-    node = "; h200-8: 1 node of 8 GPUs, 4 idle, 36.00 USD/h"
-    assert headline_text(a_problem(), answer).endswith(node)
-    line = headline_text(a_problem(num_steps=7200), answer)
-    assert line.endswith(f"{node}; 7200 steps: 2.0 h, 72.00 USD")
-
-
-def test_the_cheapest_says_what_few_gpus_would_cost() -> None:
-    """Only where they are dearer, and no smaller count that fits is said to fail."""
-    problem = a_problem(
-        num_steps=7200, objective=Objective(goal=Goal.MINIMIZE_COST, rate_floor=0.0)
-    )
-    fits = tuple(a_count(n, Verdict.FITS) for n in (2, 3, 4))
-    counts = a_certificate(counts=(a_count(1), *fits), fewest_at_any_speed=2)
-
-    def line(few_step_s: float) -> str:
-        time = SecondsInterval(
-            lower_s=few_step_s, expected_s=few_step_s, upper_s=few_step_s
-        )
-        few = priced(**TWO_RANKS, step_time=time)
-        answer = a_solution(plan=priced(), certificate=counts, alternatives=(few,))
-        return headline_text(problem, answer)
-
-    assert line(3.0).endswith(
-        "(at any speed: 2); h200-8: 1 node of 8 GPUs, 4 idle, 36.00 USD/h; "
-        "7200 steps: 2.0 h, 72.00 USD; on 2 GPUs: 7200 steps: 6.0 h, 216.00 USD"
-    )
-    assert line(1.0).endswith("7200 steps: 2.0 h, 72.00 USD")
-
-
-def test_the_one_line_does_not_sell_what_is_fixed_as_the_fewest() -> None:
-    """Fixed and fitting is told from fixed and not fitting."""
-    fixed = a_question(900, override=Override(num_gpus=6))
-    assert "(within what is fixed by hand)" in headline_text(fixed, solved(fixed))
-    unfit = a_question(400, override=Override(num_gpus=2))
-    assert headline_text(unfit, solved(unfit)).startswith("fixed by hand: 2 devices")

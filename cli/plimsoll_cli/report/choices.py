@@ -49,7 +49,7 @@ def choices_view(answer: Solution, num_steps: int | None) -> ChoicesView | None:
 
 
 def front(plans: tuple[HybridPlan, ...]) -> Chart:
-    """Draw the peak of each plan over its samples/s; a mark says its GPUs."""
+    """Draw the peak of each plan over its samples/s; a mark says its devices."""
     scale = ByteScale.up_to(max(plan.peak_bytes or 0 for plan in plans))
     size = UNITS[scale.unit]
     points = [
@@ -70,8 +70,8 @@ def front(plans: tuple[HybridPlan, ...]) -> Chart:
     return Chart(
         title="Peak over speed",
         spoken=f"Upper bound of the fullest device's peak in {scale.unit} over samples "
-        f"per second of {len(plans)} plans; each mark says its number of GPUs, and the "
-        "filled one is this plan. The table has the numbers.",
+        f"per second of {len(plans)} plans; each mark says its number of devices, and "
+        "the filled one is this plan. The table has the numbers.",
         x_label="samples/s",
         y_label=f"peak, {scale.unit}",
         x_ticks=plane.x_ticks(),

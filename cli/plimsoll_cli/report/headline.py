@@ -26,12 +26,13 @@ from plimsoll_planner.explain import (
     cost_of,
     counted,
     duration_text,
+    fail_text,
+    gpus_text,
     infeasible_lines,
     is_searched,
     reason_text,
 )
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
 from plimsoll_planner.units import at_least
@@ -97,9 +98,7 @@ def title_of(record: RunRecord, plan: HybridPlan | None) -> str:
     offer = plan.offers[0]
     memory_bytes = offer.device_memory_bytes
     memory = ByteScale.up_to(memory_bytes).down(memory_bytes)
-    if offer.device_kind is DeviceKind.EMULATED:
-        return f"{counted(plan.num_gpus, 'device')} of {memory}"
-    return f"{counted(plan.num_gpus, 'GPU')} of {memory}"
+    return f"{gpus_text(plan.num_gpus, plan.offers)} of {memory}"
 
 
 def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
@@ -125,7 +124,6 @@ def fewer_text(answer: Solution, plan: HybridPlan) -> str:
     if fewer > len(counts) or not is_searched(counts[fewer - 1]):
         return "Fewer are outside what was fixed or allowed."
     count = counts[fewer - 1]
-    fail = "fails" if fewer == 1 else "fail"
     if count.verdict is Verdict.FITS:
         fits = "fits" if fewer == 1 else "fit"
         do = "does" if fewer == 1 else "do"
@@ -134,9 +132,9 @@ def fewer_text(answer: Solution, plan: HybridPlan) -> str:
         return f"{fewer} undecided: {reason_text(count, certificate.space.offers)}."
     miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
-        return f"{fewer} {fail}: {reason_text(count, certificate.space.offers)}."
+        return f"{fail_text(fewer)}: {reason_text(count, certificate.space.offers)}."
     short = at_least(miss.short_bytes)
-    return f"{fewer} {fail} at rank {miss.rank}, {miss.phase}, short by {short}."
+    return f"{fail_text(fewer)} at rank {miss.rank}, {miss.phase}, short by {short}."
 
 
 def state_of(status: Status) -> State:

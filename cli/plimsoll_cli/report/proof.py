@@ -15,6 +15,7 @@ from plimsoll_operator.api.record import ApiRecord
 from plimsoll_planner.explain import (
     RULES,
     certificate_lines,
+    device_noun,
     ending_text,
     offer_text,
     reason_text,
@@ -53,7 +54,7 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountRow:
-    """One number of GPUs, or several in a row of which the same is said."""
+    """One number of devices, or several in a row of which the same is said."""
 
     first: int
     last: int
@@ -69,6 +70,8 @@ class ProofView:
     """The certificate."""
 
     sentences: tuple[str, ...]
+    heading: str
+    """Of the numbers of devices."""
     folded: tuple[CountRow, ...]
     rows: tuple[CountRow, ...]
     rules: tuple[tuple[str, str], ...]
@@ -99,12 +102,19 @@ def proof_view(
     used = {rule for count in certificate.counts for rule in count.decisions.rule}
     return ProofView(
         sentences=tuple(sentence(line) for line in sentences),
+        heading=heading_of(certificate.space.offers),
         folded=rows[:-MOST_ROWS],
         rows=rows[-MOST_ROWS:],
         rules=tuple((str(rule), RULES[rule]) for rule in Rule if rule in used),
         space=space_text(certificate.space),
         warnings=answer.warnings,
     )
+
+
+def heading_of(offers: Sequence[Offer]) -> str:
+    """Return what stands above numbers of devices: `GPUs`, `Devices`."""
+    noun = device_noun(offers)
+    return f"{noun[:1].upper()}{noun[1:]}s"
 
 
 def sentence(line: str) -> str:

@@ -18,12 +18,8 @@ from plimsoll_operator.api.status import (
     ProfileStatus,
 )
 from plimsoll_operator.brain.seen import Seen
-from plimsoll_planner.explain import (
-    headline_text,
-    infeasible_lines,
-    reason_text,
-    space_text,
-)
+from plimsoll_planner.explain import infeasible_lines, reason_text, space_text
+from plimsoll_planner.headline import headline_text
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan

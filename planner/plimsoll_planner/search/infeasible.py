@@ -4,7 +4,7 @@ In: the decisions of every count. Out: `Infeasible`. Called by `answer`. Each ch
 tried by really solving the changed problem, so what it promises holds:
 
     more GPUs          up to `MOST_TIMES` times the limit
-    a larger device    the least peak over all tuples says how large
+    larger devices     the least peak over all tuples says how large
     a smaller batch    halves of the global batch
     a lower floor      the rate that the fastest plan reaches
 
@@ -55,9 +55,7 @@ def infeasible(
     ]
     gpus = more_gpus(explorer.problem)
     changes = [
-        f"{gpus} GPUs (limits.max_gpus is {explorer.problem.limits.max_gpus})"
-        if gpus
-        else "",
+        more_text(explorer.problem, gpus) if gpus else "",
         larger_device(explorer) if binding is Binding.MEMORY else "",
         smaller_batch(explorer.problem) if binding is not Binding.RATE else "",
         lower_floor(explorer) if binding is Binding.RATE else "",
@@ -134,6 +132,12 @@ def more_gpus(problem: Problem) -> int | None:
     return first_count(replace(problem, limits=limits), limit + 1)
 
 
+def more_text(problem: Problem, num_gpus: int) -> str:
+    """Return how many would do, and which limit keeps them out."""
+    count = gpus_text(num_gpus, problem.offers)
+    return f"{count} (limits.max_gpus is {problem.limits.max_gpus})"
+
+
 def larger_device(explorer: Explorer) -> str:
     """Return the device memory with which the slimmest tuple would fit."""
     runnable = [
@@ -148,7 +152,8 @@ def larger_device(explorer: Explorer) -> str:
     best = min(runnable, key=lambda c: corner_peak(explorer, c))
     usable = 1 - explorer.problem.limits.headroom
     needed = -int(-corner_peak(explorer, best) // usable)
-    return f"devices of {at_least(needed)} on {gpus_text(best.num_gpus)}, at any speed"
+    count = gpus_text(best.num_gpus, explorer.problem.offers)
+    return f"{count} of {at_least(needed)}, at any speed"
 
 
 def smaller_batch(problem: Problem) -> str:
@@ -162,8 +167,8 @@ def smaller_batch(problem: Problem) -> str:
             return ""
         gpus = first_count(changed, 1)
         if gpus:
-            mesh = gpus_text(gpus)
-            return f"a global batch of {batch // part} samples, on {mesh}"
+            count = gpus_text(gpus, problem.offers)
+            return f"a global batch of {batch // part} samples, on {count}"
         part *= 2
     return ""
 
@@ -190,7 +195,7 @@ def fewer_gpus(problem: Problem) -> str:
     )
     if None in counts or not asked or asked <= most:
         return ""
-    return f"at most {gpus_text(most)}, which is what the offers have"
+    return f"at most {gpus_text(most, problem.offers)}, which is what the offers have"
 
 
 def lower_floor(explorer: Explorer) -> str:
@@ -198,8 +203,8 @@ def lower_floor(explorer: Explorer) -> str:
     best = explorer.best_rate(explorer.fitting)
     if best is None:
         return ""
-    rate, gpus = explorer.rate(best), gpus_text(best.candidate.num_gpus)
-    problem = explorer.problem
+    problem, rate = explorer.problem, explorer.rate(best)
+    gpus = gpus_text(best.candidate.num_gpus, problem.offers)
     if problem.objective.deadline_s and problem.num_steps:
         needed_s = problem.global_batch_size * problem.num_steps / rate
         if needed_s > problem.objective.deadline_s:

@@ -9,17 +9,16 @@ import pytest
 pytest.importorskip("numpy")
 
 from plimsoll_cli.report.choices import MOST_ROWS, choices_view
-from tests.support.builders import a_plan
 from tests.support.questions import a_question, solved
 
 
 def test_the_plan_is_the_first_line_and_the_filled_mark() -> None:
-    """Drawn last, so that nothing covers it; a mark says its GPUs."""
+    """Drawn last, so that nothing covers it; a mark says its devices."""
     answer = solved(a_question(700))
     assert answer.alternatives
     view = choices_view(answer, 10)
     assert view is not None
-    assert view.headings[0] == "GPUs"
+    assert view.headings[0] == "Devices"
     assert [row[0] for row in view.rows] == [
         str(plan.num_gpus) for plan in (answer.plan, *answer.alternatives)
     ]
@@ -58,10 +57,9 @@ def test_nothing_else_is_no_section() -> None:
 
 def test_a_long_front_is_cut_and_says_so() -> None:
     """The rows are limited, the marks are not."""
-    answer = replace(
-        solved(a_question(700)),
-        alternatives=tuple(a_plan(revision=n + 1) for n in range(MOST_ROWS + 2)),
-    )
+    found = solved(a_question(700))
+    others = (replace(found.plan, revision=n + 2) for n in range(MOST_ROWS + 2))
+    answer = replace(found, alternatives=tuple(others))
     view = choices_view(answer, None)
     assert view is not None
     assert len(view.rows) == MOST_ROWS

@@ -1,0 +1,120 @@
+"""An answer in one line: plan, proof and price, for people who read no more.
+
+In: a problem and its `Solution`. Out: text. Called for the status of a plan; `explain`
+has the whole of it.
+
+    fewest at half the best rate: 3 devices of 256 MiB (at any speed: 3); 2 fail at
+    rank 0, backward, short by 41.0 MiB
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from plimsoll_planner.explain import (
+    REASONS,
+    cost_of,
+    fail_text,
+    gpus_text,
+    is_searched,
+    nodes_text,
+    offer_text,
+    training_text,
+)
+from plimsoll_planner.records.certificate import Binding, CountVerdict
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.units import GIB, MIB, at_least
+
+HALF = 0.5
+
+
+def headline_text(problem: Problem, answer: Solution) -> str:
+    """Return plan, proof and price."""
+    plan, certificate = answer.plan, answer.certificate
+    head = f"{goal_text(problem, answer)}: {devices_text(plan)}"
+    slow = certificate.fewest_at_any_speed
+    if certificate.space.override.is_given:
+        fixed = answer.termination is Termination.FIXED
+        head += "" if fixed else " (within what is fixed by hand)"
+    elif slow is not None:
+        head += f" (at any speed: {slow})"
+    smaller = [c for c in certificate.counts[: plan.num_gpus - 1] if is_searched(c)]
+    is_proof = bool(smaller) and smaller[-1].verdict is not Verdict.FITS
+    proof = [shortfall_text(smaller[-1])] if is_proof else []
+    return "; ".join([head, *proof, *bill_parts(answer, problem.num_steps)])
+
+
+def bill_parts(answer: Solution, num_steps: int | None) -> Iterator[str]:
+    """Yield what is paid for and what the training costs, where there is a price.
+
+    Where more GPUs are cheaper than few, it is told what few would cost.
+    """
+    plan = answer.plan
+    if plan.price_per_hour is None:
+        return
+    price = f"{plan.price_per_hour:.2f} {plan.currency}/h"
+    yield f"{offer_text(plan.offers[0])}: {nodes_text(plan)}, {price}"
+    if num_steps is None:
+        return
+    yield training_text(plan, num_steps)
+    few = min(answer.alternatives, key=lambda one: one.num_gpus, default=plan)
+    is_dearer = (cost_of(few, num_steps) or 0) > (cost_of(plan, num_steps) or 0)
+    if few.num_gpus < plan.num_gpus and is_dearer:
+        count = gpus_text(few.num_gpus, few.offers)
+        yield f"on {count}: {training_text(few, num_steps)}"
+
+
+def goal_text(problem: Problem, answer: Solution) -> str:
+    """Return what the plan is the best in."""
+    if answer.termination is Termination.FIXED:
+        return "fixed by hand"
+    objective = problem.objective
+    if objective.goal is not Goal.MINIMIZE_GPUS:
+        return {
+            Goal.MINIMIZE_MEMORY: "least memory",
+            Goal.MINIMIZE_COST: "cheapest",
+            Goal.MAXIMIZE_THROUGHPUT: "fastest",
+        }[objective.goal]
+    if objective.min_samples_per_s or objective.deadline_s:
+        return "fewest at the rate asked for"
+    if objective.rate_floor == 0:
+        return "fewest at any speed"
+    part = "half" if objective.rate_floor == HALF else f"{objective.rate_floor:.0%} of"
+    return f"fewest at {part} the best rate"
+
+
+def devices_text(plan: HybridPlan) -> str:
+    """Return how many devices of what size a plan needs."""
+    offer = plan.offers[0]
+    is_emulated = offer.device_kind is DeviceKind.EMULATED
+    devices = f"{plan.num_gpus} {offer.device_product}"
+    if is_emulated:
+        devices = gpus_text(plan.num_gpus, plan.offers)
+    return f"{devices} of {size_text(offer.device_memory_bytes)}"
+
+
+def size_text(num_bytes: int) -> str:
+    """Return the size of a device as people call it, `256 MiB` or `80 GiB`."""
+    unit, name = (GIB, "GiB") if num_bytes >= GIB else (MIB, "MiB")
+    return f"{num_bytes / unit:.4g} {name}"
+
+
+def shortfall_text(count: CountVerdict) -> str:
+    """Return how a count fails, as in `2 fail at rank 0, backward, short by 41 MiB`."""
+    if count.verdict is Verdict.UNDECIDED:
+        return f"{count.num_gpus} undecided"
+    fails = fail_text(count.num_gpus)
+    miss = count.nearest_miss
+    if miss is None:
+        return f"{fails}: {REASONS.get(count.binding, '')}" if count.binding else fails
+    if miss.binding is Binding.MEMORY:
+        short = at_least((miss.needed_bytes or 0) - (miss.capacity_bytes or 0))
+        return f"{fails} at rank {miss.rank}, {miss.phase}, short by {short}"
+    return (
+        f"{fails}: {miss.samples_per_s or 0:.4g} samples/s at most, "
+        f"{miss.needed_samples_per_s:.4g} needed"
+    )
