@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll_operator.errors import AlreadyRunningError, HomeError
+
+LOOK_S, POLL_S = 0.5, 0.02
+"""For how long, and how often, a command tries to be the one that runs a plan: whoever
+looks whether it is run holds its lock for a moment."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +57,38 @@ class HomeFolder:
             AlreadyRunningError: another process runs it.
         """
         make(self.root / "locks")
-        descriptor = os.open(self.root / "locks" / name, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(self._lock(name), os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock(descriptor):
                 who = os.pread(descriptor, 32, 0).decode().strip() or "another one"
                 raise AlreadyRunningError(
                     f"plan {name} is being run by process {who}: `plimsoll describe "
                     f"{name}` shows how far it is, `plimsoll cancel {name}` stops it"
-                ) from None
+                )
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             yield
         finally:
             os.close(descriptor)  # and the lock with it, also when we are killed
+
+    def is_run(self, name: str) -> bool:
+        """Tell whether somebody runs the plans of a name; hinders nobody."""
+        try:
+            descriptor = os.open(self._lock(name), os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, name: str) -> Path:
+        """Return the file that whoever runs the plans of a name holds."""
+        return self.root / "locks" / name
 
 
 @dataclass(frozen=True)
@@ -81,6 +103,11 @@ class PlanFolder:
         return self.root / "children"
 
     @property
+    def proof(self) -> PlanFolder:
+        """Where a proof is shown; children and logs of it lie apart."""
+        return PlanFolder(self.root / "proof")
+
+    @property
     def checkpoints(self) -> Path:
         """Of the plan's own training, unless its spec names a place."""
         return self.root / "checkpoints"
@@ -92,6 +119,20 @@ class PlanFolder:
             HomeError: it cannot be made.
         """
         make(self.children)
+
+
+def lock(descriptor: int) -> bool:
+    """Lock a file for ourselves alone; False where somebody else holds it for long."""
+    end_s = time.monotonic() + LOOK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end_s:
+                return False
+            time.sleep(POLL_S)
+        else:
+            return True
 
 
 def make(folder: Path) -> None:
