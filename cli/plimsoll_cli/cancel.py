@@ -57,7 +57,7 @@ async def stopped(home: Home, plan: StoredPlan) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_option
 def delete(name: str, yes: bool, home: Path) -> None:
-    """Forget the plan NAME and its checkpoints.
+    """Forget the plan NAME and its checkpoints, also of earlier runs of that name.
 
     Its logs go with it. What was measured of its workload and ranks stays.
     """
@@ -73,8 +73,10 @@ async def delete_here(root: Path, name: str) -> None:
         plan = await home.plan(name)
         hands = home.hands(plan)
         with home.folder.locked(name):
-            hands.children.end_all()
-            await home.store.plans.delete(plan.uid)
-            if hands.folder.root.exists():
-                await asyncio.to_thread(shutil.rmtree, hands.folder.root)
+            hands.end_all()
+            for uid in await home.store.plans.uids(name):
+                folder = home.folder.plan(uid).root
+                if folder.exists():
+                    await asyncio.to_thread(shutil.rmtree, folder)
+            await home.store.plans.delete(name)
         say(f"{name} is deleted")

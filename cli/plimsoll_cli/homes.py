@@ -20,7 +20,7 @@ from plimsoll_cli.errors import NoSuchPlanError, PlanUnderWayError
 from plimsoll_cli.machines import Machines, has_cuda
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.record import ApiRecord
-from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes, complaint_of
 from plimsoll_operator.home.folders import HomeFolder
@@ -99,15 +99,18 @@ class Home:
         """
         plans, spec, code = self.store.plans, manifest.spec, str(Path.cwd())
         before = await plans.find(manifest.name)
-        if before is None or before.status.is_over or anew:
+        if before is None:
             require_sense(spec, offers)
-            if before is not None:
-                self.hands(before).children.end_all()  # nobody could find them again
             return await plans.create(manifest.name, spec, offers, code, time.time())
+        is_over = before.status.is_over or anew
+        was_dry = before.spec.launch.policy is LaunchPolicy.PLAN_ONLY
         is_listed = spec.search.offers.config_map and not machines.is_given
-        if not is_listed and machines.mean(before.offers):
+        if (was_dry or not is_over) and not is_listed and machines.mean(before.offers):
             offers = before.offers
         require_sense(spec, offers)
+        if is_over:
+            self.hands(before).end_all()  # nobody could find them again
+            return await plans.create(manifest.name, spec, offers, code, time.time())
         attempts = await self.store.attempts.of(before.uid)
         if attempts and attempts[-1].ending is None:
             require_same_job(before, manifest)

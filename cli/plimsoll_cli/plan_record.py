@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from plimsoll_cli.homes import Home, open_old_home
 from plimsoll_cli.report.record import RunRecord
+from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.records.document import digest_of
+from plimsoll_operator.store.questions import StoredQuestion
+from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.observation import Observation
 
 
@@ -22,10 +26,7 @@ async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
     """Gather what there is of a plan."""
     hands = home.hands(plan)
     attempts = await home.store.attempts.of(plan.uid)
-    problem = await hands.eyes.asked(plan, attempts)
-    found = (
-        None if problem is None else await home.store.answers.find(digest_of(problem))
-    )
+    asked, answer = await answered(home.store, plan, attempts)
     observations: tuple[Observation, ...] = ()
     losses: dict[int, float] = {}
     for attempt in attempts:
@@ -38,9 +39,28 @@ async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
         name=plan.name,
         uid=plan.uid,
         status=plan.status,
-        problem=problem,
-        answer=None if found is None else found.answer,
+        problem=None if asked is None else asked.problem,
+        answer=None if answer is None else answer.answer,
         attempts=attempts,
         observations=observations,
         losses=tuple(sorted(losses.items())),
     )
+
+
+async def answered(
+    store: Store, plan: StoredPlan, attempts: Sequence[Attempt]
+) -> tuple[StoredQuestion | None, StoredAnswer | None]:
+    """Return the question of a plan that counts, and its answer.
+
+    It is the one that the latest attempt was planned by, as long as nothing follows
+    that attempt; else the latest one that was answered.
+    """
+    questions = await store.questions.of(plan.uid)
+    if attempts and attempts[-1].ending in (None, Ending.DONE):
+        mine = attempts[-1].problem_digest
+        questions = tuple(one for one in questions if one.digest == mine)
+    for asked in questions:
+        answer = await store.answers.find(asked.digest)
+        if answer is not None:
+            return asked, answer
+    return (questions[0] if questions else None), None

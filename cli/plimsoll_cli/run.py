@@ -6,8 +6,8 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.run_view import BAD, DONE, RunView
 from plimsoll_operator.api.manifest import Manifest, parse_manifest
+from plimsoll_operator.api.spec import LaunchPolicy
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.loop import Loop, Outcome
-from plimsoll_operator.home.proof import ProofRun, prove
+from plimsoll_operator.home.proof import ProofRun, nothing_to_run, prove
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import (
     InvalidFieldError,
@@ -116,6 +117,9 @@ def run(
     ranks run that is spec.suspend and spec.runPolicy alone, or begin with --anew.
     """
     asked = read_manifest(manifest)
+    if prove_it and asked.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
+        rule = "only with launch.policy Launch: a proof is shown by running it"
+        raise InvalidFieldError("--prove", prove_it, rule)
     require_module(asked.spec.workload.entrypoint)
     require_places({"--report": report}, inputs=(manifest,))
     typed = Machines(**machines)
@@ -189,7 +193,13 @@ async def run_plan(
     hands = home.hands(plan, wishes.real_memory_bytes)
     hands.folder.make()
     loop = Loop(hands=hands, watcher=view)
-    with stopping_asks(loop, view):
+
+    def stop() -> None:
+        text = "stopping: what trains saves and leaves; Ctrl-C again ends it at once"
+        view.say("ending everything at once" if loop.is_stopping else text)
+        loop.stop()
+
+    with stopping_asks(stop):
         with view:
             outcome = await loop.run()
         if outcome is Outcome.REFUSED:
@@ -197,28 +207,42 @@ async def run_plan(
         record = await record_of(home, loop.plan)
         place = wishes.report or hands.folder.root / "report.html"
         write_text(place, report_html(record))
-        if not view.is_quiet:
-            if not (view.is_watched and sys.stdout.isatty()):  # it is there already
-                say(*plan_lines(record))
-            if record.status.plan is not None and not record.attempts:
-                show_answer(record)
-            say(*outcome_lines(record), f"report: {place}")
-        code = exit_code(outcome, record, loop)
-        if code is ExitCode.DONE and wishes.proves:
-            code = await show_proof(hands, record, view)
+    if not view.is_quiet:
+        tell(record, view, place)
+    code = exit_code(outcome, record, loop)
+    if code is not ExitCode.DONE or not wishes.proves:
         return code
+    showing = asyncio.create_task(show_proof(hands, record, view))
+    with stopping_asks(showing.cancel):
+        try:
+            return await showing
+        except asyncio.CancelledError:
+            view.say("the proof was stopped; the plan itself is done", BAD)
+            return ExitCode.INTERRUPTED
+
+
+def tell(record: RunRecord, view: RunView, report: Path) -> None:
+    """Print what became of a plan."""
+    if not (view.is_watched and sys.stdout.isatty()):  # it is there already
+        say(*plan_lines(record))
+    if record.status.plan is not None and not record.attempts:
+        show_answer(record)
+    say(*outcome_lines(record), f"report: {report}")
 
 
 async def show_proof(hands: Hands, record: RunRecord, view: RunView) -> ExitCode:
     """Run every mesh with one device fewer; FAILED where one of them fits after all."""
     problem, answer = record.problem, record.answer
-    if problem is None or not isinstance(answer, Solution) or answer.plan.num_gpus == 1:
-        view.say("nothing to prove: there is no smaller count")
+    assert problem is not None  # noqa: S101 - what trained was planned
+    assert isinstance(answer, Solution)  # noqa: S101 - and there was a plan
+    if why := nothing_to_run(problem, answer):
+        view.say(f"nothing to prove by running it: {why}")
         return ExitCode.DONE
     all_hold = True
-    async for one in prove(hands, problem, answer):
-        view.say(proof_text(one), DONE if one.holds else BAD)
-        all_hold = all_hold and one.holds
+    async with aclosing(prove(hands, problem, answer)) as runs:
+        async for one in runs:
+            view.say(proof_text(one), DONE if one.holds else BAD)
+            all_hold = all_hold and one.holds
     return ExitCode.DONE if all_hold else ExitCode.FAILED
 
 
@@ -231,14 +255,8 @@ def proof_text(one: ProofRun) -> str:
 
 
 @contextmanager
-def stopping_asks(loop: Loop, view: RunView) -> Generator[None]:
-    """Let Ctrl-C and SIGTERM ask for a stop; a second time they end everything."""
-
-    def stop() -> None:
-        text = "stopping: what trains saves and leaves; Ctrl-C again ends it at once"
-        view.say("ending everything at once" if loop.is_stopping else text)
-        loop.stop()
-
+def stopping_asks(stop: Callable[[], object]) -> Generator[None]:
+    """Let Ctrl-C and SIGTERM ask for a stop."""
     events = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         events.add_signal_handler(number, stop)

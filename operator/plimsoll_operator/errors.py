@@ -4,7 +4,8 @@
     └── OperatorError           an effect failed
         ├── InventoryError      the devices of a machine cannot be listed
         ├── HomeError           processes or folders of a home cannot be used
-        │   └── AlreadyRunningError     somebody else runs this plan
+        │   ├── AlreadyRunningError     somebody else runs this plan
+        │   └── SlowStartError          a process was started and does not begin
         └── StoreError          the store did not do what was asked, and nothing of it
             ├── StorePathError      no file can be written there
             ├── StoreVersionError   a newer version of Plimsoll wrote it
@@ -35,6 +36,10 @@ class HomeError(OperatorError):
 
 class AlreadyRunningError(HomeError):
     """Another process runs the plan."""
+
+
+class SlowStartError(HomeError):
+    """A process was started and has not begun; asked again, it is found or started."""
 
 
 class StoreError(OperatorError):

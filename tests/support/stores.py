@@ -24,8 +24,8 @@ from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.rows import ProfileRow
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.observation import ObservedPeak
-from plimsoll_planner.records.plan import Phase
-from tests.support.builders import a_peak, a_plan, a_profile, an_observation
+from plimsoll_planner.records.plan import HybridPlan, Phase
+from tests.support.builders import DIGEST, a_peak, a_plan, a_profile, an_observation
 
 ROOT = Path(__file__).parents[2]
 SPAWN = multiprocessing.get_context("spawn")
@@ -189,7 +189,7 @@ def plan_of_record(path: Path, micro_batch: int) -> int:
     plan = a_plan(micro_batch=micro_batch, global_batch_size=size, num_micro_batches=8)
 
     async def work(store: Store) -> int:
-        return (await store.attempts.record("uid", 1, plan, 0.0)).micro_batch
+        return (await begin_attempt(store, "uid", 1, plan)).micro_batch
 
     return in_store(path, work)
 
@@ -198,7 +198,7 @@ def observe(path: Path, ranks: range) -> float:
     """Save a report of each rank; return the seconds that it took."""
 
     async def work(store: Store) -> float:
-        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        await begin_attempt(store, "uid", 1)
         started_s = time.monotonic()
         for rank in ranks:
             observation = an_observation(rank=rank, peaks=PEAKS)
@@ -232,7 +232,7 @@ def observe_for_ever(path: Path, first: int, said: Connection) -> None:
     """Save reports and say each one that is saved, until killed."""
 
     async def work(store: Store) -> None:
-        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        await begin_attempt(store, "uid", 1)
         for rank in itertools.count(first):
             observation = an_observation(rank=rank, peaks=PEAKS)
             await store.observations.save("uid", observation, a_peak())
@@ -241,14 +241,33 @@ def observe_for_ever(path: Path, first: int, said: Connection) -> None:
     in_store(path, work)
 
 
+def a_row(request_key: str) -> ProfileRow:
+    """Build the row of a profile."""
+    return ProfileRow(request_key=request_key, digest=DIGEST, made_s=0.0, document="{}")
+
+
 def stay_in_transaction(path: Path, said: Connection) -> None:
     """Write a profile without committing it, say so, and stay there until killed."""
 
     async def work(database: Database) -> None:
         async with database.write() as session:
-            session.add(ProfileRow(request_key="unsaved", made_s=0.0, document="{}"))
+            session.add(a_row("unsaved"))
             await session.flush()
             said.send("in it")
             await asyncio.sleep(600)
 
     in_database(path, work)
+
+
+async def begin_attempt(
+    store: Store,
+    plan_uid: str,
+    number: int,
+    plan: HybridPlan | None = None,
+    *,
+    now_s: float = 0.0,
+) -> HybridPlan:
+    """Write down a plan of record; return the one that counts."""
+    return await store.attempts.record(
+        plan_uid, number, plan or a_plan(), problem_digest=DIGEST, now_s=now_s
+    )

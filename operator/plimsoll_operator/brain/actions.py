@@ -51,6 +51,8 @@ class RecordPlan:
 
     attempt: int
     plan: HybridPlan
+    problem_digest: str
+    """Of what was asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -55,13 +55,17 @@ def next_attempt(look: Look) -> Said:
         return Said(truth=Truth.FALSE, reason="PlanOnly", is_final=True)
     if look.spec.suspend:
         return Said(truth=Truth.FALSE, reason="Suspended")
-    at_s = next_start_s(look.seen.attempts) if look.seen.attempts else 0.0
+    at_s = next_start_s(look.seen.attempts, look.now_s)
     if at_s > look.now_s:
         wake = (WakeAt(at_s=at_s),)
         return Said(truth=Truth.FALSE, reason="BackingOff", actions=wake)
     if found is None or isinstance(found.answer, Infeasible):
         return Said(truth=Truth.FALSE, reason="Waiting")
-    record = RecordPlan(attempt=len(look.seen.attempts) + 1, plan=found.answer.plan)
+    record = RecordPlan(
+        attempt=len(look.seen.attempts) + 1,
+        plan=found.answer.plan,
+        problem_digest=found.problem_digest,
+    )
     return Said(truth=Truth.FALSE, reason="Starting", actions=(record,))
 
 

@@ -117,16 +117,14 @@ def clearing(seen: Seen) -> tuple[Action, ...]:
 
 
 def with_answer(status: Status, seen: Seen) -> Status:
-    """Return the status with the plan that is trained by, or would be."""
+    """Return the status with the plan that is trained by, or will be."""
     profile = profile_status(seen) or status.profile
-    observed = seen.observed or status.observed
-    status = replace(status, profile=profile, observed=observed)
+    status = replace(status, profile=profile, observed=seen.observed)
     found = seen.answer.answer if seen.answer is not None else None
     if isinstance(found, Solution):
-        plan = seen.attempts[-1].plan if seen.attempts else found.plan
         status = replace(
             status,
-            plan=plan_status(plan, found.certificate.space.limits),
+            plan=plan_status(found.plan, found.certificate.space.limits),
             certificate=certificate_status(found),
             alternatives=alternatives_of(found),
         )

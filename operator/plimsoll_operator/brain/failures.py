@@ -10,7 +10,8 @@ so that a crash counts nothing twice.
     host out of memory     application     runPolicy.backoffLimit    trying again
     application error      application     runPolicy.backoffLimit    trying again
     deleted by a person    application     runPolicy.backoffLimit    trying again
-    disruption             disruption      no limit                  trying again
+    disruption             disruption      no limit                  trying again;
+                                            after a pause where it comes soon each time
     asked to stop          nothing         no limit                  resuming
     foreign fingerprint    nothing         once                      profiling again
     bad workload, deadline                 never                     -
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import Failures
@@ -27,6 +29,9 @@ from plimsoll_operator.brain.seen import Attempt, Ending
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 300.0
 """Before an application's error is tried again; doubled each time."""
+SOON_S, SOON_AT_ONCE = 60.0, 2
+"""Disruptions that come sooner than this after the start of an attempt, so many in a
+row, are tried again at once; later ones after the pauses above."""
 FOREIGN_LIMIT = 1
 FIXED = "what spec.override fixes is not planned around: take it away, or fix less"
 
@@ -117,12 +122,33 @@ def given_up(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> GiveUp | 
     )
 
 
-def next_start_s(attempts: tuple[Attempt, ...]) -> float:
-    """Return when the next attempt may begin; 0 where it may at once."""
+def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
+    """Return when the next attempt may begin; 0 where it may at once.
+
+    A clock that was set back since the latest one ended delays nothing.
+    """
+    if not attempts or now_s < attempts[-1].ended_s:
+        return 0.0
     latest = attempts[-1]
     if latest.ending is None or latest.ending is Ending.DONE:
         return 0.0
-    if RESPONSES[latest.ending].kind is not Kind.APPLICATION:
-        return 0.0
-    doublings = count(attempts, Kind.APPLICATION) - 1
-    return latest.ended_s + min(FIRST_WAIT_S * 2.0**doublings, LONGEST_WAIT_S)
+    kind = RESPONSES[latest.ending].kind
+    if kind is Kind.APPLICATION:
+        return latest.ended_s + pause_s(count(attempts, Kind.APPLICATION))
+    if kind is Kind.DISRUPTION:
+        return latest.ended_s + pause_s(soon_disrupted(attempts) - SOON_AT_ONCE)
+    return 0.0
+
+
+def pause_s(number: int) -> float:
+    """Return how long to wait after a failure, by its number from 1 on."""
+    return min(FIRST_WAIT_S * 2.0 ** (number - 1), LONGEST_WAIT_S) if number > 0 else 0
+
+
+def soon_disrupted(attempts: tuple[Attempt, ...]) -> int:
+    """Return how many of the latest attempts, in a row, were disrupted soon."""
+    was_soon = (
+        one.ending is Ending.DISRUPTED and one.ended_s - one.recorded_s < SOON_S
+        for one in reversed(attempts)
+    )
+    return sum(1 for _ in takewhile(bool, was_soon))

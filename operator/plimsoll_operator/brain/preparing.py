@@ -18,10 +18,14 @@ from plimsoll_operator.brain.actions import (
     StartReplay,
     StoreProfile,
     StoreReplay,
+    WakeAt,
 )
 from plimsoll_operator.brain.said import Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.solution import Infeasible, Termination
+
+LEAST_S = 10.0
+"""From one beginning to the next of something that is disrupted each time."""
 
 
 def accepted(look: Look) -> Said:
@@ -56,7 +60,7 @@ def profiled(look: Look) -> Said:
     if child is None:
         start = StartProfile(request_key=seen.profile_key)
         return Said(truth=Truth.UNKNOWN, reason="Profiling", actions=(start,))
-    return of_child(child, "Profile", StoreProfile(child=child))
+    return of_child(child, "Profile", StoreProfile(child=child), look.now_s)
 
 
 def is_current(look: Look) -> bool:
@@ -95,13 +99,20 @@ def outdated_replays(look: Look) -> list[Child]:
     return [child for child in foreign_replays(look) if child.since_s <= made_s]
 
 
-def of_child(child: Child, what: str, store: Action) -> Said:
+def again(child: Child, now_s: float) -> Action:
+    """Clear away what was disrupted, so that it begins anew: not too soon each time."""
+    at_s = child.started_s + LEAST_S
+    return WakeAt(at_s=at_s) if child.started_s <= now_s < at_s else Clear(child=child)
+
+
+def of_child(child: Child, what: str, store: Action, now_s: float) -> Said:
     """Say where profiling or replaying stands.
 
     Args:
         child: it exists.
         what: opens the reason.
         store: puts its result into the store.
+        now_s: seconds since 1970.
     """
     if child.state is ChildState.PENDING:
         return Said(truth=Truth.UNKNOWN, reason=f"{what}Pending", message=child.message)
@@ -111,12 +122,11 @@ def of_child(child: Child, what: str, store: Action) -> Said:
     if child.ending is Ending.DONE:
         return Said(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
     if child.ending in (Ending.DISRUPTED, Ending.DELETED):
-        again = Clear(child=child)
         return Said(
             truth=Truth.UNKNOWN,
             reason=f"{what}Disrupted",
             message=child.message,
-            actions=(again,),
+            actions=(again(child, now_s),),
         )
     reason = {
         Ending.OUT_OF_MEMORY: f"{what}OOM",
@@ -156,9 +166,14 @@ def planned(look: Look) -> Said:
 
 
 def skipped(said: Said) -> Said:
-    """Go on without a replay, where nobody asks for one."""
+    """Go on without a replay, where nobody asks for one; its child stays as a mark."""
     return replace(
-        said, truth=Truth.UNKNOWN, reason="Skipped", is_final=False, goes_on=True
+        said,
+        truth=Truth.UNKNOWN,
+        reason="Skipped",
+        actions=(),
+        is_final=False,
+        goes_on=True,
     )
 
 
@@ -175,7 +190,7 @@ def certified(look: Look) -> Said:
         if child is None or child in outdated_replays(look):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
             return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
-        said = of_child(child, "Replay", StoreReplay(child=child))
+        said = of_child(child, "Replay", StoreReplay(child=child), look.now_s)
         return said if must or not said.is_final else skipped(said)
     rounds = found.num_rounds if found is not None else 0
     return Said(

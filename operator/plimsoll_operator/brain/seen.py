@@ -80,6 +80,10 @@ class Attempt:
 
     number: int
     plan: HybridPlan
+    problem_digest: str = ""
+    """Of what was asked when it was planned."""
+    recorded_s: float = 0.0
+    """Seconds since 1970."""
     ending: Ending | None = None
     """What became of it; None until that was written down."""
     ended_s: float = 0.0
@@ -107,6 +111,8 @@ class SeenAnswer:
     """What the search said to the problem as it is now, replays included."""
 
     answer: Solution | Infeasible
+    problem_digest: str = ""
+    """Of what was asked."""
     headline: str = ""
     """The answer in one line."""
     unreplayed: str = ""
@@ -130,6 +136,7 @@ class Seen:
     profile_key: str = ""
     """Of the profile that the spec asks for."""
     answer: SeenAnswer | None = None
+    """Not looked for while an attempt is open."""
     attempts: tuple[Attempt, ...] = ()
     """All of them, the oldest first."""
     children: tuple[Child, ...] = ()

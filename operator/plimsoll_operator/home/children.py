@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
-from plimsoll_operator.errors import HomeError
+from plimsoll_operator.errors import HomeError, SlowStartError
 from plimsoll_operator.home.endings import ending_of
 from plimsoll_operator.home.tasks import BEGAN, END, TASK, Began, End, Task
 from plimsoll_planner.records.document import load, save
@@ -60,6 +60,14 @@ class Children:
             alive |= self._alive()
         return tuple(child_in(one, is_alive=one in alive) for one in found)
 
+    def alive(self) -> set[Path]:
+        """Return the folders of children of which anything is alive; ends nothing."""
+        found = self._alive()
+        if not found:
+            time.sleep(POLL_S)  # as in `look`
+            found = self._alive()
+        return set(found)
+
     def has_changed(self, seen: Iterable[Child]) -> bool:
         """Tell, without looking at every process, whether a running child has ended."""
         return any(
@@ -73,6 +81,7 @@ class Children:
 
         Raises:
             HomeError: its keeper did not begin.
+            SlowStartError: it has not yet.
         """
         folder = self.folder(task.child_kind, task.subject)
         if (folder / BEGAN).exists():
@@ -96,7 +105,7 @@ class Children:
                 why = said[-1] if said else f"exit status {keeper.returncode}"
                 raise HomeError(f"{folder}: its keeper did not begin: {why}")
             if time.monotonic() > end_s:
-                raise HomeError(f"{folder}: no keeper after {START_S:g} s; try again")
+                raise SlowStartError(f"{folder}: no keeper after {START_S:g} s")
             time.sleep(POLL_S)
 
     def stop(self, kind: ChildKind, subject: str) -> None:
@@ -190,8 +199,8 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     for process in mine:
         try:
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
+        except psutil.Error:
+            continue  # gone meanwhile, or not ours to end: then it is told below
     _, alive = psutil.wait_procs(mine, timeout=KILL_S)
     if alive:
         raise HomeError(

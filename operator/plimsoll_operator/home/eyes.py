@@ -2,7 +2,8 @@
 
 In: a plan of this home. Out: `Seen`, for a decision. Looking changes nothing but one
 thing: the question to the search is put in writing when it can be asked first, because
-free memory and calibrations, which go into it, change from one look to the next.
+free memory and calibrations, which go into it, change from one look to the next. None
+is put while an attempt is open, or once the plan is over.
 """
 
 from __future__ import annotations
@@ -29,13 +30,12 @@ from plimsoll_operator.home.code import fingerprint_now
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile
+from plimsoll_operator.store.questions import Occasion, StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.problem import Problem
 
 ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
 """Endings after which what is known has changed."""
@@ -85,13 +85,14 @@ class Eyes:
             )
             seen = replace(seen, observed=observed_status(attempts[-1].plan, told))
         look = Look(spec=plan.spec, seen=seen, now_s=now_s)
-        if profile is None or not is_current(look):
+        is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
+        if is_settled or profile is None or not is_current(look):
             return seen
         try:
-            problem = await self.question(plan, attempts, profile)
+            asked = await self.question(plan, attempts, profile)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
-        return await self._with_answer(seen, problem)
+        return await self._with_answer(seen, asked)
 
     async def _seen(
         self, plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
@@ -127,44 +128,39 @@ class Eyes:
 
     async def question(
         self, plan: StoredPlan, attempts: Sequence[Attempt], profile: StoredProfile
-    ) -> Problem:
+    ) -> StoredQuestion:
         """Return what the search is asked for a plan as it is now.
 
         Raises:
             InvalidInputError: parts of the spec contradict each other or the profile.
         """
-        before = await self.asked(plan, attempts)
-        if before is not None and before.profile == profile.profile:
-            return before
+        occasion = Occasion(
+            plan_uid=plan.uid,
+            generation=plan.generation,
+            round=round_of(attempts),
+            profile_digest=profile.digest,
+        )
+        before = await self._store.questions.find(occasion)
         if before is not None:
-            await self._store.questions.drop(plan.uid, plan.generation)
+            return before
         products = {offer.device_product for offer in plan.offers}
         overheads = await self._store.calibrations.of(products)
         asked = question_of(plan.spec, profile.profile, plan.offers, overheads)
-        round_ = round_of(attempts)
-        return await self._store.questions.save(
-            plan.uid, plan.generation, round_, asked
-        )
+        return await self._store.questions.put(occasion, asked)
 
-    async def asked(
-        self, plan: StoredPlan, attempts: Sequence[Attempt]
-    ) -> Problem | None:
-        """Return what the search was asked for a plan, None before it was."""
-        round_ = round_of(attempts)
-        return await self._store.questions.find(plan.uid, plan.generation, round_)
-
-    async def _with_answer(self, seen: Seen, problem: Problem) -> Seen:
+    async def _with_answer(self, seen: Seen, asked: StoredQuestion) -> Seen:
         """Add what the search said, and whether the replay it waits for has come."""
-        found = await self._store.answers.find(digest_of(problem))
+        found = await self._store.answers.find(asked.digest)
         if found is None:
             return seen
         waits_for = found.unreplayed
         replay = await self._store.replays.find(waits_for) if waits_for else None
         answer = SeenAnswer(
             answer=found.answer,
+            problem_digest=asked.digest,
             unreplayed=found.unreplayed,
             has_replay=replay is not None,
-            headline=headline_of(problem, found.answer),
+            headline=headline_of(asked.problem, found.answer),
             is_certified=found.is_certified,
             num_rounds=found.num_rounds,
         )

@@ -7,8 +7,10 @@ crash in the middle of it: what was done already is found and left as it is.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from plimsoll_operator.brain.actions import (
@@ -38,15 +40,17 @@ from plimsoll_operator.home.commands import (
 )
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import PlanFolder
+from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.observed_overhead import Shortage
 from plimsoll_planner.records.document import digest_of, from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak
-from plimsoll_planner.records.problem import Limits, Problem
+from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.solution import Solution
 
@@ -68,6 +72,11 @@ class Hands:
         """Where the job saves."""
         path = self.plan.spec.checkpoint.path
         return Path(self.plan.folder) / path if path else self.folder.checkpoints
+
+    def end_all(self) -> None:
+        """End whatever runs for the plan, saved or not."""
+        self.children.end_all()
+        Children(self.folder.proof.children).end_all()
 
     async def act(self, action: Action) -> None:
         """Do one thing.
@@ -94,7 +103,8 @@ class Hands:
         match action:
             case StoreProfile(child=child):
                 path = self.children.folder(child.kind, child.subject) / PROFILE
-                await self.store.profiles.save(load(path, ModelProfile), time.time())
+                made_s = await self._later()
+                await self.store.profiles.save(load(path, ModelProfile), made_s)
             case StoreReplay(child=child):
                 folder = self.children.folder(child.kind, child.subject)
                 await self.store.replays.save(replay_in(folder / "0.out"))
@@ -102,7 +112,11 @@ class Hands:
                 await self._solve()
             case RecordPlan(attempt=number, plan=plan):
                 await self.store.attempts.record(
-                    self.plan.uid, number, plan, time.time()
+                    self.plan.uid,
+                    number,
+                    plan,
+                    problem_digest=action.problem_digest,
+                    now_s=time.time(),
                 )
             case RecordEnding():
                 await self._record_ending(action)
@@ -116,7 +130,17 @@ class Hands:
         task = profile_task(wish, self.plan.spec, folder, self.plan.folder)
         await asyncio.to_thread(self.children.start, task)
 
-    async def _problem(self) -> Problem:
+    async def _later(self) -> float:
+        """Return the time: later than all that happened, also by a clock set back."""
+        attempts = await self.store.attempts.of(self.plan.uid)
+        before_s = (
+            self.plan.created_s,
+            *(one.ended_s for one in attempts),
+            *(one.since_s for one in self.children.look()),
+        )
+        return max(time.time(), math.nextafter(max(before_s), math.inf))
+
+    async def _asked(self) -> StoredQuestion:
         """Return the question as it was put."""
         profile = await self.store.profiles.find(self.eyes.wish(self.plan).key)
         if profile is None:
@@ -129,12 +153,13 @@ class Hands:
         # Imported here, for whoever only looks needs no numpy.
         from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
 
-        problem = await self._problem()
+        asked = await self._asked()
         known: dict[str, Replay] = {}
+        search = partial(
+            solve_with_replay, asked.problem, lambda plan: known.get(digest_of(plan))
+        )
         while True:
-            found = await asyncio.to_thread(
-                solve_with_replay, problem, lambda plan: known.get(digest_of(plan))
-            )
+            found = await in_thread(search)
             waits_for = ""
             if found.waits and isinstance(found.answer, Solution):
                 waits_for = digest_of(found.answer.plan)
@@ -148,18 +173,18 @@ class Hands:
             is_certified=found.is_certified,
             num_rounds=len(found.rounds),
         )
-        await self.store.answers.save(digest_of(problem), answer)
+        await self.store.answers.save(asked.digest, answer)
 
     async def _start_replay(self, digest: str) -> None:
         """Start to replay the plan that the search waits for."""
-        problem = await self._problem()
-        found = await self.store.answers.find(digest_of(problem))
+        asked = await self._asked()
+        found = await self.store.answers.find(asked.digest)
         if found is None or not isinstance(found.answer, Solution):
             return  # the question has changed since the decision
         folder = self.children.folder(ChildKind.REPLAY, digest)
         folder.mkdir(parents=True, exist_ok=True)
         save(folder / PLAN, found.answer.plan)
-        save(folder / PROFILE, problem.profile)
+        save(folder / PROFILE, asked.problem.profile)
         task = replay_task(digest, self.plan.spec, folder, self.plan.folder)
         await asyncio.to_thread(self.children.start, task)
 
@@ -214,8 +239,13 @@ class Hands:
 
 
 def replay_in(path: Path) -> Replay:
-    """Return the replay that a process printed last."""
-    return from_text(path.read_text().splitlines()[-1], Replay, str(path))
+    """Return the replay that a process printed last.
+
+    Raises:
+        UnreadableError: it printed none.
+    """
+    lines = path.read_text().splitlines() or [""]
+    return from_text(lines[-1], Replay, str(path))
 
 
 def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:

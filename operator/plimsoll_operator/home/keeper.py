@@ -4,7 +4,8 @@ Starts the processes of the task in FOLDER, waits for them, writes down how each
 It leads a session of its own, so a terminal's Ctrl-C does not reach it.
 
     one process fails      the others have some seconds to leave, then are killed
-    SIGTERM                is passed on: the ranks save and leave
+    SIGTERM                is passed on: the ranks save and leave; those that have not
+                           after some minutes are killed
     the time is up         all are killed
 
 A child is kept once: a lock lets one keeper in, and `began.json` turns later ones away.
@@ -40,6 +41,8 @@ from plimsoll_planner.records.document import load, save
 POLL_S = 0.05
 GRACE_S = 10.0
 """For ranks to notice that another one is gone, and say so."""
+SAVE_S = 600.0
+"""For ranks that were asked to save and leave."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_STARTED = 127
 """As shells report a command that cannot be run."""
@@ -75,7 +78,9 @@ class Keeper:
     ended_by_us: set[int] = field(default_factory=set[int])
     first: int | None = None
     failed_s: float = 0.0
-    """When the first one failed; seconds from any start."""
+    """When the first one failed; seconds since they were started."""
+    asked_s: float = 0.0
+    """When they were asked to leave."""
     is_asked: bool = False
     was_stopped: bool = False
     was_late: bool = False
@@ -131,7 +136,7 @@ class Keeper:
     def tend(self, passed_s: float) -> None:
         """Look once at what has happened."""
         if self.is_asked and not self.was_stopped:
-            self.was_stopped = True
+            self.was_stopped, self.asked_s = True, passed_s
             for process in self.processes:
                 process.terminate()
         if self.task.timeout_s is not None and passed_s > self.task.timeout_s:
@@ -145,6 +150,8 @@ class Keeper:
         if failed and self.first is None:
             self.first, self.failed_s = failed[0], passed_s
         if self.first is not None and passed_s - self.failed_s > GRACE_S:
+            self.kill()
+        if self.was_stopped and passed_s - self.asked_s > SAVE_S:
             self.kill()
 
     def kill(self) -> None:

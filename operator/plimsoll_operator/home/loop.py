@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Protocol
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import (
+    Action,
     RecordPlan,
     Solve,
     StartProfile,
@@ -30,7 +32,13 @@ from plimsoll_operator.brain.actions import (
 )
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
-from plimsoll_operator.errors import StoreBusyError, StoreError, StoreFullError
+from plimsoll_operator.errors import (
+    HomeError,
+    SlowStartError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+)
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.keeper import DISK_FULL
 from plimsoll_operator.home.reports import GangReports
@@ -93,7 +101,7 @@ class Loop:
     def stop(self) -> None:
         """Let the gang save and leave, then end; asked again, end it at once."""
         if self.is_stopping:
-            self.hands.children.end_all()
+            self.hands.end_all()
         self.is_stopping = True
         self.changed.set()
 
@@ -128,8 +136,12 @@ class Loop:
         """
         try:
             return await self.one_pass()
-        except (StoreFullError, StoreBusyError) as error:
+        except (StoreFullError, StoreBusyError, SlowStartError) as error:
             reason = str(error)
+        except HomeError:
+            if not self.is_stopping:
+                raise
+            return None  # what was being started was ended at once, as asked
         except StoreError:
             self.stop_gangs()  # nobody could find them again
             raise
@@ -154,9 +166,7 @@ class Loop:
     async def one_pass(self) -> tuple[Decision, Seen]:
         """Look, decide, act; return what was decided on what."""
         hands, now_s = self.hands, time.time()
-        found = await hands.store.plans.find(self.plan.name)
-        if found is not None and found.uid == self.plan.uid:
-            hands.plan = found
+        await self.read_plan()
         seen = await hands.eyes.look(self.plan, hands.children, now_s)
         decision = decide(
             replace(self.plan.spec, suspend=self.is_suspended),
@@ -179,8 +189,29 @@ class Loop:
         )
         for action in decision.actions:
             if not (self.is_suspended and isinstance(action, BEGINNING)):
-                await hands.act(action)
+                await self.act(action)
         return decision, seen
+
+    async def act(self, action: Action) -> None:
+        """Do one thing; a search is given up where somebody stops the plan."""
+        acting = asyncio.create_task(self.hands.act(action))
+        look_s = time.monotonic() + LOOK_S
+        while not acting.done():
+            self.watcher.tick()
+            await asyncio.wait([acting], timeout=GLANCE_S)
+            if isinstance(action, Solve) and time.monotonic() > look_s:
+                look_s = time.monotonic() + LOOK_S
+                await self.read_plan()
+            if isinstance(action, Solve) and self.is_suspended:
+                acting.cancel()
+        with suppress(asyncio.CancelledError):
+            await acting
+
+    async def read_plan(self) -> None:
+        """Read the plan as it is in the store now."""
+        found = await self.hands.store.plans.find(self.plan.name)
+        if found is not None and found.uid == self.plan.uid:
+            self.hands.plan = found
 
     def reports(self, seen: Seen) -> GangReports | None:
         """Return what the ranks of the latest attempt tell."""

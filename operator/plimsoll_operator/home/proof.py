@@ -2,23 +2,26 @@
 
 In: what acts for a plan whose answer stands. Out: how the least-memory plan of each
 mesh with one device fewer ended, under the memory of the devices that were offered.
+Nothing of it is left running, however it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.commands import PLAN, train_task
-from plimsoll_operator.home.folders import PlanFolder
 from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.home.search_thread import in_thread
+from plimsoll_operator.home.tasks import Task
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.records.problem import Goal, Override, Problem
+from plimsoll_planner.records.solution import Solution, Termination
 
 STEPS = 2
 """Enough for every peak: the second step has the optimizer's state from the start."""
@@ -40,9 +43,24 @@ class ProofRun:
         return self.ending in (None, Ending.OUT_OF_MEMORY)
 
 
+def nothing_to_run(problem: Problem, answer: Solution) -> str:
+    """Say why one device fewer proves nothing here; empty where it does."""
+    if answer.termination is not Termination.OPTIMAL:
+        return f"the plan is {answer.termination}, and claims no smallest count"
+    if problem.objective.goal is not Goal.MINIMIZE_GPUS:
+        return f"{problem.objective.goal} claims no smallest count"
+    if problem.override != Override():
+        return "with parts of the plan fixed, fewer devices may do"
+    if len(problem.offers) > 1:
+        return "with several offers fewer devices of one may fit on another"
+    if answer.plan.num_gpus == 1:
+        return "there is no smaller count than 1"
+    return ""
+
+
 async def prove(
     hands: Hands, problem: Problem, answer: Solution
-) -> AsyncIterator[ProofRun]:
+) -> AsyncGenerator[ProofRun]:
     """Run every mesh with one device fewer.
 
     Args:
@@ -56,30 +74,31 @@ async def prove(
     fewer = answer.plan.num_gpus - 1
     offer_bytes = problem.offers[0].device_memory_bytes
     usable_bytes = problem.limits.usable_bytes(offer_bytes)
-    folder = PlanFolder(hands.folder.root / "proof")  # its logs lie apart as well
+    folder = hands.folder.proof
     folder.make()
     children = Children(folder.children)
-    plans = await asyncio.to_thread(list, slimmest_plans(problem, fewer))
-    for number, plan in enumerate(plans, start=1):
-        if (plan.peak_bytes or 0) <= usable_bytes:
-            text = "fits, but is slower than what was asked for"
-            yield ProofRun(plan=plan, ending=None, message=text)
-            continue
-        child = await run_to_the_end(hands, children, number, plan, usable_bytes)
-        yield ProofRun(plan=plan, ending=child.ending, message=child.message)
+    children.end_all()  # of a proof that was killed
+    plans = await in_thread(lambda: list(slimmest_plans(problem, fewer)))
+    try:
+        for number, plan in enumerate(plans, start=1):
+            if (plan.peak_bytes or 0) <= usable_bytes:
+                text = "fits, but is slower than what was asked for"
+                yield ProofRun(plan=plan, ending=None, message=text)
+                continue
+            place = children.folder(ChildKind.TRAIN, str(number))
+            task = two_steps(hands, number, plan, place, usable_bytes)
+            child = await run_to_the_end(children, task, plan)
+            yield ProofRun(plan=plan, ending=child.ending, message=child.message)
+    finally:
+        children.end_all()
 
 
-async def run_to_the_end(
-    hands: Hands, children: Children, number: int, plan: HybridPlan, usable_bytes: int
-) -> Child:
-    """Run the gang of a plan and return how it ended."""
+def two_steps(
+    hands: Hands, number: int, plan: HybridPlan, folder: Path, usable_bytes: int
+) -> Task:
+    """Return the gang of a plan, on devices that have what the proof says."""
     spec = hands.plan.spec
-    subject = ChildKind.TRAIN, str(number)
-    children.clear(*subject)
-    folder = children.folder(*subject)
-    folder.mkdir(parents=True, exist_ok=True)
-    save(folder / PLAN, plan)
-    task = train_task(
+    return train_task(
         number,
         plan,
         replace(spec, training=replace(spec.training, steps=STEPS)),
@@ -88,10 +107,18 @@ async def run_to_the_end(
         checkpoints=folder / "checkpoints",
         device_memory_bytes=usable_bytes,
     )
-    await asyncio.to_thread(children.start, task)
+
+
+async def run_to_the_end(children: Children, task: Task, plan: HybridPlan) -> Child:
+    """Run the gang of a plan and return how it ended."""
+    children.clear(task.child_kind, task.subject)
+    folder = children.folder(task.child_kind, task.subject)
+    folder.mkdir(parents=True)
+    save(folder / PLAN, plan)
+    children.start(task)  # not beside the loop: a start that is left would be orphaned
     while True:
-        found = next(child for child in children.look() if child.subject == str(number))
+        [found] = (one for one in children.look() if one.subject == task.subject)
         if found.state is ChildState.ENDED:
-            children.clear(*subject)
+            children.clear(task.child_kind, task.subject)
             return found
         await asyncio.sleep(POLL_S)

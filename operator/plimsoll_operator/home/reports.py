@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,32 +55,32 @@ class Report:
     def read(self) -> None:
         """Read what has come since the last time."""
         for line in self._new_lines():
-            match line.get("event"):
-                case "observation":
-                    self._observe(line.get("observation"))
-                case "step":
-                    self.steps.append(
-                        StepTold(
-                            step=int(line["step"]),
-                            loss=float(line["loss"]),
-                            step_s=float(line["step_s"]),
-                        )
-                    )
-                case "failure" if "asked_bytes" in line:
-                    self.full_device = FullDevice(
-                        rank=self._rank,
-                        phase=Phase(line["phase"]),
-                        asked_bytes=int(line["asked_bytes"]),
-                    )
-                case _:
-                    pass
+            with suppress(InvalidInputError, LookupError, TypeError, ValueError):
+                self._take(line)  # else of another release: it could mean anything
 
-    def _observe(self, value: object) -> None:
-        """Take an observation that keeps the rules."""
-        try:
-            self.observation = Observation.from_json(value, str(self._path))
-        except InvalidInputError:
-            return  # of another release; its numbers could mean anything
+    def _take(self, line: dict[str, Any]) -> None:
+        """Take what one line tells."""
+        match line.get("event"):
+            case "observation":
+                self.observation = Observation.from_json(
+                    line["observation"], str(self._path)
+                )
+            case "step":
+                self.steps.append(
+                    StepTold(
+                        step=int(line["step"]),
+                        loss=float(line["loss"]),
+                        step_s=float(line["step_s"]),
+                    )
+                )
+            case "failure" if "asked_bytes" in line:
+                self.full_device = FullDevice(
+                    rank=self._rank,
+                    phase=Phase(line["phase"]),
+                    asked_bytes=int(line["asked_bytes"]),
+                )
+            case _:
+                pass
 
     def _new_lines(self) -> Iterator[dict[str, Any]]:
         """Yield whole lines."""

@@ -31,9 +31,22 @@ class Attempts:
         return tuple(map(attempt_of, rows))
 
     async def record(
-        self, plan_uid: str, number: int, plan: HybridPlan, now_s: float
+        self,
+        plan_uid: str,
+        number: int,
+        plan: HybridPlan,
+        *,
+        problem_digest: str,
+        now_s: float,
     ) -> HybridPlan:
         """Write down by which plan an attempt trains.
+
+        Args:
+            plan_uid: of the TrainingPlan.
+            number: of the attempt.
+            plan: answers the problem.
+            problem_digest: of what was asked.
+            now_s: seconds since 1970.
 
         Returns:
             The plan of record: the given one, or the one that was there before.
@@ -42,6 +55,7 @@ class Attempts:
             plan_uid=plan_uid,
             number=number,
             plan_digest=digest_of(plan),
+            problem_digest=problem_digest,
             micro_batch=plan.micro_batch,
             recorded_s=now_s,
             ended_s=0.0,
@@ -86,6 +100,8 @@ def attempt_of(row: AttemptRow) -> Attempt:
     return Attempt(
         number=row.number,
         plan=record_of(HybridPlan, row.document),
+        problem_digest=row.problem_digest,
+        recorded_s=row.recorded_s,
         ending=None if row.ending is None else Ending(row.ending),
         ended_s=row.ended_s,
         message=row.message,

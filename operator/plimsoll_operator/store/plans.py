@@ -129,14 +129,19 @@ class Plans:
         async with self._database.write() as session:
             await session.execute(asked)
 
-    async def delete(self, uid: str) -> None:
-        """Forget a plan, but not what its ranks were observed to use."""
+    async def uids(self, name: str) -> tuple[str, ...]:
+        """Return the uids of all plans of a name, by which their folders are found."""
+        mine = select(PlanRow.uid).where(PlanRow.name == name)
+        async with self._database.read() as session:
+            return tuple(await session.scalars(mine))
+
+    async def delete(self, name: str) -> None:
+        """Forget all plans of a name, but not what their ranks were observed to use."""
+        uids = await self.uids(name)
         async with self._database.write() as session:
-            await session.execute(delete(PlanRow).where(PlanRow.uid == uid))
-            await session.execute(delete(AttemptRow).where(AttemptRow.plan_uid == uid))
-            await session.execute(
-                delete(QuestionRow).where(QuestionRow.plan_uid == uid)
-            )
+            for row in (AttemptRow, QuestionRow):
+                await session.execute(delete(row).where(row.plan_uid.in_(uids)))
+            await session.execute(delete(PlanRow).where(PlanRow.uid.in_(uids)))
 
 
 async def current(session: AsyncSession, name: str) -> PlanRow | None:

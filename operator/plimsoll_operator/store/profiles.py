@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import ProfileRow
-from plimsoll_planner.records.document import canonical_text
+from plimsoll_planner.records.document import canonical_text, digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
 
 
@@ -16,6 +16,7 @@ class StoredProfile:
     """A profile, and since when there is one."""
 
     profile: ModelProfile
+    digest: str
     made_s: float
 
 
@@ -33,16 +34,15 @@ class Profiles:
         if row is None:
             return None
         profile = record_of(ModelProfile, row.document)
-        return StoredProfile(profile=profile, made_s=row.made_s)
+        return StoredProfile(profile=profile, digest=row.digest, made_s=row.made_s)
 
     async def save(self, profile: ModelProfile, made_s: float) -> None:
-        """Keep a profile, unless a newer one answers the same request."""
+        """Keep a profile, in place of the one that answered its request before."""
         made = ProfileRow(
             request_key=profile.request_key,
+            digest=digest_of(profile),
             made_s=made_s,
             document=canonical_text(profile),
         )
         async with self._database.write() as session:
-            before = await session.get(ProfileRow, profile.request_key)
-            if before is None or before.made_s <= made_s:
-                await session.merge(made)
+            await session.merge(made)

@@ -1,12 +1,16 @@
-"""What the search was asked, fixed for one state of a plan's spec.
+"""What the search was asked for a plan, each question fixed once it was put.
 
-Offers and calibrations change all the time; a question that was put once stays as it
-is, so that its answer and replays still belong together after a restart.
+Offers and calibrations change all the time; a question that was put stays as it is, so
+that its answer and replays still belong together after a restart. Another question is
+put where a person edits the spec, an attempt has taught something, or the workload was
+profiled again. The older ones stay: by them the older attempts were planned.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import delete
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
 
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
@@ -15,44 +19,79 @@ from plimsoll_planner.records.document import canonical_text, digest_of
 from plimsoll_planner.records.problem import Problem
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Occasion:
+    """What a question is put on, once."""
+
+    plan_uid: str
+    generation: int
+    """Of spec and offers."""
+    round: int
+    """How often attempts have taught something."""
+    profile_digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredQuestion:
+    """A question, and the digest by which its answer is found."""
+
+    problem: Problem
+    digest: str
+
+
 class Questions:
-    """One question of each plan, generation and round."""
+    """The questions of each plan, in the order in which they were put."""
 
     def __init__(self, database: Database) -> None:
         """Work on a database."""
         self._database = database
 
-    async def find(self, plan_uid: str, generation: int, round: int) -> Problem | None:  # noqa: A002 - the word for it
-        """Return the question that was put."""
+    async def find(self, occasion: Occasion) -> StoredQuestion | None:
+        """Return the question that was put on an occasion."""
+        row = QuestionRow
+        wanted = select(row).where(
+            row.plan_uid == occasion.plan_uid,
+            row.generation == occasion.generation,
+            row.round == occasion.round,
+            row.profile_digest == occasion.profile_digest,
+        )
         async with self._database.read() as session:
-            row = await session.get(QuestionRow, (plan_uid, generation, round))
-        return None if row is None else record_of(Problem, row.document)
+            found = (await session.scalars(wanted)).one_or_none()
+        return None if found is None else question_of(found)
 
-    async def save(
-        self,
-        plan_uid: str,
-        generation: int,
-        round: int,  # noqa: A002 - the word for it
-        problem: Problem,
-    ) -> Problem:
-        """Put a question; if one was put before, that one counts and is returned."""
-        asked = QuestionRow(
-            plan_uid=plan_uid,
-            generation=generation,
-            round=round,
-            problem_digest=digest_of(problem),
-            document=canonical_text(problem),
+    async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
+        """Return all questions of a plan, the latest first."""
+        wanted = (
+            select(QuestionRow)
+            .where(QuestionRow.plan_uid == plan_uid)
+            .order_by(QuestionRow.number.desc())
         )
-        async with self._database.write() as session:
-            before = await session.get(QuestionRow, (plan_uid, generation, round))
-            if before is None:
-                session.add(asked)
-        return problem if before is None else record_of(Problem, before.document)
+        async with self._database.read() as session:
+            return tuple(map(question_of, await session.scalars(wanted)))
 
-    async def drop(self, plan_uid: str, generation: int) -> None:
-        """Forget what was asked for a spec: the workload was profiled again."""
-        outdated = delete(QuestionRow).where(
-            QuestionRow.plan_uid == plan_uid, QuestionRow.generation == generation
-        )
+    async def put(self, occasion: Occasion, problem: Problem) -> StoredQuestion:
+        """Put a question; whoever decides has found that there is none yet."""
+        mine = QuestionRow.plan_uid == occasion.plan_uid
+        digest = digest_of(problem)
         async with self._database.write() as session:
-            await session.execute(outdated)
+            before = await session.scalar(
+                select(func.max(QuestionRow.number)).where(mine)
+            )
+            session.add(
+                QuestionRow(
+                    plan_uid=occasion.plan_uid,
+                    number=(before or 0) + 1,
+                    generation=occasion.generation,
+                    round=occasion.round,
+                    profile_digest=occasion.profile_digest,
+                    problem_digest=digest,
+                    document=canonical_text(problem),
+                )
+            )
+        return StoredQuestion(problem=problem, digest=digest)
+
+
+def question_of(row: QuestionRow) -> StoredQuestion:
+    """Return a question as it was put."""
+    problem = record_of(Problem, row.document)
+    return StoredQuestion(problem=problem, digest=row.problem_digest)

@@ -4,7 +4,7 @@ Documents that are only ever read whole (a profile, a plan, an answer) are one c
 canonical JSON; what is looked up, counted or fitted has a column of its own beside
 them. Times are seconds since 1970. A change here needs a migration (`migrations`).
 
-    profile    by request key          question   by plan, generation and round
+    profile    by request key          question   by plan and number
     replay     by the plan's digest    answer     by the problem's digest
     plan       by uid; home's own      attempt    by plan and number
     observation, observed_peak, shortage   by plan and attempt, for calibration
@@ -26,6 +26,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Text,
+    UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -68,6 +69,7 @@ class ProfileRow(Base):
     __tablename__ = "profile"
 
     request_key: Mapped[Digest] = mapped_column(primary_key=True)
+    digest: Mapped[Digest]
     made_s: Mapped[float]
     document: Mapped[Document]
 
@@ -82,13 +84,19 @@ class ReplayRow(Base):
 
 
 class QuestionRow(Base):
-    """What the search was asked for one state of a spec."""
+    """What the search was asked for a plan, once on each occasion."""
 
     __tablename__ = "question"
+    __table_args__ = (
+        UniqueConstraint("plan_uid", "generation", "round", "profile_digest"),
+    )
 
     plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
-    generation: Mapped[int] = mapped_column(primary_key=True)
-    round: Mapped[int] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """In the order in which they were put."""
+    generation: Mapped[int]
+    round: Mapped[int]
+    profile_digest: Mapped[Digest]
     problem_digest: Mapped[Digest]
     document: Mapped[Document]
 
@@ -115,6 +123,7 @@ class AttemptRow(Base):
     plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     plan_digest: Mapped[Digest]
+    problem_digest: Mapped[Digest]
     micro_batch: Mapped[int]
     recorded_s: Mapped[float]
     ending: Mapped[ShortText | None]

@@ -7,8 +7,8 @@ from pathlib import Path
 from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.plan import Phase
-from tests.support.builders import a_plan
-from tests.support.stores import at_once, in_store, plan_of_record
+from tests.support.builders import DIGEST, a_plan
+from tests.support.stores import at_once, begin_attempt, in_store, plan_of_record
 
 
 def test_the_first_plan_of_an_attempt_is_of_record(tmp_path: Path) -> None:
@@ -17,10 +17,12 @@ def test_the_first_plan_of_an_attempt_is_of_record(tmp_path: Path) -> None:
 
     async def work(store: Store) -> None:
         assert await store.attempts.of("uid") == ()
-        assert await store.attempts.record("uid", 1, first, 5.0) == first
-        assert await store.attempts.record("uid", 1, later, 6.0) == first
-        assert await store.attempts.record("other", 1, later, 6.0) == later
-        assert await store.attempts.of("uid") == (Attempt(number=1, plan=first),)
+        assert await begin_attempt(store, "uid", 1, first, now_s=5.0) == first
+        assert await begin_attempt(store, "uid", 1, later, now_s=6.0) == first
+        assert await begin_attempt(store, "other", 1, later, now_s=6.0) == later
+        assert await store.attempts.of("uid") == (
+            Attempt(number=1, plan=first, problem_digest=DIGEST, recorded_s=5.0),
+        )
 
     in_store(tmp_path / "store.db", work)
 
@@ -30,7 +32,7 @@ def test_an_attempt_ends_once(tmp_path: Path) -> None:
 
     async def work(store: Store) -> None:
         for number in (2, 1):
-            await store.attempts.record("uid", number, a_plan(), 0.0)
+            await begin_attempt(store, "uid", number)
         await store.attempts.end(
             "uid",
             1,
@@ -47,13 +49,14 @@ def test_an_attempt_ends_once(tmp_path: Path) -> None:
             Attempt(
                 number=1,
                 plan=a_plan(),
+                problem_digest=DIGEST,
                 ending=Ending.OUT_OF_MEMORY,
                 ended_s=7.5,
                 message="rank 3 ran out",
                 rank=3,
                 phase=Phase.BACKWARD,
             ),
-            Attempt(number=2, plan=a_plan()),
+            Attempt(number=2, plan=a_plan(), problem_digest=DIGEST),
         )
 
     in_store(tmp_path / "store.db", work)

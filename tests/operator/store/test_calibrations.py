@@ -18,7 +18,7 @@ from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
 from tests.support.builders import a_plan, an_observation
-from tests.support.stores import in_store
+from tests.support.stores import begin_attempt, in_store
 
 KEY = OverheadKey(device_product="process", torch_version="2.15.0+cpu")
 EXPECTED = ByteInterval(lower_bytes=80, expected_bytes=100, upper_bytes=120)
@@ -59,7 +59,7 @@ def a_shortage() -> Shortage:
 
 async def save(store: Store, reports: Iterable[Observation]) -> None:
     """Save reports of one attempt."""
-    await store.attempts.record("uid", 1, a_plan(), 0.0)
+    await begin_attempt(store, "uid", 1)
     for report in reports:
         await store.observations.save("uid", report, PREDICTED)
 
@@ -134,7 +134,7 @@ def test_a_shortage_can_be_forgotten(tmp_path: Path) -> None:
     """A device had less for a reason that is gone; only a person knows."""
 
     async def work(store: Store) -> None:
-        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        await begin_attempt(store, "uid", 1)
         await store.shortages.save("uid", 1, a_shortage())
         assert await store.calibrations.refresh(KEY) is not None
         assert [one.key for one in await store.calibrations.all()] == [KEY]

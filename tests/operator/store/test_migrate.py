@@ -70,12 +70,13 @@ def test_a_store_of_any_revision_comes_up(revision: str, tmp_path: Path) -> None
     prepare(path)
     migrate.upgrade(path, revision)
     with closing(sqlite3.connect(path)) as file, file:
-        file.execute("INSERT INTO profile VALUES ('key', 1.5, '{}')")
+        file.execute("INSERT INTO profile VALUES ('key', 'digest', 1.5, '{}')")
     in_store(path, nothing)
     in_store(new, nothing)
     assert schema(path) == schema(new)
     with closing(sqlite3.connect(path)) as file:
-        assert file.execute("SELECT * FROM profile").fetchall() == [("key", 1.5, "{}")]
+        found = file.execute("SELECT * FROM profile").fetchall()
+    assert found == [("key", "digest", 1.5, "{}")]
 
 
 def test_a_migration_that_fails_changes_nothing(

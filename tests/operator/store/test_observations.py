@@ -10,8 +10,8 @@ from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.model_profile import DeviceKind
-from tests.support.builders import a_fingerprint, a_peak, a_plan, an_observation
-from tests.support.stores import PEAKS, at_once, in_store, observe
+from tests.support.builders import a_fingerprint, a_peak, an_observation
+from tests.support.stores import PEAKS, at_once, begin_attempt, in_store, observe
 
 NUM_PROCESSES, NUM_EACH = 8, 1250
 
@@ -33,7 +33,7 @@ def test_a_report_comes_back_as_it_was(tmp_path: Path) -> None:
     ]
 
     async def work(store: Store) -> None:
-        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        await begin_attempt(store, "uid", 1)
         for report in reversed(reports):
             await store.observations.save("uid", report, a_peak())
         assert await store.observations.of("uid", 1) == tuple(reports)
@@ -50,7 +50,7 @@ def test_the_later_report_of_a_rank_stands(tmp_path: Path) -> None:
     )
 
     async def work(store: Store) -> None:
-        await store.attempts.record("uid", 1, a_plan(), 0.0)
+        await begin_attempt(store, "uid", 1)
         for report in (first, second, second, first):
             await store.observations.save("uid", report, a_peak())
         assert await store.observations.of("uid", 1) == (second,)

@@ -9,15 +9,16 @@ import pytest
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.errors import StoreError
+from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.store import Store
 from tests.support.builders import (
+    DIGEST,
     a_peak,
-    a_plan,
     a_problem,
     an_observation,
     an_offer,
 )
-from tests.support.stores import a_spec, in_store
+from tests.support.stores import a_spec, begin_attempt, in_store
 
 OFFERS = (an_offer(),)
 
@@ -42,7 +43,7 @@ def test_a_later_plan_takes_the_name(tmp_path: Path) -> None:
 
     async def work(store: Store) -> None:
         first = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
-        await store.attempts.record(first.uid, 1, a_plan(), 1.5)
+        await begin_attempt(store, first.uid, 1, now_s=1.5)
         other = await store.plans.create("other", a_spec(), (), "/code", 2.0)
         second = await store.plans.create("tiny", a_spec(), (), "/code", 3.0)
         assert first.uid != second.uid
@@ -88,22 +89,28 @@ def test_status_and_suspension_are_kept(tmp_path: Path) -> None:
     in_store(tmp_path / "store.db", work)
 
 
+def the_first(plan_uid: str) -> Occasion:
+    """Return the occasion of a plan's first question."""
+    return Occasion(plan_uid=plan_uid, generation=1, round=0, profile_digest=DIGEST)
+
+
 def test_what_was_observed_outlives_its_plan(tmp_path: Path) -> None:
     """Attempts and questions go with the plan; nothing of another plan does."""
 
     async def work(store: Store) -> None:
         made = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
         for uid in (made.uid, "other"):
-            await store.attempts.record(uid, 1, a_plan(), 1.0)
-            await store.questions.save(uid, 1, 0, a_problem())
+            await begin_attempt(store, uid, 1, now_s=1.0)
+            await store.questions.put(the_first(uid), a_problem())
             await store.observations.save(uid, an_observation(), a_peak())
-        await store.plans.delete(made.uid)
+        assert await store.plans.uids("tiny") == (made.uid,)
+        await store.plans.delete("tiny")
         assert await store.plans.find("tiny") is None
         assert await store.attempts.of(made.uid) == ()
-        assert await store.questions.find(made.uid, 1, 0) is None
+        assert await store.questions.of(made.uid) == ()
         assert await store.observations.of(made.uid, 1) == (an_observation(),)
         assert len(await store.attempts.of("other")) == 1
-        assert await store.questions.find("other", 1, 0) == a_problem()
+        assert len(await store.questions.of("other")) == 1
 
     in_store(tmp_path / "store.db", work)
 
@@ -113,7 +120,7 @@ def test_a_plan_that_is_deleted_takes_no_more(tmp_path: Path) -> None:
 
     async def work(store: Store) -> None:
         made = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
-        await store.plans.delete(made.uid)
+        await store.plans.delete("tiny")
         await store.plans.save_status(made.uid, Status(attempt=1))
         await store.plans.set_suspended(made.uid, True)
         await store.attempts.end(

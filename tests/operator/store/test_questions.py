@@ -1,36 +1,48 @@
-"""Questions, by plan, generation and round."""
+"""Questions, by the occasion on which they are put."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from plimsoll_operator.store.questions import Occasion, StoredQuestion
 from plimsoll_operator.store.store import Store
-from tests.support.builders import a_problem
+from plimsoll_planner.records.document import digest_of
+from tests.support.builders import DIGEST, a_problem
 from tests.support.stores import in_store
+
+FIRST = Occasion(plan_uid="uid", generation=1, round=0, profile_digest=DIGEST)
 
 
 def test_a_question_that_was_put_stays(tmp_path: Path) -> None:
-    """Who asks later, with other offers, is given the question that counts."""
-    first, later = a_problem(), a_problem(global_batch_size=16)
+    """It is found with its digest, on its occasion alone."""
 
     async def work(store: Store) -> None:
-        assert await store.questions.find("uid", 1, 0) is None
-        assert await store.questions.save("uid", 1, 0, first) == first
-        assert await store.questions.save("uid", 1, 0, later) == first
-        assert await store.questions.find("uid", 1, 0) == first
+        assert await store.questions.find(FIRST) is None
+        put = await store.questions.put(FIRST, a_problem())
+        assert put == StoredQuestion(problem=a_problem(), digest=digest_of(a_problem()))
+        assert await store.questions.find(FIRST) == put
 
     in_store(tmp_path / "store.db", work)
 
 
-def test_an_edit_or_another_round_asks_anew(tmp_path: Path) -> None:
-    """Plan, generation and round each tell questions apart."""
+def test_an_edit_a_lesson_and_a_new_profile_ask_anew(tmp_path: Path) -> None:
+    """Each tells questions apart; none is lost, and the latest comes first."""
+    occasions = (
+        FIRST,
+        replace(FIRST, generation=2),
+        replace(FIRST, round=1),
+        replace(FIRST, profile_digest=DIGEST.replace("0", "1")),
+    )
 
     async def work(store: Store) -> None:
-        places = [("uid", 1, 0), ("uid", 2, 0), ("uid", 1, 1), ("other", 1, 0)]
-        for size, place in enumerate(places, start=1):
-            await store.questions.save(*place, a_problem(global_batch_size=size))
-        for size, place in enumerate(places, start=1):
-            found = await store.questions.find(*place)
-            assert found == a_problem(global_batch_size=size)
+        other = await store.questions.put(replace(FIRST, plan_uid="x"), a_problem())
+        put = [
+            await store.questions.put(occasion, a_problem(global_batch_size=size))
+            for size, occasion in enumerate(occasions, start=1)
+        ]
+        assert [await store.questions.find(one) for one in occasions] == put
+        assert await store.questions.of("uid") == tuple(reversed(put))
+        assert await store.questions.of("x") == (other,)
 
     in_store(tmp_path / "store.db", work)

@@ -22,6 +22,7 @@ def make_documents() -> None:
     op.create_table(
         "profile",
         sa.Column("request_key", sa.String(71), primary_key=True),
+        sa.Column("digest", sa.String(71), nullable=False),
         sa.Column("made_s", sa.Double, nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
     )
@@ -59,16 +60,20 @@ def make_plans() -> None:
     op.create_table(
         "question",
         sa.Column("plan_uid", sa.String(64), primary_key=True),
-        sa.Column("generation", sa.BigInteger(), primary_key=True),
-        sa.Column("round", sa.BigInteger(), primary_key=True),
+        sa.Column("number", sa.BigInteger(), primary_key=True),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("round", sa.BigInteger(), nullable=False),
+        sa.Column("profile_digest", sa.String(71), nullable=False),
         sa.Column("problem_digest", sa.String(71), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
+        sa.UniqueConstraint("plan_uid", "generation", "round", "profile_digest"),
     )
     op.create_table(
         "attempt",
         sa.Column("plan_uid", sa.String(64), primary_key=True),
         sa.Column("number", sa.BigInteger(), primary_key=True),
         sa.Column("plan_digest", sa.String(71), nullable=False),
+        sa.Column("problem_digest", sa.String(71), nullable=False),
         sa.Column("micro_batch", sa.BigInteger(), nullable=False),
         sa.Column("recorded_s", sa.Double, nullable=False),
         sa.Column("ending", sa.String(256), nullable=True),
