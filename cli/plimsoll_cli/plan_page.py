@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from plimsoll_cli.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
 from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_cli.output import console, print_table, say
+from plimsoll_cli.presence import Presence
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.seen import Ending
@@ -24,8 +25,15 @@ def plan_lines(record: RunRecord) -> Iterator[str]:
         yield planned.message
 
 
-def outcome_lines(record: RunRecord) -> Iterator[str]:
-    """Yield how a plan ended, or where it stands, in a few lines."""
+def outcome_lines(
+    record: RunRecord, presence: Presence = Presence.GONE
+) -> Iterator[str]:
+    """Yield how a plan ended, or where it stands, in a few lines.
+
+    Args:
+        record: of the plan.
+        presence: what runs of it; of a command that ends, nothing.
+    """
     if record.losses and record.plan is not None:
         (_, first), (step, last) = record.losses[0], record.losses[-1]
         yield f"trained {counted(step, 'step')}, loss {first:.3g} -> {last:.3g}"
@@ -38,11 +46,22 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
         message = f": {ended.message}" if ended.message else ""
         if ended.message not in plan_lines(record):
             yield f"failed: {ended.reason}{message}"
-    ending = record.attempts[-1].ending if record.attempts else None
-    if ending is not None and not record.status.is_over:
-        is_saved = ending is Ending.CHECKPOINTED
-        place = "here" if is_saved else "the last checkpoint"
-        yield f"stopped: `plimsoll run` goes on from {place}"
+    if not record.status.is_over and presence is not Presence.WATCHED:
+        yield what_is_next(record, presence)
+
+
+def what_is_next(record: RunRecord, presence: Presence) -> str:
+    """Return what `plimsoll run` does for a plan that nobody runs."""
+    if presence is Presence.UNWATCHED:
+        return "unwatched: its processes run, and `plimsoll run` finds them"
+    if presence is Presence.ENDED:
+        return "unwatched: its ranks have ended, and `plimsoll run` says how"
+    if not record.attempts:
+        return "nothing of it runs: `plimsoll run` goes on"
+    ending = record.attempts[-1].ending
+    how = "interrupted" if ending is None else "stopped"
+    place = "here" if ending is Ending.CHECKPOINTED else "the last checkpoint"
+    return f"{how}: `plimsoll run` goes on from {place}"
 
 
 def show_answer(record: RunRecord) -> None:

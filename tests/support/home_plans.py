@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from plimsoll_cli.homes import open_home
 from plimsoll_operator.api.status import Status, Truth
@@ -31,13 +32,19 @@ SLEEPS, ENDS = "import time; time.sleep(60)", "pass"
 POLL_S = 0.02
 
 
-def a_home_plan(root: Path) -> HomePlan:
-    """Begin a plan in a new home, as a command does that is killed then."""
+def a_home_plan(root: Path, **parts: Any) -> HomePlan:
+    """Begin a plan in a new home, as a command does that is killed then.
+
+    Args:
+        root: of the home.
+        parts: of its spec.
+    """
+    spec = a_spec(**parts)
 
     async def begin() -> str:
         async with open_home(root) as home:
             plans = home.store.plans
-            made = await plans.create(NAME, a_spec(), (an_offer(),), "/code", 1.0)
+            made = await plans.create(NAME, spec, (an_offer(),), "/code", 1.0)
             await plans.save_status(made.uid, RUNNING)
             return made.uid
 

@@ -1,0 +1,117 @@
+"""`plimsoll get` and `describe`: where a plan stands, whoever was killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plimsoll_cli.__main__ import main
+from plimsoll_cli.errors import ExitCode
+from plimsoll_operator.api.status import Truth
+from tests.support.home_plans import (
+    ENDS,
+    NAME,
+    RUNNING,
+    SLEEPS,
+    HomePlan,
+    a_home_plan,
+)
+from tests.support.reports import a_status
+
+NOT_SOUND = a_status("InvalidSpec", "Waiting", truth=Truth.UNKNOWN)
+NOT_SOUND = replace(
+    NOT_SOUND,
+    conditions=(
+        replace(NOT_SOUND.conditions[0], status=Truth.FALSE),
+        *NOT_SOUND.conditions[1:],
+    ),
+)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Generator[HomePlan]:
+    """A plan that was running when its command was killed."""
+    made = a_home_plan(tmp_path / "home")
+    yield made
+    made.children.end_all()
+
+
+def state(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> tuple[str, bool]:
+    """Return what `get` and `describe` say alike: the state, and whether it is run."""
+    home = ("--home", str(plan.root))
+    assert main(["get", *home, "-o", "json"]) == ExitCode.DONE
+    [told] = json.loads(capsys.readouterr().out)
+    assert main(["describe", NAME, *home, "-o", "json"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out) == told
+    assert main(["get", *home]) == ExitCode.DONE
+    assert told["home"]["state"] in capsys.readouterr().out
+    assert set(told) == {"metadata", "spec", "status", "home"}
+    return told["home"]["state"], told["home"]["isRun"]
+
+
+def page(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what `describe` says to people."""
+    words = ["describe", NAME, "--home", str(plan.root)]
+    assert main(words) == ExitCode.DONE
+    return capsys.readouterr().out
+
+
+def test_a_plan_of_which_all_was_killed_is_interrupted(
+    plan: HomePlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is left to write that down; and it is told what goes on with it."""
+    plan.train(SLEEPS)
+    plan.children.end_all()
+    assert state(plan, capsys) == ("Interrupted", False)
+    said = page(plan, capsys)
+    assert said.startswith("chain: Interrupted  (uid ")
+    assert "nothing of it runs: `plimsoll run` goes on\n" in said
+
+
+def test_ranks_whose_command_was_killed_run_unwatched(
+    plan: HomePlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Looking ends none of them."""
+    folder = plan.train(SLEEPS)
+    for _ in range(2):
+        assert state(plan, capsys) == ("Running, unwatched", False)
+    said = page(plan, capsys)
+    assert "unwatched: its processes run, and `plimsoll run` finds them\n" in said
+    assert plan.children.alive() == {folder}
+
+
+def test_ranks_that_ended_with_nobody_there_are_not_told_as_killed(
+    plan: HomePlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may have trained to their end."""
+    folder = plan.train(ENDS)
+    plan.wait_for_end(folder)
+    assert state(plan, capsys) == ("Ended, unwatched", False)
+    said = page(plan, capsys)
+    assert "unwatched: its ranks have ended, and `plimsoll run` says how\n" in said
+
+
+def test_a_plan_that_a_command_runs_is_where_its_status_says(
+    plan: HomePlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else is said of it."""
+    with plan.home.locked(NAME):
+        assert state(plan, capsys) == ("Running", True)
+        assert "plimsoll run" not in page(plan, capsys)
+
+
+def test_a_plan_that_waits_for_a_person_says_for_what(
+    plan: HomePlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody stopped it, or must mend its manifest; or it is over."""
+    plan.say(RUNNING, is_suspended=True)
+    assert state(plan, capsys) == ("Suspended", False)
+    plan.say(NOT_SOUND)
+    assert state(plan, capsys) == ("InvalidSpec", False)
+    plan.say(a_status())
+    assert state(plan, capsys) == ("Trained", False)
+    assert "plimsoll run" not in page(plan, capsys)
