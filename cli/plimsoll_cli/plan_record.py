@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from plimsoll_cli.homes import Home, open_old_home
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.home.reports import StepTold
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
@@ -31,7 +33,7 @@ async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
     losses: dict[int, float] = {}
     for attempt in attempts:
         reports = hands.eyes.reports(plan, attempt, hands.children)
-        losses |= {step.step: step.loss for step in reports.steps}
+        losses = gone_on(losses, reports.steps)
         stored = await home.store.observations.of(plan.uid, attempt.number)
         told = stored or reports.observations
         observations = tuple(one for one in told if one.peaks) or observations
@@ -45,6 +47,16 @@ async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
         observations=observations,
         losses=tuple(sorted(losses.items())),
     )
+
+
+def gone_on(before: dict[int, float], steps: Sequence[StepTold]) -> dict[int, float]:
+    """Return the loss of each step that counts after one more attempt.
+
+    It went on from a checkpoint: what was trained beyond that before is lost.
+    """
+    first = steps[0].step if steps else math.inf
+    kept = {step: loss for step, loss in before.items() if step < first}
+    return kept | {one.step: one.loss for one in steps}
 
 
 async def answered(
