@@ -11,6 +11,7 @@ import click
 from plimsoll_cli.homes import Home, home_option, open_old_home
 from plimsoll_cli.output import say
 from plimsoll_cli.run_view import RunView
+from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.errors import AlreadyRunningError
 from plimsoll_operator.home.loop import Loop
 from plimsoll_operator.store.plans import StoredPlan
@@ -36,7 +37,18 @@ async def cancel_here(root: Path, name: str) -> None:
             return
         await home.store.plans.set_suspended(plan.uid, is_suspended=True)
         await stopped(home, await home.plan(name))
-        say(f"{name} is stopped, and nothing of it runs; `plimsoll run` goes on")
+        say(f"{name} {stopped_text((await home.plan(name)).status)}")
+
+
+def stopped_text(status: Status) -> str:
+    """Return what became of a plan that was asked to stop."""
+    ended = status.condition(ConditionType.SUCCEEDED)
+    if ended is None or ended.status is Truth.UNKNOWN:
+        return "is stopped, and nothing of it runs; `plimsoll run` goes on"
+    if ended.status is Truth.TRUE:
+        return "had finished before it could be stopped"
+    why = ": ".join(filter(None, (ended.reason, ended.message)))
+    return f"had failed before it could be stopped: {why}"
 
 
 async def stopped(home: Home, plan: StoredPlan) -> None:
