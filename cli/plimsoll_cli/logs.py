@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.tasks import END
 
 POLL_S = 0.2
+LOOK_S, MOST_QUIET = 1.0, 2
+"""Between looks at what is alive, and how often in a row that may be nothing: a child
+has its folder just before it has processes."""
 
 
 @click.command()
@@ -52,21 +56,25 @@ def logs(
             f"--rank: {found.what} has no rank {rank}, its last is "
             f"{found.num_ranks - 1}"
         )
-    read: dict[str, int] = {}
+    growth, read = Growth(found), dict[str, int]()
     while True:
         folder = found.folder
-        is_over = not follow or (folder / END).exists() or not is_running(folder)
-        for path in log_files(folder, pattern):
-            read[path.name] = show(path, read.get(path.name, 0), to_end=is_over)
-        if is_over:
+        is_over = not (follow and growth.goes_on(folder))
+        with suppress(FileNotFoundError):  # moved meanwhile
+            for path in log_files(folder, pattern):
+                read[path.name] = show(path, read.get(path.name, 0), to_end=is_over)
+        if is_over and (folder.is_dir() or folder == found.kept):
             return
-        time.sleep(POLL_S)
+        if not is_over:
+            time.sleep(POLL_S)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Logs:
     """Where a child has its logs."""
 
+    children: Children
+    """Of the plan."""
     running: Path
     """While it is a child; then they are kept elsewhere."""
     kept: Path
@@ -78,6 +86,27 @@ class Logs:
     def folder(self) -> Path:
         """Where they are now."""
         return self.running if self.running.is_dir() else self.kept
+
+
+class Growth:
+    """Tells whether logs may still grow, as long as they do."""
+
+    def __init__(self, logs: Logs) -> None:
+        """Begin to look."""
+        self._logs = logs
+        self._next_s = time.monotonic() + LOOK_S
+        self._quiet = 0
+        """Looks in a row at which nothing of the child was alive."""
+
+    def goes_on(self, folder: Path) -> bool:
+        """Tell whether more may come; where all was killed nobody writes that down."""
+        if folder == self._logs.kept or (folder / END).exists():
+            return False
+        if time.monotonic() > self._next_s:
+            self._next_s = time.monotonic() + LOOK_S
+            is_alive = folder in self._logs.children.alive()
+            self._quiet = 0 if is_alive else self._quiet + 1
+        return self._quiet < MOST_QUIET
 
 
 async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -> Logs:
@@ -107,6 +136,7 @@ async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -
     subject = subject if attempt is None else str(attempt)
     trains = kind is ChildKind.TRAIN
     return Logs(
+        children=children,
         running=children.folder(kind, subject),
         kept=children.logs(kind, subject),
         what=f"attempt {subject}" if trains else kind.value,
@@ -114,14 +144,15 @@ async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -
     )
 
 
-def is_running(folder: Path) -> bool:
-    """Tell whether logs may still grow: those that are kept do not."""
-    return folder.parent.name == "children"
-
-
 def begun_s(folder: Path) -> float:
-    """Order the folders of children by their age."""
-    return folder.stat().st_mtime
+    """Order the folders of children by their age; one that is gone is the oldest.
+
+    It was moved meanwhile, and where it lies now is listed as well.
+    """
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def log_files(folder: Path, pattern: str) -> Iterator[Path]:
@@ -139,8 +170,6 @@ def show(path: Path, read_bytes: int, *, to_end: bool) -> int:
         read_bytes: what was shown already.
         to_end: also a last line that is not whole.
     """
-    if not path.exists():
-        return read_bytes
     with path.open("rb") as file:
         file.seek(read_bytes)
         text = file.read()
