@@ -20,8 +20,10 @@ from plimsoll_cli.output import (
     print_table,
     say,
 )
-from plimsoll_planner.overheads import MOST_COMMUNICATORS
 from plimsoll_planner.records.device_overhead import DeviceOverhead
+
+ANYWHERE = (1, 3)
+"""Samples and communicators at which a line is shown that holds everywhere."""
 
 
 @click.command()
@@ -34,10 +36,13 @@ from plimsoll_planner.records.device_overhead import DeviceOverhead
 @home_option
 @output_option
 def calibrations(forget: str | None, home: Path, output: str) -> None:
-    """List what devices hold besides tensors, and how many ranks stand behind it.
+    """List what devices hold besides tensors, and what stands behind it.
 
-    Every run adds what its ranks used. Eight ranks of a kind of device take the place
-    of what comes with Plimsoll; one that ran out of memory counts at once.
+    Every run adds what its ranks used. From eight ranks of a kind of device on they
+    count, at the micro-batches and meshes that were seen; how sure that is depends on
+    how many different plans they trained by. What comes with Plimsoll stays for as long
+    as no rank contradicts it. One that ran out of memory counts at once, until it is
+    forgotten.
     """
     found = asyncio.run(known(home.absolute(), forget))
     if output == Output.JSON:
@@ -61,14 +66,17 @@ async def known(root: Path, forget: str | None) -> tuple[DeviceOverhead, ...]:
 
 
 def calibration_table(found: Sequence[DeviceOverhead]) -> Table:
-    """Draw one row for each kind of device, at one sample."""
-    headings = ("DEVICE", "TORCH", "NCCL", "IMAGE", "RANKS", "ALLOCATOR", "OUTSIDE")
+    """Draw one row for each kind of device: the most of it where ranks were seen."""
+    numbers = ("RANKS", "PLANS", "OUT OF MEMORY", "ALLOCATOR", "OUTSIDE")
+    headings = ("DEVICE", "TORCH", "NCCL", "IMAGE", *numbers)
     table = new_table(
-        (name, "right" if name in headings[4:] else "left") for name in headings
+        (name, "right" if name in numbers else "left") for name in headings
     )
     for one in found:
-        lines = (
-            line.at(1, MOST_COMMUNICATORS) for line in (one.allocator, one.outside)
+        places = [(at.micro_batch, at.num_communicators) for at in one.seen]
+        most = (
+            max(line.at(*at).upper_bytes for at in places or [ANYWHERE])
+            for line in (one.allocator, one.outside)
         )
         table.add_row(
             one.key.device_product,
@@ -76,6 +84,8 @@ def calibration_table(found: Sequence[DeviceOverhead]) -> Table:
             one.key.nccl_version or "-",
             one.key.image or "-",
             str(one.num_observations),
-            *(f"up to {format_bytes(line.upper_bytes)}" for line in lines),
+            str(one.num_plans),
+            str(one.num_shortages),
+            *(f"up to {format_bytes(num_bytes)}" for num_bytes in most),
         )
     return table

@@ -10,18 +10,19 @@ enough rows are left. The interval is one residual for the whole line, because t
 what a line has: the half-width of the 95 % prediction interval of one more observation
 in the middle of the observed ones,
 
-    residual = t(97.5 %, n - p) * s * sqrt(1 + 1/n)
+    residual = t(97.5 %, n - p) * s * sqrt(1 + 1/n)        s^2 = mean error^2 n/(n - p)
 
-with n rows, p fitted terms, s the standard error of the fit and Student's t. With too
-few rows for that (n <= p) the line is exact on its rows and says nothing of its error;
-then half of the largest value stands in.
+with p fitted terms, s the standard error of the fit and Student's t. n is how many rows
+are independent: rows of one plan are nearly copies, which agree without saying how far
+the next plan is off. With too few of them (n <= p) the line says nothing of its error;
+then half of the largest value stands in. No row is farther from the line than this.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +50,16 @@ class OverheadRow:
 
 
 def fit_line(
-    rows: Sequence[OverheadRow], *, fit_communicators: bool = True
+    rows: Sequence[OverheadRow],
+    *,
+    num_independent: int | None = None,
+    fit_communicators: bool = True,
 ) -> OverheadLine:
     """Fit one line.
 
     Args:
         rows: at least one observation.
+        num_independent: of the rows; None: all are.
         fit_communicators: try a term for the number of communicators.
 
     Raises:
@@ -62,6 +67,7 @@ def fit_line(
     """
     if not rows:
         raise InvalidFieldError("rows", (), "at least one observation")
+    number = len(rows) if num_independent is None else num_independent
     values = np.array([row.overhead_bytes for row in rows], dtype=np.float64)
     columns = {
         "constant_bytes": np.ones(len(rows)),
@@ -70,7 +76,7 @@ def fit_line(
             [float(row.num_communicators) for row in rows]
         ),
     }
-    if not fit_communicators or len(rows) <= len(columns):
+    if not fit_communicators or number <= len(columns):
         del columns["bytes_per_communicator"]
     varying = {
         name: column
@@ -78,10 +84,15 @@ def fit_line(
         if name == "constant_bytes" or np.ptp(column) > 0
     }
     terms, errors = without_negatives(varying, values)
-    return OverheadLine(
-        **{name: round(term) for name, term in terms.items()},
-        residual_bytes=math.ceil(half_width(errors, len(terms), values)),
-    )
+    line = OverheadLine(**{name: round(term) for name, term in terms.items()})
+    width = math.ceil(half_width(errors, number, len(terms), values))
+    return replace(line, residual_bytes=max(width, *(distance(line, r) for r in rows)))
+
+
+def distance(line: OverheadLine, row: OverheadRow) -> int:
+    """Return how far a row is from a line."""
+    expected = line.at(row.micro_batch, row.num_communicators).expected_bytes
+    return abs(row.overhead_bytes - expected)
 
 
 def without_negatives(
@@ -103,13 +114,15 @@ def without_negatives(
 
 
 def half_width(
-    errors: NDArray[np.float64], num_terms: int, values: NDArray[np.float64]
+    errors: NDArray[np.float64],
+    number: int,
+    num_terms: int,
+    values: NDArray[np.float64],
 ) -> float:
     """Return the half-width of the prediction interval; see the module's text."""
-    number = len(errors)
     freedom = number - num_terms
     if freedom <= 0:
         return WITHOUT_ERROR * float(values.max())
-    s = math.sqrt(float(errors @ errors) / freedom)
+    s = math.sqrt(float(errors @ errors) / len(errors) * number / freedom)
     quantile = STUDENT_T[freedom - 1] if freedom <= len(STUDENT_T) else NORMAL_QUANTILE
     return quantile * s * math.sqrt(1 + 1 / number)

@@ -7,7 +7,11 @@ store, each time that an attempt has ended. With the peak of a rank's fullest ph
     allocator line   fits   reserved - allocated
     outside line     fits   device - reserved + max(0, allocated - predicted allocated)
 
-so that what a prediction was too low by is allowed for as well. `calibration` fits.
+so that what a prediction was too low by is allowed for as well. `calibration` fits, and
+takes as independent the plans, not the ranks: those of one plan are nearly copies, and
+so is a plan that is trained again. What was not seen is not said: the overhead names
+where its ranks were, and beyond that what is assumed counts (`memory.device_bytes`). A
+line that comes with Plimsoll stays for as long as no rank contradicts it.
 
 A shortage is a plan that was predicted to fit and did not. With U bytes in use, A asked
 for, a planned capacity C and T the upper bound of the allocated bytes, the overhead may
@@ -15,9 +19,10 @@ be as large as
 
     U + A >  C   the formula was too low      U + A - T
     U + A <= C   the device has less than C   C - U, and at least C + 1 - T
+    U not told   nobody knows                 C + 1 - T
 
 and the residual of the outside line grows until the upper bound of both lines says so.
-In both cases T and the overhead exceed C: the plan is not predicted to fit again.
+In all cases T and the overhead exceed C: the plan is not predicted to fit again.
 """
 
 from __future__ import annotations
@@ -26,24 +31,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.calibration import OverheadRow, fit_line
-from plimsoll_planner.memory.device_bytes import ASSUMED_OUTSIDE
+from plimsoll_planner.memory.device_bytes import ASSUMED_OUTSIDE, num_communicators
 from plimsoll_planner.overheads import BUILT_IN
 from plimsoll_planner.records.bounds import Bytes, Count, Index
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
     OverheadKey,
     OverheadLine,
+    SeenAt,
 )
+from plimsoll_planner.records.plan import HybridPlan, device_upper_bytes
+from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.record import Record
 
 FEWEST_RANKS = 8
 """Fewer observed ones say nothing yet: the spread of so few is not known."""
+GRANULARITY = OverheadLine(residual_bytes=20 * 2**20)
+"""No line is known better: torch's allocator takes 20 MiB of a GPU at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedRank:
     """What a rank held in its fullest phase."""
 
+    attempt: str
+    """Which gang it was of."""
     micro_batch: int
     num_communicators: int
     predicted_allocated_bytes: int
@@ -51,6 +63,17 @@ class ObservedRank:
     allocated_bytes: int
     reserved_bytes: int
     device_bytes: int
+
+    @property
+    def fragmented_bytes(self) -> int:
+        """What the allocator took beside the tensors."""
+        return self.reserved_bytes - self.allocated_bytes
+
+    @property
+    def outside_bytes(self) -> int:
+        """What was outside the allocator, or beyond what was predicted."""
+        beyond = max(0, self.allocated_bytes - self.predicted_allocated_bytes)
+        return self.device_bytes - self.reserved_bytes + beyond
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +86,7 @@ class Shortage(Record):
     capacity_bytes: Bytes
     """That the plan was made for, less the headroom."""
     in_use_bytes: Bytes
-    """Of tensors, when it ran out."""
+    """Of tensors, when it ran out; where nobody says, what was predicted."""
     asked_bytes: Bytes
     """In vain; 0 where the allocator does not say."""
     predicted_allocated_bytes: Bytes
@@ -81,6 +104,39 @@ class Shortage(Record):
         return beyond
 
 
+def unreported_shortage(
+    plan: HybridPlan, limits: Limits, rank: int | None = None
+) -> Shortage:
+    """Return what is learned from a rank that ran out before it told anything.
+
+    As little as can be: its device has not what the plan promised. What ran there is
+    known from the plan; the version of NCCL, which only ranks tell, is left open.
+
+    Args:
+        plan: of record, so with its prediction.
+        limits: on the memory in use.
+        rank: that ran out; None: somebody, and the fullest is the least to be learned.
+    """
+    stages = plan.stages if rank is None else (plan.stage_of(rank),)
+    peaks = ((stage, peak) for stage in stages if (peak := stage.peak()))
+    stage, peak = max(peaks, key=lambda pair: device_upper_bytes(pair[1]))
+    offer = plan.offers[stage.offer]
+    return Shortage(
+        key=OverheadKey(
+            device_product=offer.device_product,
+            image=plan.fingerprint.image,
+            torch_version=plan.fingerprint.torch_version,
+        ),
+        micro_batch=plan.micro_batch,
+        num_communicators=num_communicators(len(plan.stages), stage.data_degree, 0)[0],
+        capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
+        in_use_bytes=peak.allocated.upper_bytes,
+        asked_bytes=0,
+        predicted_allocated_bytes=peak.allocated.upper_bytes,
+        predicted_device_bytes=peak.device.upper_bytes,
+    )
+
+
 def observed_overhead(
     key: OverheadKey, ranks: Sequence[ObservedRank], shortages: Sequence[Shortage]
 ) -> DeviceOverhead | None:
@@ -91,60 +147,99 @@ def observed_overhead(
         ranks: that finished a step.
         shortages: count at once, however few the ranks are.
     """
-    is_fitted = len(ranks) >= FEWEST_RANKS
-    if not is_fitted and not shortages:
+    is_enough = len(ranks) >= FEWEST_RANKS
+    if not is_enough and not shortages:
         return None
-    allocator, outside = fitted(ranks) if is_fitted else assumed(key)
+    found = learned(key, ranks) if is_enough else assumed(key)
     for shortage in shortages:
-        outside = grown(allocator, outside, shortage)
+        found = widened(found, shortage)
+    return found
+
+
+def learned(key: OverheadKey, ranks: Sequence[ObservedRank]) -> DeviceOverhead:
+    """Return what enough ranks say: the line that comes with Plimsoll, or their own."""
+    known = built_in(key)
+    if known is not None and all(is_allowed_for(rank, known) for rank in ranks):
+        return replace(
+            known,
+            num_observations=known.num_observations + len(ranks),
+            num_plans=known.num_plans + num_plans(ranks),
+        )
+    allocator = fitted(ranks, [rank.fragmented_bytes for rank in ranks])
+    outside = fitted(ranks, [rank.outside_bytes for rank in ranks])
+    places = {(rank.micro_batch, rank.num_communicators) for rank in ranks}
     return DeviceOverhead(
         key=key,
-        allocator=allocator,
-        outside=outside,
-        num_observations=len(ranks) * is_fitted + len(shortages),
+        allocator=no_narrower(allocator, known.allocator if known else GRANULARITY),
+        outside=no_narrower(outside, known.outside if known else GRANULARITY),
+        num_observations=len(ranks),
+        num_plans=num_plans(ranks),
+        seen=tuple(
+            SeenAt(micro_batch=b, num_communicators=c) for b, c in sorted(places)
+        ),
+        most_allocated_bytes=max(rank.allocated_bytes for rank in ranks),
     )
 
 
-def fitted(ranks: Sequence[ObservedRank]) -> tuple[OverheadLine, OverheadLine]:
-    """Return both lines through what ranks held."""
+def num_plans(ranks: Sequence[ObservedRank]) -> int:
+    """Count the plans that differ in what their ranks were to hold."""
+    found: dict[str, set[tuple[int, int, int]]] = {}
+    for rank in ranks:
+        like = rank.micro_batch, rank.num_communicators, rank.predicted_allocated_bytes
+        found.setdefault(rank.attempt, set()).add(like)
+    return len(set(map(frozenset, found.values())))
 
-    def line(values: list[int]) -> OverheadLine:
-        return fit_line(
-            [
-                OverheadRow(
-                    micro_batch=rank.micro_batch,
-                    num_communicators=rank.num_communicators,
-                    overhead_bytes=value,
-                )
-                for rank, value in zip(ranks, values, strict=True)
-            ]
+
+def fitted(ranks: Sequence[ObservedRank], values: Sequence[int]) -> OverheadLine:
+    """Return a line through one number of each rank."""
+    rows = [
+        OverheadRow(
+            micro_batch=rank.micro_batch,
+            num_communicators=rank.num_communicators,
+            overhead_bytes=value,
         )
+        for rank, value in zip(ranks, values, strict=True)
+    ]
+    return fit_line(rows, num_independent=num_plans(ranks))
 
-    return (
-        line([rank.reserved_bytes - rank.allocated_bytes for rank in ranks]),
-        line([outside_bytes(rank) for rank in ranks]),
+
+def no_narrower(line: OverheadLine, other: OverheadLine) -> OverheadLine:
+    """Return a line whose residual is at least that of another."""
+    return replace(line, residual_bytes=max(line.residual_bytes, other.residual_bytes))
+
+
+def built_in(key: OverheadKey) -> DeviceOverhead | None:
+    """Return what comes with Plimsoll for the product of a key."""
+    mine = (one for one in BUILT_IN if one.key.device_product == key.device_product)
+    return next((replace(one, key=key) for one in mine), None)
+
+
+def is_allowed_for(rank: ObservedRank, overhead: DeviceOverhead) -> bool:
+    """Tell whether a rank held what an overhead says."""
+    at = rank.micro_batch, rank.num_communicators
+    pairs = (
+        (overhead.allocator.at(*at), rank.fragmented_bytes),
+        (overhead.outside.at(*at), rank.outside_bytes),
+    )
+    return all(said.lower_bytes <= held <= said.upper_bytes for said, held in pairs)
+
+
+def assumed(key: OverheadKey) -> DeviceOverhead:
+    """Return the lines that hold where too few ranks were observed."""
+    return built_in(key) or DeviceOverhead(
+        key=key, allocator=OverheadLine(), outside=ASSUMED_OUTSIDE, num_observations=0
     )
 
 
-def outside_bytes(rank: ObservedRank) -> int:
-    """Return what was outside the allocator, or beyond what was predicted."""
-    beyond = max(0, rank.allocated_bytes - rank.predicted_allocated_bytes)
-    return rank.device_bytes - rank.reserved_bytes + beyond
-
-
-def assumed(key: OverheadKey) -> tuple[OverheadLine, OverheadLine]:
-    """Return the lines that hold where too few ranks were observed."""
-    for known in BUILT_IN:
-        if known.key.device_product == key.device_product:
-            return known.allocator, known.outside
-    return OverheadLine(), ASSUMED_OUTSIDE
-
-
-def grown(
-    allocator: OverheadLine, outside: OverheadLine, shortage: Shortage
-) -> OverheadLine:
-    """Return the outside line, wide enough that the shortage is no surprise."""
+def widened(overhead: DeviceOverhead, shortage: Shortage) -> DeviceOverhead:
+    """Return an overhead whose upper bound is such that the shortage is no surprise."""
+    outside, tensors = overhead.outside, shortage.predicted_allocated_bytes
     at = (shortage.micro_batch, shortage.num_communicators)
-    allowed = allocator.at(*at).upper_bytes + outside.at(*at).upper_bytes
+    allowed = overhead.allocator.at(*at).upper_bytes + outside.at(*at).upper_bytes
     missing = max(0, shortage.least_overhead_bytes - allowed)
-    return replace(outside, residual_bytes=outside.residual_bytes + missing)
+    return replace(
+        overhead,
+        outside=replace(outside, residual_bytes=outside.residual_bytes + missing),
+        num_shortages=overhead.num_shortages + 1,
+        most_allocated_bytes=max(overhead.most_allocated_bytes, tensors),
+    )

@@ -8,9 +8,11 @@ the version more closely.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
-from plimsoll_planner.memory.device_bytes import overhead_for
+from plimsoll_planner.explain import counted
+from plimsoll_planner.memory.device_bytes import num_communicators, overhead_for
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
     OverheadKey,
@@ -25,12 +27,11 @@ EMULATED = DeviceOverhead(
     allocator=OverheadLine(),
     outside=OverheadLine(residual_bytes=1024),
     num_observations=232,
+    num_plans=72,
 )
 """Ranks of `make bench-truth`, 2026-11-21, torch 2.15.0: at most 1,000 bytes."""
 
 BUILT_IN = (EMULATED,)
-MOST_COMMUNICATORS = 3
-"""Of a rank: all ranks, its pipeline, its replicas."""
 
 
 def with_built_in(
@@ -48,15 +49,48 @@ def with_built_in(
 def basis_text(
     offer: Offer, overheads: Iterable[DeviceOverhead], plan: HybridPlan
 ) -> str:
-    """Return what the bound beside tensors is, and how many ranks stand behind it."""
+    """Return what the bound beside tensors is, and what stands behind it.
+
+    Args:
+        offer: of the plan's devices.
+        overheads: that the plan was made with.
+        plan: with its prediction.
+    """
+    peaks = (peak for stage in plan.stages for peak in stage.peaks)
+    beside = (peak.device.upper_bytes - peak.allocated.upper_bytes for peak in peaks)
+    most = at_least(max(beside, default=0))
     found = overhead_for(offer, tuple(overheads), plan.fingerprint)
-    if found is None or found.num_observations == 0:
-        return f"beside tensors: assumed; {offer.device_product} was never measured"
-    at = plan.micro_batch, MOST_COMMUNICATORS
-    lines = (found.allocator.at(*at), found.outside.at(*at))
-    most = at_least(sum(line.upper_bytes for line in lines))
-    ranks = "rank" if found.num_observations == 1 else "ranks"
     return (
-        f"beside tensors: up to {most} for each device, from {found.num_observations} "
-        f"measured {ranks} of {offer.device_product} on torch {found.key.torch_version}"
+        f"beside tensors: up to {most} for each device, {basis_of(found, offer, plan)}"
+    )
+
+
+def basis_of(found: DeviceOverhead | None, offer: Offer, plan: HybridPlan) -> str:
+    """Return what stands behind the overhead that counts for a plan."""
+    if found is None or found.num_observations == 0:
+        text = f"assumed, for {offer.device_product} was never measured"
+    else:
+        plans = f" of {counted(found.num_plans, 'plan')}" if found.num_plans else ""
+        text = (
+            f"from {counted(found.num_observations, 'rank')}{plans} measured on "
+            f"{offer.device_product} with torch {found.key.torch_version}"
+        )
+        mesh = len(plan.stages), plan.stages[0].data_degree
+        number = num_communicators(*mesh, num_ties=0)[0]
+        if not found.seen_above(plan.micro_batch, number):
+            text += (
+                f", none of them at micro-batch {plan.micro_batch} with "
+                f"{counted(number, 'communicator')}: what is assumed counts as well"
+            )
+    if found is None or not found.num_shortages:
+        return text
+    return f"{text}; {shortage_text(found)}"
+
+
+def shortage_text(overhead: DeviceOverhead) -> str:
+    """Return how often devices had too little, and how that is forgotten."""
+    product = shlex.quote(overhead.key.device_product)
+    return (
+        f"wider for {counted(overhead.num_shortages, 'rank')} that ran out of memory "
+        f"(`plimsoll calibrations --forget {product}`, where the reason is gone)"
     )

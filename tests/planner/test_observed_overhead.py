@@ -12,20 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.memory.device_bytes import ASSUMED_OUTSIDE
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.device_bytes import (
+    ASSUMED_OUTSIDE,
+    Allowance,
+    allowance,
+)
 from plimsoll_planner.observed_overhead import (
     FEWEST_RANKS,
+    GRANULARITY,
     ObservedRank,
     Shortage,
     observed_overhead,
+    unreported_shortage,
 )
 from plimsoll_planner.overheads import EMULATED
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, device_upper_bytes
-from plimsoll_planner.records.problem import Override, Problem
+from plimsoll_planner.records.problem import Limits, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Termination
 from plimsoll_planner.search.answer import solve
+from tests.support.builders import a_peak, a_plan, a_stage, an_engine, an_offer
 from tests.support.chains import chain_profile
 from tests.support.questions import CHAIN, a_device, a_question, solved
 
@@ -33,30 +41,51 @@ KEY = OverheadKey(device_product="process", torch_version="2.15.0")
 CUDA_KEY = OverheadKey(device_product="H200", torch_version="2.15.0")
 
 
+MIB = 2**20
+
+
 def a_rank(**fields: Any) -> ObservedRank:
-    """Build a rank with 5 bytes inside the allocator and 70 outside."""
+    """Build an emulated rank that held 700 bytes more than was predicted."""
     defaults: dict[str, Any] = {
+        "attempt": "one",
         "micro_batch": 1,
         "num_communicators": 1,
-        "predicted_allocated_bytes": 100,
-        "allocated_bytes": 100,
-        "reserved_bytes": 105,
-        "device_bytes": 175,
+        "predicted_allocated_bytes": 99_300,
+        "allocated_bytes": 100_000,
+        "reserved_bytes": 100_000,
+        "device_bytes": 100_000,
     }
     return ObservedRank(**(defaults | fields))
 
 
+def a_gpu_rank(attempt: int = 1, **fields: Any) -> ObservedRank:
+    """Build a rank with 50 MiB inside the allocator of a GPU and 700 outside.
+
+    The bytes of its tensors tell its plan from those of other attempts.
+    """
+    held = (1000 + attempt) * MIB
+    defaults: dict[str, Any] = {
+        "attempt": str(attempt),
+        "num_communicators": 2,
+        "predicted_allocated_bytes": held,
+        "allocated_bytes": held,
+        "reserved_bytes": held + 50 * MIB,
+        "device_bytes": held + 750 * MIB,
+    }
+    return a_rank(**(defaults | fields))
+
+
 def a_shortage(**fields: Any) -> Shortage:
-    """Build a rank that got 850 of the 1000 bytes that it was promised."""
+    """Build a rank that got 85 of the 100 kB that it was promised."""
     defaults: dict[str, Any] = {
         "key": KEY,
         "micro_batch": 1,
         "num_communicators": 1,
-        "capacity_bytes": 1000,
-        "in_use_bytes": 850,
-        "asked_bytes": 100,
-        "predicted_allocated_bytes": 900,
-        "predicted_device_bytes": 990,
+        "capacity_bytes": 100_000,
+        "in_use_bytes": 85_000,
+        "asked_bytes": 10_000,
+        "predicted_allocated_bytes": 90_000,
+        "predicted_device_bytes": 99_000,
     }
     return Shortage(**(defaults | fields))
 
@@ -68,96 +97,238 @@ def upper_at(overhead: DeviceOverhead, micro_batch: int, communicators: int) -> 
 
 
 def observed(
-    ranks: Sequence[ObservedRank] = (), shortages: Sequence[Shortage] = ()
+    ranks: Sequence[ObservedRank] = (),
+    shortages: Sequence[Shortage] = (),
+    key: OverheadKey = KEY,
 ) -> DeviceOverhead:
-    """Calibrate the emulated device, and insist on a result."""
-    found = observed_overhead(KEY, ranks, shortages)
+    """Calibrate a device, the emulated one unless told, and insist on a result."""
+    found = observed_overhead(key, ranks, shortages)
     assert found is not None
     return found
 
 
+def allowed_on_gpu(
+    overhead: DeviceOverhead | None, micro_batch: int, communicators: int
+) -> Allowance:
+    """Return what a rank on a GPU has besides tensors."""
+    return allowance(
+        an_offer(),
+        Limits(max_gpus=1),
+        overhead,
+        an_engine(verified=True, num_verified_plans=1),
+        micro_batch=micro_batch,
+        communicators=(communicators, communicators),
+    )
+
+
 def test_few_ranks_say_nothing_yet() -> None:
-    """Seven leave the built-in overhead in place; eight are fitted."""
-    ranks = [a_rank()] * FEWEST_RANKS
-    assert observed_overhead(KEY, ranks[1:], ()) is None
-    assert observed(ranks).num_observations == FEWEST_RANKS
+    """Seven leave what is assumed in place; eight count."""
+    ranks = [a_gpu_rank()] * FEWEST_RANKS
+    assert observed_overhead(CUDA_KEY, ranks[1:], ()) is None
+    assert observed(ranks, key=CUDA_KEY).num_observations == FEWEST_RANKS
+
+
+def test_copies_of_a_rank_are_not_sure_of_themselves() -> None:
+    """Eight ranks of one plan, or four runs of two: half of the value, on both sides.
+
+    Four plans that differ are; then 20 MiB are left.
+    """
+    gang = [a_gpu_rank()] * 8
+    again = [replace(a_gpu_rank(), attempt=str(place // 2)) for place in range(8)]
+    for ranks in (gang, again):
+        found = observed(ranks, key=CUDA_KEY)
+        assert found.num_plans == 1
+        assert found.outside.residual_bytes == 350 * MIB
+    others = [a_gpu_rank(place // 2) for place in range(8)]
+    found = observed(others, key=CUDA_KEY)
+    assert found.num_plans == 4
+    assert found.outside.residual_bytes == GRANULARITY.residual_bytes
+
+
+def test_what_was_seen_says_nothing_of_more() -> None:
+    """Micro-batch 2 with 2 communicators: more of either takes what is assumed or more.
+
+    The lower bound stays: with more of either a rank holds no less.
+    """
+    ranks = [a_gpu_rank(place, micro_batch=2) for place in range(8)]
+    found = observed(ranks, key=CUDA_KEY)
+    seen = allowed_on_gpu(found, 2, 2)
+    assert not seen.is_assumed
+    assert seen.outside.lower_bytes == 680 * MIB
+    assert seen.outside.upper_bytes == 720 * MIB
+    for place in ((3, 2), (2, 3), (64, 4)):
+        beyond = allowed_on_gpu(found, *place)
+        assert beyond.is_assumed
+        assert beyond.outside.upper_bytes == ASSUMED_BYTES > seen.outside.upper_bytes
+        assert beyond.outside.lower_bytes == seen.outside.lower_bytes
+
+
+def test_what_was_seen_says_nothing_of_less() -> None:
+    """On one device, and at one sample, the lower bound is what is assumed.
+
+    The upper bound stays: with less of either a rank holds no more.
+    """
+    ranks = [a_gpu_rank(place, micro_batch=2) for place in range(8)]
+    found = observed(ranks, key=CUDA_KEY)
+    least_bytes = ASSUMED_OUTSIDE.at(1, 0).lower_bytes
+    for place in ((2, 0), (1, 2), (1, 1)):
+        below = allowed_on_gpu(found, *place)
+        assert not below.is_assumed
+        assert below.outside.lower_bytes == least_bytes < 680 * MIB
+        assert below.outside.upper_bytes == 720 * MIB
+
+
+def test_what_was_seen_at_two_corners_says_nothing_of_the_third() -> None:
+    """Many samples on one device and few in a pipeline are not many in a pipeline."""
+    ranks = [
+        a_gpu_rank(place, micro_batch=b, num_communicators=c)
+        for b, c in ((8, 0), (1, 2))
+        for place in range(4)
+    ]
+    found = observed(ranks, key=CUDA_KEY)
+    assert not allowed_on_gpu(found, 1, 2).is_assumed
+    assert not allowed_on_gpu(found, 8, 0).is_assumed
+    assert allowed_on_gpu(found, 8, 2).is_assumed
+    assert allowed_on_gpu(found, 8, 2).outside.upper_bytes >= ASSUMED_BYTES
+
+
+def test_more_than_what_is_assumed_is_believed_beyond() -> None:
+    """2 GiB at one sample are at least as many at eight."""
+    held = 1000 * MIB
+    ranks = [
+        a_gpu_rank(place, reserved_bytes=2 * held, device_bytes=2 * held + 2**31)
+        for place in range(8)
+    ]
+    found = observed(ranks, key=CUDA_KEY)
+    assert allowed_on_gpu(found, 8, 3).outside.upper_bytes >= 2**31 > ASSUMED_BYTES
+
+
+def test_fragments_of_small_plans_say_nothing_of_large_ones() -> None:
+    """Of tensors beyond the most that were seen, 7 % may be lost, as is assumed."""
+    found = observed([a_gpu_rank(place) for place in range(8)], key=CUDA_KEY)
+    allowed = allowed_on_gpu(found, 1, 2)
+    most = found.most_allocated_bytes
+    assert most == 1007 * MIB
+    inside, beyond = (
+        allowed.reserved(Bound.UPPER, held) - held for held in (most, most + 1000 * MIB)
+    )
+    assert inside == 70 * MIB
+    assert beyond == (70 + 70) * MIB
+    assert allowed.reserved(Bound.LOWER, most + 1000 * MIB) == most + 1030 * MIB
 
 
 def test_both_lines_go_through_what_ranks_held() -> None:
-    """Allocator 5 b; outside 70 + 10 b, read off three numbers of each rank."""
+    """Allocator 5 b MiB; outside 70 + 10 b, read off three numbers of each rank."""
     ranks = [
-        a_rank(
-            micro_batch=b, reserved_bytes=100 + 5 * b, device_bytes=100 + 70 + 15 * b
+        a_gpu_rank(
+            place,
+            micro_batch=b,
+            reserved_bytes=(1000 + place + 5 * b) * MIB,
+            device_bytes=(1000 + place + 70 + 15 * b) * MIB,
         )
-        for b in (1, 2, 4, 8)
-        for _ in range(2)
+        for place, b in enumerate((1, 2, 4, 8) * 2)
     ]
-    found = observed(ranks)
-    assert found.key == KEY
-    assert (found.allocator.constant_bytes, found.allocator.bytes_per_sample) == (0, 5)
-    assert (found.outside.constant_bytes, found.outside.bytes_per_sample) == (70, 10)
-    assert found.outside.residual_bytes <= 1
+    found = observed(ranks, key=CUDA_KEY)
+    assert found.key == CUDA_KEY
+    allocator, outside = found.allocator, found.outside
+    assert allocator.constant_bytes == 0
+    assert outside.constant_bytes == pytest.approx(70 * MIB, abs=1)
+    assert allocator.bytes_per_sample == 5 * MIB
+    assert outside.bytes_per_sample == 10 * MIB
+    assert outside.residual_bytes == GRANULARITY.residual_bytes
 
 
 def test_what_a_prediction_was_too_low_by_counts_as_outside() -> None:
-    """30 bytes more tensors than predicted are added, 30 fewer are not taken off."""
+    """30 MiB more tensors than predicted are added, 30 fewer are not taken off."""
+    held = a_gpu_rank().allocated_bytes
     more, fewer = (
-        observed([a_rank(predicted_allocated_bytes=p)] * FEWEST_RANKS)
-        for p in (70, 130)
+        observed(
+            [a_gpu_rank(predicted_allocated_bytes=held + p * MIB)] * FEWEST_RANKS,
+            key=CUDA_KEY,
+        )
+        for p in (-30, 30)
     )
-    assert more.outside.constant_bytes == 70 + 30
-    assert fewer.outside.constant_bytes == 70
+    assert more.outside.constant_bytes == (700 + 30) * MIB
+    assert fewer.outside.constant_bytes == 700 * MIB
+
+
+def test_what_comes_with_plimsoll_stays_until_a_rank_contradicts_it() -> None:
+    """Ranks that agree stand behind it as well; one that held more begins a fit.
+
+    That one allows for all that was held, and for the kilobyte besides.
+    """
+    ranks = [a_rank()] * FEWEST_RANKS
+    found = observed(ranks)
+    assert (found.allocator, found.outside) == (EMULATED.allocator, EMULATED.outside)
+    assert found.key == KEY
+    assert found.num_observations == EMULATED.num_observations + 8
+    assert found.num_plans == EMULATED.num_plans + 1
+    more = observed([*ranks, a_rank(predicted_allocated_bytes=95_000)])
+    assert more.num_observations == 9
+    assert upper_at(more, 1, 1) >= 5000
+    assert more.outside.residual_bytes >= 1024
 
 
 def test_a_device_with_less_than_was_offered_is_not_filled_again() -> None:
-    """U + A <= C: what was not in use of C was not there, 150 of 1000 bytes."""
+    """U + A <= C: what was not in use of C was not there, 15 of 100 kB."""
     ranks = [a_rank()] * FEWEST_RANKS
-    assert 75 <= upper_at(observed(ranks), 1, 1) <= 76
-    assert upper_at(observed(ranks, [a_shortage()]), 1, 1) == 150
+    assert upper_at(observed(ranks), 1, 1) == 1024
+    assert upper_at(observed(ranks, [a_shortage()]), 1, 1) == 15_000
 
 
 def test_a_formula_that_was_too_low_grows_by_what_was_missing() -> None:
-    """U + A > C: 1050 bytes wanted, 990 predicted; the 90 of then grow by 60."""
-    shortage = a_shortage(in_use_bytes=950)
+    """U + A > C: 105 kB wanted, 99 predicted; the 9 kB of then grow by 6."""
+    shortage = a_shortage(in_use_bytes=95_000)
     found = observed([a_rank()] * FEWEST_RANKS, [shortage])
     before = shortage.predicted_device_bytes - shortage.predicted_allocated_bytes
-    assert upper_at(found, 1, 1) == before + (950 + 100 - 990) == 150
+    assert upper_at(found, 1, 1) == before + (95_000 + 10_000 - 99_000) == 15_000
 
 
 def test_a_shortage_that_is_known_changes_nothing() -> None:
-    """The same one again, or one that the lines allow for already."""
+    """The same one again, or one that the lines allow for already; each is counted."""
     ranks = [a_rank()] * FEWEST_RANKS
     once = observed(ranks, [a_shortage()])
-    small = a_shortage(in_use_bytes=940, asked_bytes=10, predicted_allocated_bytes=960)
+    small = a_shortage(
+        in_use_bytes=89_000, asked_bytes=10_000, predicted_allocated_bytes=90_000
+    )
     again = observed(ranks, [a_shortage(), a_shortage(), small])
-    assert again == replace(once, num_observations=FEWEST_RANKS + 3)
+    assert again == replace(once, num_shortages=3)
 
 
-def test_a_shortage_counts_at_once() -> None:
-    """Without eight ranks it widens the built-in overhead, or what is assumed."""
-    found = observed([a_rank()] * 7, [a_shortage(capacity_bytes=10_000)])
-    assert found.num_observations == 1
+def test_a_shortage_is_no_measured_rank() -> None:
+    """It widens what comes with Plimsoll, or what is assumed, and is counted apart."""
+    found = observed([a_rank()] * 7, [a_shortage(capacity_bytes=1_000_000)])
+    assert found.num_observations == EMULATED.num_observations
+    assert found.num_shortages == 1
     assert found.allocator == EMULATED.allocator
-    assert upper_at(found, 1, 1) == 10_000 - 850
+    assert upper_at(found, 1, 1) == 1_000_000 - 85_000
     gib = 2**30
     short = a_shortage(
         key=CUDA_KEY,
         capacity_bytes=80 * gib,
         in_use_bytes=70 * gib,
         asked_bytes=gib,
-        predicted_allocated_bytes=75 * gib,
+        predicted_allocated_bytes=72 * gib,
         predicted_device_bytes=80 * gib,
     )
-    assumed = observed_overhead(CUDA_KEY, (), [short])
-    assert assumed is not None
+    assumed = observed((), [short], CUDA_KEY)
+    assert (assumed.num_observations, assumed.num_shortages) == (0, 1)
     assert assumed.outside.constant_bytes == ASSUMED_OUTSIDE.constant_bytes
-    assert upper_at(assumed, 1, 1) >= 10 * gib
+    allowed = allowed_on_gpu(assumed, 1, 1)
+    assert allowed.is_assumed
+    assert allowed.device(Bound.UPPER, 72 * gib) >= 82 * gib
+    more = allowed.device(Bound.UPPER, 73 * gib) - allowed.device(Bound.UPPER, 72 * gib)
+    assert more == gib + gib * 70 // 1000
 
 
 def test_lower_bounds_never_rise() -> None:
     """A shortage makes an interval wider on both sides: no count fails for it."""
-    ranks = [a_rank()] * FEWEST_RANKS
-    narrow, wide = observed(ranks).outside, observed(ranks, [a_shortage()]).outside
+    ranks = [a_gpu_rank(place) for place in range(8)]
+    short = a_shortage(key=CUDA_KEY, capacity_bytes=10 * 2**30)
+    narrow, wide = (
+        observed(ranks, shortages, CUDA_KEY).outside for shortages in ([], [short])
+    )
+    assert wide.at(1, 1).upper_bytes > narrow.at(1, 1).upper_bytes
     assert wide.at(1, 1).lower_bytes <= narrow.at(1, 1).lower_bytes
     assert wide.at(1, 1).expected_bytes == narrow.at(1, 1).expected_bytes
 
@@ -168,8 +339,37 @@ def test_a_shortage_is_checked() -> None:
         a_shortage(in_use_bytes=-1)
 
 
+def test_a_rank_that_told_nothing_teaches_the_least() -> None:
+    """The device has not what the plan promised: one byte more than that is wanted.
+
+    Where nobody knows which rank it was, the fullest: of it the least follows.
+    """
+    plan = a_plan(
+        stages=(
+            a_stage(0, 2, (0, 1), peaks=(a_peak(upper_bytes=10 * MIB),)),
+            a_stage(2, 4, (2, 3), peaks=(a_peak(upper_bytes=30 * MIB),)),
+        )
+    )
+    capacity = Limits(max_gpus=4).usable_bytes(an_offer().device_memory_bytes)
+    key = OverheadKey(
+        device_product=an_offer().device_product,
+        image=plan.fingerprint.image,
+        torch_version=plan.fingerprint.torch_version,
+    )
+    for rank, held in ((0, 10 * MIB), (3, 30 * MIB), (None, 30 * MIB)):
+        found = unreported_shortage(plan, Limits(max_gpus=4), rank)
+        assert found.predicted_allocated_bytes == held
+        assert found.least_overhead_bytes == capacity + 1 - held
+        assert found.micro_batch == plan.micro_batch
+        assert found.num_communicators == 3
+        assert found.key == key
+
+
 def a_tight_question(
-    kind: DeviceKind, memory_bytes: int, overheads: tuple[DeviceOverhead, ...]
+    kind: DeviceKind,
+    memory_bytes: int,
+    overheads: tuple[DeviceOverhead, ...],
+    **fields: Any,
 ) -> Problem:
     """Ask for devices that some plan just fits on."""
     product = KEY_OF[kind].device_product
@@ -177,13 +377,18 @@ def a_tight_question(
         profile=chain_profile(CHAIN, device_kind=kind, device_product=product),
         offers=(a_device(memory_bytes, device_kind=kind, device_product=product),),
         overheads=overheads,
+        **fields,
     )
 
 
 KEY_OF = {DeviceKind.EMULATED: KEY, DeviceKind.CUDA: CUDA_KEY}
-SPREAD = [a_rank(device_bytes=155 + 40 * (place % 2)) for place in range(40)]
+SPREAD = [
+    a_rank(attempt=str(n), predicted_allocated_bytes=97_000 - 100 * n)
+    for n in range(20)
+]
 MEMORY_BYTES = 900
 ASSUMED_BYTES = ASSUMED_OUTSIDE.at(1, 1).upper_bytes
+ALONE = [a_gpu_rank(place, num_communicators=0) for place in range(8)]
 SITUATIONS = {
     "built-in": (
         (),
@@ -191,11 +396,24 @@ SITUATIONS = {
     ),
     "calibrated": (
         SPREAD,
-        a_tight_question(DeviceKind.EMULATED, MEMORY_BYTES + 120, (observed(SPREAD),)),
+        a_tight_question(
+            DeviceKind.EMULATED,
+            MEMORY_BYTES + upper_at(observed(SPREAD), 8, 3),
+            (observed(SPREAD),),
+        ),
     ),
     "assumed": (
         (),
         a_tight_question(DeviceKind.CUDA, MEMORY_BYTES * 2 + ASSUMED_BYTES, ()),
+    ),
+    "beyond what was seen": (
+        ALONE,
+        a_tight_question(
+            DeviceKind.CUDA,
+            MEMORY_BYTES * 2 + ASSUMED_BYTES + 70 * MIB,
+            (observed(ALONE, key=CUDA_KEY),),
+            limits=Limits(max_gpus=8, pipeline_degrees=(2, 3, 4)),
+        ),
     ),
 }
 """What a plan was made with: ranks observed before, and the question."""
@@ -221,8 +439,22 @@ def test_a_plan_that_ran_out_is_not_made_again(
         predicted_allocated_bytes=peak.allocated.upper_bytes,
         predicted_device_bytes=peak.device.upper_bytes,
     )
-    overhead = observed_overhead(key, ranks, [shortage])
-    assert overhead is not None
+    require_wiser(problem, plan, observed(ranks, [shortage], key))
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_plan_whose_rank_told_nothing_is_not_made_again(situation: str) -> None:
+    """Whichever rank ran out, and if nobody knows; no less is learned."""
+    ranks, problem = SITUATIONS[situation]
+    plan, _ = plan_and_peak(situation)
+    key = KEY_OF[problem.profile.device_kind]
+    for rank in (*range(plan.num_gpus), None):
+        shortage = unreported_shortage(plan, problem.limits, rank)
+        require_wiser(problem, plan, observed(ranks, [shortage], key))
+
+
+def require_wiser(problem: Problem, plan: HybridPlan, overhead: DeviceOverhead) -> None:
+    """Check that a plan fitted, and does not with what was learned."""
     wiser = replace(problem, overheads=(overhead,))
     assert does_fit(replace(problem, override=exactly(plan)))
     assert not does_fit(replace(wiser, override=exactly(plan)))

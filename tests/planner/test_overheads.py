@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from plimsoll_planner.memory.device_bytes import overhead_for
 from plimsoll_planner.overheads import EMULATED, basis_text, with_built_in
-from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
+from plimsoll_planner.records.device_overhead import (
+    DeviceOverhead,
+    OverheadKey,
+    SeenAt,
+)
 from plimsoll_planner.records.model_profile import DeviceKind
-from tests.support.builders import a_fingerprint, a_plan, an_offer, an_overhead
+from plimsoll_planner.records.plan import HybridPlan, Phase, PhasePeak
+from tests.support.builders import (
+    a_fingerprint,
+    a_peak,
+    a_plan,
+    a_stage,
+    an_offer,
+    an_overhead,
+    bytes_between,
+)
 
 OFFER = an_offer(device_kind=DeviceKind.EMULATED, device_product="process")
 
@@ -42,14 +58,61 @@ def test_another_version_does_not_count() -> None:
     assert used(calibrated("2.14.1+cpu"), calibrated("2.16")) is EMULATED
 
 
+def a_predicted_plan(**fields: Any) -> HybridPlan:
+    """Build a plan of 2 x 2 devices that has a kilobyte beside its tensors."""
+    device = bytes_between(0, 9216)
+    tensors = bytes_between(0, 8192)
+    peak = PhasePeak(
+        phase=Phase.BACKWARD, allocated=tensors, reserved=tensors, device=device
+    )
+    stages = (
+        a_stage(0, 2, (0, 1), peaks=(peak,)),
+        a_stage(2, 4, (2, 3), peaks=(a_peak(),)),
+    )
+    fingerprint = a_fingerprint(torch_version="2.15.0+cpu")
+    return a_plan(**({"fingerprint": fingerprint, "stages": stages} | fields))
+
+
 def test_what_stands_behind_a_bound_is_told() -> None:
-    """How much, and from how many ranks; or that it is an assumption."""
-    plan = a_plan(fingerprint=a_fingerprint(torch_version="2.15.0+cpu"))
+    """How much, from how many ranks of how many plans; or that it is an assumption."""
+    plan = a_predicted_plan()
     assert basis_text(OFFER, (EMULATED,), plan) == (
-        "beside tensors: up to 1024 B for each device, from 232 measured ranks of "
-        "process on torch 2.15"
+        "beside tensors: up to 1024 B for each device, from 232 ranks of 72 plans "
+        "measured on process with torch 2.15"
     )
-    assert "from 8 measured ranks" in basis_text(OFFER, (calibrated("2.15"),), plan)
+    by_hand = an_overhead(key=EMULATED.key, num_observations=1)
+    assert "from 1 rank measured on" in basis_text(OFFER, (by_hand,), plan)
     assert basis_text(OFFER, (calibrated("2.14"),), plan) == (
-        "beside tensors: assumed; process was never measured"
+        "beside tensors: up to 1024 B for each device, assumed, for process was never "
+        "measured"
     )
+
+
+def test_a_bound_that_reaches_beyond_what_was_seen_says_so() -> None:
+    """Ranks with two communicators say nothing of the three of a mesh."""
+    places = [SeenAt(micro_batch=4, num_communicators=c) for c in (2, 3)]
+    few, enough = (
+        replace(calibrated("2.15"), seen=tuple(places[:number])) for number in (1, 2)
+    )
+    text = basis_text(OFFER, (few,), a_predicted_plan())
+    assert text.endswith(
+        "none of them at micro-batch 1 with 3 communicators: what is assumed counts as "
+        "well"
+    )
+    assert "none of them" not in basis_text(OFFER, (enough,), a_predicted_plan())
+
+
+def test_shortages_are_told_apart_from_measured_ranks() -> None:
+    """And how they are forgotten, in words that a shell takes."""
+    short = replace(EMULATED, num_shortages=2)
+    assert basis_text(OFFER, (short,), a_predicted_plan()).endswith(
+        "from 232 ranks of 72 plans measured on process with torch 2.15; wider for 2 "
+        "ranks that ran out of memory (`plimsoll calibrations --forget process`, where "
+        "the reason is gone)"
+    )
+    key = replace(EMULATED.key, device_product="NVIDIA H200")
+    unmeasured = replace(short, key=key, num_observations=0)
+    offer = an_offer(device_product="NVIDIA H200")
+    text = basis_text(offer, (unmeasured,), a_predicted_plan())
+    assert "assumed, for NVIDIA H200 was never measured; wider for 2 ranks" in text
+    assert "--forget 'NVIDIA H200'`" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -36,6 +37,7 @@ class Calibrations:
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
         """Fit anew from what is stored, keep the result and return it."""
         async with self._database.write() as session:
+            await fit_others(session, key)
             return await fit_anew(session, key)
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
@@ -62,6 +64,7 @@ class Calibrations:
             keys = {key_of(row) for row in found}
             await session.execute(delete(ShortageRow).where(mine))
             for key in keys:
+                await fit_others(session, key)
                 await fit_anew(session, key)
         return len(found)
 
@@ -83,6 +86,27 @@ async def fit_anew(session: AsyncSession, key: OverheadKey) -> DeviceOverhead | 
     return found
 
 
+async def fit_others(session: AsyncSession, key: OverheadKey) -> None:
+    """Fit anew for every version of NCCL, where a key leaves that open."""
+    if key.nccl_version:
+        return
+    version = CalibrationRow.nccl_version
+    others = select(version).where(*runs_like(key, CalibrationRow), version != "")
+    for found in (await session.scalars(others)).all():
+        await fit_anew(session, replace(key, nccl_version=found))
+
+
+def runs_like(
+    key: OverheadKey, table: type[ShortageRow] | type[CalibrationRow]
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that rows are of a key, whatever version of NCCL it has."""
+    return (
+        table.device_product == key.device_product,
+        table.image == key.image,
+        table.torch_version == key.torch_version,
+    )
+
+
 async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank]:
     """Return the fullest phase of every rank that finished a step."""
     seen, peak = ObservationRow, ObservedPeakRow
@@ -92,6 +116,8 @@ async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank
     )
     phases = (
         select(
+            seen.plan_uid,
+            seen.attempt,
             seen.micro_batch,
             seen.num_communicators,
             seen.predicted_allocated_bytes,
@@ -107,6 +133,7 @@ async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank
     rows = await session.execute(select(phases).where(phases.c.place == 1))
     return [
         ObservedRank(
+            attempt=f"{row.plan_uid}/{row.attempt}",
             micro_batch=row.micro_batch,
             num_communicators=row.num_communicators,
             predicted_allocated_bytes=row.predicted_allocated_bytes,
@@ -119,12 +146,18 @@ async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank
 
 
 async def shortages_of(session: AsyncSession, key: OverheadKey) -> list[Shortage]:
-    """Return every shortage that counts for a key."""
-    wanted = select(ShortageRow).where(*counts_for(key, ShortageRow))
+    """Return every shortage that counts for a key.
+
+    So does one of a rank that had not told its version of NCCL yet.
+    """
+    versions = {key.nccl_version, ""}
+    wanted = select(ShortageRow).where(
+        *runs_like(key, ShortageRow), ShortageRow.nccl_version.in_(versions)
+    )
     rows = await session.scalars(wanted)
     return [
         Shortage(
-            key=key_of(row),
+            key=key,
             micro_batch=row.micro_batch,
             num_communicators=row.num_communicators,
             capacity_bytes=row.capacity_bytes,

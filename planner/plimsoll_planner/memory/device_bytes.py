@@ -4,14 +4,22 @@ In: an offer, the calibrated overheads, the engine, b and how many communicators
 has. Out: `Allowance`. Called by the search (backwards: how many bytes of tensors a rank
 may have) and for the plan that was chosen (forwards).
 
-    reserved = allocated * (1 + share) + allocator line
+    reserved = allocated + share * shared part + allocator line
     device   = reserved + line of what sits outside the allocator
 
 Both lines come from the `DeviceOverhead` of the offer's product and the profile's torch
 version. Where there is none an emulated device has no overhead, for it counts tensors;
-for CUDA an assumption stands in (`ASSUMED_*`), and the answer says so. Traits of an
-engine that no replay verified widen the allocated bytes by `UNVERIFIED_PERMILLE` on
-both sides.
+for CUDA an assumption stands in (`ASSUMED_*`), and the answer says so: all allocated
+bytes are shared. Traits of an engine that no replay verified widen the allocated bytes
+by `UNVERIFIED_PERMILLE` on both sides.
+
+What ranks held bounds what others hold, because more samples, communicators or tensors
+never take less:
+
+    nobody was seen with    then counts
+    as few of either        as lower bound what is assumed, where that is less
+    as many of either       as upper bound what is assumed, where that is more
+    as many tensors         for those beyond, the largest share that is assumed
 """
 
 from __future__ import annotations
@@ -38,6 +46,7 @@ ASSUMED_OUTSIDE = OverheadLine(constant_bytes=2**30, relative_error=0.6)
 ASSUMED_SHARE_PERMILLE = (10, 40, 70)
 """Of the allocated bytes, for rounding and fragmentation: 1 %, 4 %, 7 %."""
 NO_LINE = OverheadLine()
+NO_SHARE = (0, 0, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,10 +58,12 @@ class Allowance:
     widening_permille: tuple[int, int, int]
     """Of the allocated bytes, where the engine's traits are not verified."""
     share_permille: tuple[int, int, int]
+    unshared_bytes: int
+    """Allocated bytes that have no share: the allocator line allows for them."""
     allocator: ByteInterval
     outside: ByteInterval
     is_assumed: bool
-    """No calibration stands behind it."""
+    """No calibration stands behind its upper bound."""
 
     def allocated(self, bound: Bound, tensor_bytes: int) -> int:
         """Return the formula's bytes, widened where the engine is not verified."""
@@ -62,7 +73,8 @@ class Allowance:
     def reserved(self, bound: Bound, tensor_bytes: int) -> int:
         """Return what the allocator takes from the device."""
         allocated = self.allocated(bound, tensor_bytes)
-        share = allocated * self.share_permille[PLACE[bound]] // PERMILLE
+        shared = max(0, allocated - self.unshared_bytes)
+        share = shared * self.share_permille[PLACE[bound]] // PERMILLE
         return allocated + share + bytes_at(self.allocator, bound)
 
     def device(self, bound: Bound, tensor_bytes: int) -> int:
@@ -86,15 +98,36 @@ class Allowance:
         return low
 
 
-def interval_of(
-    line: OverheadLine, micro_batch: int, communicators: tuple[int, int]
+def observed_interval(
+    overhead: DeviceOverhead,
+    line: OverheadLine,
+    assumed: OverheadLine,
+    micro_batch: int,
+    communicators: tuple[int, int],
 ) -> ByteInterval:
-    """Return what a line says for the fewest and the most communicators."""
-    least, most = (line.at(micro_batch, number) for number in communicators)
+    """Return what a line of an overhead says; see the module's text.
+
+    Args:
+        overhead: says where its ranks were.
+        line: of it.
+        assumed: what would count without it.
+        micro_batch: samples.
+        communicators: the fewest and the most.
+    """
+    least, most = communicators
+    samples = [place.micro_batch for place in overhead.seen] or [micro_batch]
+    numbers = [place.num_communicators for place in overhead.seen] or [least, most]
+    below = line.at(min(micro_batch, max(samples)), min(least, max(numbers)))
+    above = line.at(max(micro_batch, min(samples)), max(most, min(numbers)))
+    lower_bytes, upper_bytes = below.lower_bytes, above.upper_bytes
+    if not overhead.seen_below(micro_batch, least):
+        lower_bytes = min(lower_bytes, assumed.at(micro_batch, least).lower_bytes)
+    if not overhead.seen_above(micro_batch, most):
+        upper_bytes = max(upper_bytes, assumed.at(micro_batch, most).upper_bytes)
     return ByteInterval(
-        lower_bytes=least.lower_bytes,
-        expected_bytes=most.expected_bytes,
-        upper_bytes=most.upper_bytes,
+        lower_bytes=lower_bytes,
+        expected_bytes=line.at(micro_batch, most).expected_bytes,
+        upper_bytes=upper_bytes,
     )
 
 
@@ -122,7 +155,8 @@ def overhead_for(
 
     It is of the offer's product, and of the same torch version as far as its key states
     it (2.15 is that of 2.15.0+cu132). Of several the one of the same image is nearest,
-    then the one that states the version most closely, then that of most observations.
+    then the one that states the version most closely, then that of most observations,
+    then that of most shortages.
     """
     versions = (fingerprint.torch_version, fingerprint.torch_version.partition("+")[0])
 
@@ -131,12 +165,13 @@ def overhead_for(
             f"{version}.".startswith(f"{key.torch_version}.") for version in versions
         )
 
-    def nearness(overhead: DeviceOverhead) -> tuple[bool, int, int]:
+    def nearness(overhead: DeviceOverhead) -> tuple[bool, int, int, int]:
         key = overhead.key
         return (
             key.image == fingerprint.image,
             len(key.torch_version),
             overhead.num_observations,
+            overhead.num_shortages,
         )
 
     return max((o for o in overheads if counts(o.key)), key=nearness, default=None)
@@ -161,18 +196,28 @@ def allowance(
         micro_batch: samples.
         communicators: at least, for the lower bound, and at most.
     """
-    assumed = overhead is None and offer.device_kind is DeviceKind.CUDA
-    allocator, outside = NO_LINE, NO_LINE
+    is_cuda = offer.device_kind is DeviceKind.CUDA
+    assumed = ASSUMED_OUTSIDE if is_cuda else NO_LINE
+    share = ASSUMED_SHARE_PERMILLE if is_cuda else NO_SHARE
+    unshared_bytes, is_calibrated = 0, False
+    allocator = NO_LINE.at(micro_batch, communicators[-1])
+    outside = assumed.at(micro_batch, communicators[-1])
     if overhead is not None:
-        allocator, outside = overhead.allocator, overhead.outside
-    elif assumed:
-        outside = ASSUMED_OUTSIDE
+        at = micro_batch, communicators
+        allocator = observed_interval(overhead, overhead.allocator, NO_LINE, *at)
+        outside = observed_interval(overhead, overhead.outside, assumed, *at)
+        unshared_bytes = overhead.most_allocated_bytes
+        share = (0, 0, share[-1]) if unshared_bytes else NO_SHARE
+        is_calibrated = overhead.num_observations > 0 and overhead.seen_above(
+            micro_batch, communicators[-1]
+        )
     widening = 0 if engine.verified else UNVERIFIED_PERMILLE
     return Allowance(
         capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
         widening_permille=(-widening, 0, widening),
-        share_permille=ASSUMED_SHARE_PERMILLE if assumed else (0, 0, 0),
-        allocator=interval_of(allocator, micro_batch, communicators),
-        outside=interval_of(outside, micro_batch, communicators),
-        is_assumed=assumed,
+        share_permille=share,
+        unshared_bytes=unshared_bytes,
+        allocator=allocator,
+        outside=outside,
+        is_assumed=is_cuda and not is_calibrated,
     )

@@ -4,14 +4,22 @@
 
 It is no constant: on measured rows what a good tensor formula leaves over grows with
 the micro-batch, and each communicator costs buffers of its own. The key says for which
-device and software the numbers hold.
+device and software the numbers hold, `seen` and `most_allocated_bytes` how far they do
+(`memory.device_bytes`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_planner.records.bounds import Bytes, Index, Label, Name, RelativeError
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Index,
+    Label,
+    Name,
+    RelativeError,
+)
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.record import Record
@@ -36,7 +44,7 @@ class OverheadLine(Record):
     bytes_per_sample: Bytes = 0
     bytes_per_communicator: Bytes = 0
     residual_bytes: Bytes = 0
-    """Largest distance of an observation from the line."""
+    """How far an observation may be from the line."""
     relative_error: RelativeError = 0.0
     """Widens the interval in proportion to the value."""
 
@@ -51,6 +59,14 @@ class OverheadLine(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SeenAt(Record):
+    """Where ranks were observed: what they held says nothing of ranks that had more."""
+
+    micro_batch: Count
+    num_communicators: Index
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceOverhead(Document):
     """From allocated to reserved to device bytes: always three numbers, never mixed."""
 
@@ -61,3 +77,29 @@ class DeviceOverhead(Document):
     """Device minus reserved: context, communicators, workspaces of libraries."""
     num_observations: Index
     """How many measured ranks stand behind the two lines; 0 is an assumption."""
+    num_plans: Index = 0
+    """How many different plans those trained by: ranks of one are nearly copies."""
+    num_shortages: Index = 0
+    """Ranks that ran out of device memory: the lines are wider for them."""
+    seen: tuple[SeenAt, ...] = ()
+    """Where the measured ranks were; empty where the lines hold everywhere."""
+    most_allocated_bytes: Bytes = 0
+    """The most tensors of theirs; 0 where the lines hold for any number."""
+
+    def check_rules(self) -> None:
+        """Each place is named once."""
+        self.require_distinct("seen", self.seen)
+
+    def seen_below(self, micro_batch: int, num_communicators: int) -> bool:
+        """Tell whether ranks were observed that had no more of either."""
+        return not self.seen or any(
+            at.micro_batch <= micro_batch and at.num_communicators <= num_communicators
+            for at in self.seen
+        )
+
+    def seen_above(self, micro_batch: int, num_communicators: int) -> bool:
+        """Tell whether ranks were observed that had no less of either."""
+        return not self.seen or any(
+            at.micro_batch >= micro_batch and at.num_communicators >= num_communicators
+            for at in self.seen
+        )

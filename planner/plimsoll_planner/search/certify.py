@@ -189,7 +189,9 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
     if explorer.search.allowance(candidate).is_assumed:
         found.append(
             f"no calibrated overhead for {offer.device_product} with torch "
-            f"{problem.profile.fingerprint.torch_version}: 1 GiB +- 60 % outside the "
+            f"{problem.profile.fingerprint.torch_version} at micro-batch "
+            f"{candidate.micro_batch} on {candidate.num_stages} x "
+            f"{candidate.data_degree}: 1 GiB +- 60 % outside the "
             "allocator and 4 % +- 3 % inside it are assumed"
         )
     seconds = explorer.search.tables.seconds(

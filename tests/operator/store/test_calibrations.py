@@ -67,6 +67,7 @@ async def save(store: Store, reports: Iterable[Observation]) -> None:
 def fullest(rank: int) -> ObservedRank:
     """Return what the fit is to see of a rank."""
     return ObservedRank(
+        attempt="uid/1",
         micro_batch=a_plan().micro_batch,
         num_communicators=2,
         predicted_allocated_bytes=100,
@@ -107,7 +108,7 @@ def test_ranks_that_say_nothing_of_a_key_are_left_out(tmp_path: Path) -> None:
         await save(store, [a_report(8)])
         found = await store.calibrations.refresh(KEY)
         assert found is not None
-        assert found.num_observations == 8
+        assert found == observed_overhead(KEY, [fullest(r) for r in (*range(7), 8)], ())
 
     in_store(tmp_path / "store.db", work)
 
@@ -154,6 +155,51 @@ def test_ranks_are_not_forgotten_with_a_shortage(tmp_path: Path) -> None:
         await store.shortages.save("uid", 1, a_shortage())
         assert await store.calibrations.refresh(KEY) != before
         await store.calibrations.forget_shortages("process")
+        assert await store.calibrations.all() == (before,)
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_attempts_at_one_plan_are_one_plan(tmp_path: Path) -> None:
+    """Trained again it says nothing new; with other predictions it is another."""
+    gpu = replace(KEY, device_product="L4")
+    fewer = replace(EXPECTED, expected_bytes=90)
+
+    async def work(store: Store) -> None:
+        found = []
+        for uid, peak in (
+            ("uid", PREDICTED),
+            ("again", PREDICTED),
+            ("other", replace(PREDICTED, allocated=fewer)),
+        ):
+            await begin_attempt(store, uid, 1)
+            for rank in range(8):
+                report = a_report(rank, overhead_key=gpu)
+                await store.observations.save(uid, report, peak)
+            found.append(await store.calibrations.refresh(gpu))
+        numbers = [(one.num_observations, one.num_plans) for one in found if one]
+        assert numbers == [(8, 1), (16, 1), (24, 2)]
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_a_shortage_before_any_report_counts_for_every_nccl(tmp_path: Path) -> None:
+    """Its rank had not told which one runs there; forgotten it counts for none."""
+    gpu = OverheadKey(device_product="L4", torch_version="2.15.0")
+    known = replace(gpu, nccl_version="2.27.3")
+    short = replace(a_shortage(), key=gpu, capacity_bytes=10 * 2**30)
+
+    async def work(store: Store) -> None:
+        await save(store, [a_report(rank, overhead_key=known) for rank in range(8)])
+        before = await store.calibrations.refresh(known)
+        assert before is not None
+        await store.shortages.save("uid", 1, short)
+        untold = await store.calibrations.refresh(gpu)
+        now = {one.key: one for one in await store.calibrations.all()}
+        assert now == {gpu: untold, known: now[known]}
+        assert (before.num_shortages, now[known].num_shortages) == (0, 1)
+        assert await store.calibrations.refresh(known) == now[known]
+        assert await store.calibrations.forget_shortages("L4") == 1
         assert await store.calibrations.all() == (before,)
 
     in_store(tmp_path / "store.db", work)

@@ -13,7 +13,12 @@ from plimsoll_planner.memory.device_bytes import (
     num_communicators,
     overhead_for,
 )
-from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
+from plimsoll_planner.records.device_overhead import (
+    DeviceOverhead,
+    OverheadKey,
+    OverheadLine,
+    SeenAt,
+)
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Limits
@@ -36,6 +41,7 @@ ALLOWANCES = st.builds(
     capacity_bytes=st.integers(0, 5000),
     widening_permille=st.sampled_from([(0, 0, 0), (-50, 0, 50)]),
     share_permille=st.sampled_from([(0, 0, 0), (10, 40, 70)]),
+    unshared_bytes=st.integers(0, 2000),
     allocator=INTERVALS,
     outside=INTERVALS,
     is_assumed=st.booleans(),
@@ -54,13 +60,16 @@ def test_the_tensor_capacity_is_the_largest_that_fits(
 
 
 def test_the_nearest_overhead_of_the_same_version_is_used() -> None:
-    """That of the image, of the version as closely stated, of most ranks."""
+    """That of the image, of the version as closely stated, of most ranks.
+
+    Where two rest on equally many, that of more shortages.
+    """
 
     def measured(
-        product: str, torch: str, image: str = "", ranks: int = 1
+        product: str, torch: str, image: str = "", ranks: int = 1, shortages: int = 0
     ) -> DeviceOverhead:
         key = OverheadKey(device_product=product, torch_version=torch, image=image)
-        return an_overhead(key=key, num_observations=ranks)
+        return an_overhead(key=key, num_observations=ranks, num_shortages=shortages)
 
     offer = an_offer()
     others = (
@@ -75,6 +84,7 @@ def test_the_nearest_overhead_of_the_same_version_is_used() -> None:
         measured(offer.device_product, "2.15.0", ranks=3),
         measured(offer.device_product, "2.15.0+cu132", ranks=1),
         measured(offer.device_product, "2.15.0", "mine", ranks=1),
+        measured(offer.device_product, "2.15.0", "mine", ranks=1, shortages=1),
     )
     fingerprint = a_fingerprint(torch_version="2.15.0+cu132", image="mine")
     assert overhead_for(offer, others, fingerprint) is None
@@ -110,6 +120,48 @@ def test_without_calibration_cuda_is_assumed_and_emulated_is_exact() -> None:
     )
     assert not counted.is_assumed
     assert [counted.device(bound, 77) for bound in Bound] == [77, 77, 77]
+
+
+@given(
+    places=st.sets(
+        st.tuples(st.integers(1, 8), st.integers(0, 4)), min_size=1, max_size=4
+    ),
+    line=st.tuples(*[st.integers(0, 3) for _ in range(4)]),
+    kind=st.sampled_from(DeviceKind),
+)
+def test_more_is_never_allowed_less(
+    places: set[tuple[int, int]], line: tuple[int, int, int, int], kind: DeviceKind
+) -> None:
+    """The upper bound grows with samples and communicators; the search relies on it."""
+    constant, samples, number, residual = (part * 2**29 for part in line)
+    overhead = an_overhead(
+        outside=OverheadLine(
+            constant_bytes=constant,
+            bytes_per_sample=samples,
+            bytes_per_communicator=number,
+            residual_bytes=residual,
+        ),
+        seen=tuple(
+            SeenAt(micro_batch=b, num_communicators=c) for b, c in sorted(places)
+        ),
+        most_allocated_bytes=1,
+    )
+
+    def upper_bytes(micro_batch: int, communicators: int) -> int:
+        allowed = allowance(
+            an_offer(device_kind=kind),
+            LIMITS,
+            overhead,
+            an_engine(),
+            micro_batch=micro_batch,
+            communicators=(0, communicators),
+        )
+        return allowed.device(Bound.UPPER, 1000)
+
+    for b in range(1, 9):
+        for c in range(5):
+            assert upper_bytes(b, c) <= upper_bytes(b, c + 1)
+            assert upper_bytes(b, c) <= upper_bytes(b + 1, c)
 
 
 def test_an_unverified_engine_widens_what_is_allocated() -> None:

@@ -17,6 +17,7 @@ from plimsoll_planner.records.certificate import (
     NearestMiss,
     Rule,
 )
+from plimsoll_planner.records.device_overhead import SeenAt
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval, Verdict
 from plimsoll_planner.records.model_profile import (
@@ -213,6 +214,11 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         "an offer twice",
         lambda: b.a_problem(offers=(b.an_offer(),) * 2),
         "Problem.offers",
+    ),
+    (
+        "a place twice",
+        lambda: b.an_overhead(seen=(SeenAt(micro_batch=1, num_communicators=2),) * 2),
+        "DeviceOverhead.seen",
     ),
     (
         "an overhead twice",
