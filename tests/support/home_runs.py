@@ -25,6 +25,7 @@ import psutil
 
 from plimsoll_cli.__main__ import main
 from plimsoll_operator.api.status import Status
+from plimsoll_operator.brain.seen import Attempt
 from plimsoll_operator.home.children import MARK
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
@@ -120,6 +121,18 @@ class HomeRun:
         async def find() -> StoredPlan | None:
             async with open_store(self.home.store) as store:
                 return await store.plans.find(name)
+
+        return asyncio.run(find())
+
+    def attempts(self, name: str = NAME) -> tuple[Attempt, ...]:
+        """Return the attempts of the current plan."""
+        plan = self.plan(name)
+        assert plan is not None
+        uid = plan.uid
+
+        async def find() -> tuple[Attempt, ...]:
+            async with open_store(self.home.store) as store:
+                return await store.attempts.of(uid)
 
         return asyncio.run(find())
 

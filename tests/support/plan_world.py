@@ -6,7 +6,7 @@ asked for twice, they find what is there and do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
@@ -69,13 +69,18 @@ class World:
     num_effects: int = 0
     gangs: list[int] = field(default_factory=list)
     """Attempts whose gang was started, in order."""
+    started: list[tuple[ChildKind, float]] = field(
+        default_factory=list[tuple[ChildKind, float]]
+    )
+    """Children, in order, each with the time."""
     reasons: list[str] = field(default_factory=list)
     """Of Succeeded and Launched, each as it was first said."""
 
     def seen(self) -> Seen:
         """Look."""
         found = None
-        if self.is_solved:
+        is_open = bool(self.attempts) and self.attempts[-1].ending is None
+        if self.is_solved and not is_open:
             waits = isinstance(self.answer, Solution) and not self.is_compared
             found = SeenAnswer(
                 answer=self.answer,
@@ -105,13 +110,19 @@ class World:
             if kind is ChildKind.TRAIN and child.state is not ChildState.ENDED
         ]
 
-    def run(self, most_passes: int = 1000, toggles: Sequence[int] = ()) -> int:
+    def run(
+        self,
+        most_passes: int = 1000,
+        toggles: Sequence[int] = (),
+        clock_steps: Mapping[int, float] | None = None,
+    ) -> int:
         """Decide and act until nothing is left to do; return the passes.
 
         Args:
             most_passes: more than that is no convergence.
             toggles: passes at which somebody suspends the plan, or resumes it; in the
                 end it is not suspended.
+            clock_steps: passes after which the clock is set, and by how many seconds.
         """
         for passes in range(most_passes):
             is_settled = passes > max(toggles, default=-1)
@@ -123,7 +134,7 @@ class World:
             except CrashError:
                 self.crash_at = None
             assert len(self.live_gangs()) <= 1
-            self.now_s += PASS_S
+            self.now_s += PASS_S + (clock_steps or {}).get(passes, 0.0)
             self.advance()
         raise AssertionError(f"not settled after {most_passes} passes: {self.status}")
 
@@ -199,8 +210,11 @@ class World:
         """Write to the store; what stands there stays."""
         match action:
             case StoreProfile():
+                ends_s = (one.ended_s for one in self.attempts)
                 self.profile = SeenProfile(
-                    source="measured", made_s=self.now_s, was_cached=False
+                    source="measured",
+                    made_s=max(self.now_s, *(end_s + 1e-3 for end_s in ends_s), 0),
+                    was_cached=False,
                 )
             case StoreReplay():
                 self.is_replayed = True
@@ -208,7 +222,8 @@ class World:
                 self.is_solved, self.is_compared = True, self.is_replayed
             case RecordPlan(attempt=number, plan=plan):
                 if number == len(self.attempts) + 1:
-                    self.attempts.append(Attempt(number=number, plan=plan))
+                    begun = Attempt(number=number, plan=plan, recorded_s=self.now_s)
+                    self.attempts.append(begun)
             case RecordEnding(attempt=number):
                 self.record_ending(number, action)
             case _:
@@ -229,6 +244,7 @@ class World:
         """Start a child unless it is there."""
         if (kind, subject) in self.children:
             return False
+        self.started.append((kind, self.now_s))
         self.children[kind, subject] = Child(
             kind=kind,
             subject=subject,

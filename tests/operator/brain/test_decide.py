@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from plimsoll_operator.api.spec import parse_spec
 from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.brain.failures import FIRST_WAIT_S
+from plimsoll_operator.brain.preparing import LEAST_S
 from plimsoll_operator.brain.seen import ChildKind, Ending
 from tests.support.builders import a_solution, an_infeasible
 from tests.support.plan_world import World
@@ -135,6 +138,31 @@ def test_a_profile_that_is_killed_is_taken_again() -> None:
     assert ended(world) == (Truth.TRUE, "Trained")
 
 
+def waits_s(world: World, kind: ChildKind) -> list[float]:
+    """Return the seconds between the starts of children of a kind."""
+    starts = [at_s for one, at_s in world.started if one is kind]
+    return [later - earlier for earlier, later in pairwise(starts)]
+
+
+def test_a_profile_that_is_killed_each_time_is_not_taken_in_a_hurry() -> None:
+    """Whatever kills it, as a guard of the machine's memory, has time to be noticed."""
+    world = a_world(endings={ChildKind.PROFILE: [Ending.DISRUPTED] * 5})
+    world.run()
+    assert ended(world) == (Truth.TRUE, "Trained")
+    waits = waits_s(world, ChildKind.PROFILE)
+    assert len(waits) == 5
+    assert min(waits) >= LEAST_S
+
+
+def test_attempts_that_are_disrupted_soon_each_time_wait_longer_and_longer() -> None:
+    """Two are tried again at once; one that ran for a while is where counting ends."""
+    world = a_world(endings={ChildKind.TRAIN: [Ending.DISRUPTED] * 6})
+    world.run()
+    first, second, *later = waits_s(world, ChildKind.TRAIN)
+    assert max(first, second) < FIRST_WAIT_S
+    assert [round(wait / FIRST_WAIT_S) for wait in later] == [1, 2, 4, 8]
+
+
 def test_nothing_fits() -> None:
     """Infeasible is a result: the message says what would do."""
     world = a_world(answer=an_infeasible())
@@ -193,21 +221,25 @@ SCRIPTS = st.fixed_dictionaries(
     st.integers(0, 40),
     st.booleans(),
     st.lists(st.integers(0, 30), max_size=4, unique=True),
+    st.dictionaries(st.integers(0, 30), st.floats(-500, 500), max_size=2),
 )
 def test_every_plan_comes_to_an_end(
     endings: dict[ChildKind, list[Ending]],
     place: int,
     is_after: bool,
     toggles: list[int],
+    clock_steps: dict[int, float],
 ) -> None:
     """Whatever its children end by, wherever a crash falls, whenever it is suspended.
+
+    Also where somebody sets the clock meanwhile.
 
     At most one gang lives at a time, each attempt has one gang at most, attempts are
     numbered without a gap, and nothing is left behind.
     """
     scripts = {kind: list(script) for kind, script in endings.items()}
     world = a_world(endings=scripts, crash_at=(place, is_after))
-    world.run(toggles=toggles)
+    world.run(toggles=toggles, clock_steps=clock_steps, most_passes=3000)
     assert world.status.is_over
     assert not world.children
     assert world.gangs == sorted(set(world.gangs))

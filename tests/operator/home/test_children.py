@@ -24,6 +24,12 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(84))
 print("listens", flush=True)
 time.sleep(60)
 """
+HANGS = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("hangs", flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -192,6 +198,25 @@ def test_a_command_that_cannot_be_run_is_an_error_with_its_line(
     child = ended(children)
     assert child.ending is Ending.APPLICATION_ERROR
     assert "nowhere: No such file or directory" in child.message
+
+
+def test_who_does_not_leave_when_asked_is_killed_in_the_end(
+    children: Children, tmp_path: Path
+) -> None:
+    """A rank that hangs keeps nobody waiting for ever; here for half a second."""
+    folder = children.folder(ChildKind.TRAIN, "1")
+    folder.mkdir(parents=True)
+    save(folder / TASK, a_task(tmp_path, HANGS))
+    text = f"import {KEEPER} as keeper; keeper.SAVE_S = 0.5; keeper.main()"
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", text, str(folder)], env=os.environ | {MARK: str(folder)}
+    )
+    until(lambda: any("hangs" in path.read_text() for path in folder.glob("0.out")))
+    keeper.terminate()
+    keeper.wait()
+    child = only(children)
+    assert child.ending is Ending.DISRUPTED
+    assert child.message == "it was stopped before it could save"
 
 
 def test_a_rank_from_outside_killed_takes_its_gang_along(

@@ -1,0 +1,168 @@
+"""Whatever a run does when it dies or is asked to stop: nothing is lost or left."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_cli.__main__ import main
+from plimsoll_cli.errors import ExitCode
+from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.brain import actions
+from plimsoll_operator.brain.seen import Ending
+from tests.support.home_runs import (
+    NAME,
+    ROOT,
+    STEPS,
+    HomeRun,
+    kill_now,
+    wait_until_gone,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+EFFECTS = {
+    *(actions.StartProfile, actions.StoreProfile, actions.Solve),
+    *(actions.StartReplay, actions.StoreReplay, actions.RecordPlan),
+    *(actions.StartTraining, actions.RecordEnding, actions.Clear),
+}
+"""Of a run that nobody stops."""
+SOON_S = 5.0
+PROFILING = "plans/*/children/profile-*/began.json"
+DRY = "search: {maxGPUs: 64}\n  launch: {policy: PlanOnly}"
+MANY = ("--device", "cpu", "--devices", "64", "--device-memory", "1100KiB")
+"""So many small devices that it takes minutes to find the fewest."""
+
+
+def test_a_run_that_dies_after_each_thing_it_does_ends_like_any_other(
+    undisturbed: tuple[HomeRun, float], tmp_path: Path
+) -> None:
+    """One attempt, the same losses, nothing done twice; also from an empty home."""
+    model, run = undisturbed[0], HomeRun(tmp_path).write()
+    done = tmp_path / "done"
+    words = run.words()[run.words().index("run") :]
+    command = (sys.executable, "-m", "tests.support.dying_run", str(done), *words)
+    code, err = -signal.SIGKILL, ""
+    while code == -signal.SIGKILL:
+        ended = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        code, err = ended.returncode, ended.stderr
+    assert code == ExitCode.DONE, err
+    counts = Counter(done.read_text().split())
+    assert set(counts) == {effect.__name__ for effect in EFFECTS}
+    assert counts["StartTraining"] == counts["RecordPlan"] == 1
+    assert counts["StartProfile"] == counts["RecordEnding"] == 1
+    assert run.losses() == model.losses()
+    assert [one.ending for one in run.attempts()] == [Ending.DONE]
+    assert wait_until_gone(run) == {}
+
+
+def wait_for(command: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
+    """Wait until a command has come to something."""
+    while not is_there():
+        assert command.poll() is None, command.communicate()
+        time.sleep(0.02)
+
+
+def test_ctrl_c_in_a_proof_ends_it(run: HomeRun, code: Path) -> None:
+    """What was trained stays, and no rank of the proof is left."""
+    words = [word for word in run.words() if word not in ("--output", "json")]
+    command = subprocess.Popen(
+        [*words, "--prove"],
+        cwd=code,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    began = "plans/*/proof/children/train-*/began.json"
+    wait_for(command, lambda: any(run.home.root.glob(began)))
+    command.send_signal(signal.SIGINT)
+    begin_s = time.monotonic()
+    _, err = command.communicate()
+    assert command.returncode == ExitCode.INTERRUPTED, err
+    assert "the proof was stopped" in err
+    assert "Traceback" not in err
+    assert time.monotonic() - begin_s < SOON_S
+    assert wait_until_gone(run) == {}
+    assert sorted(run.losses()) == list(range(1, STEPS + 1))
+
+
+def test_a_proof_needs_something_that_runs(run: HomeRun, code: Path) -> None:
+    """A dry run is refused before anything of it is begun."""
+    run.write(entrypoint="own:workload", args="{}", extra="launch: {policy: PlanOnly}")
+    ended = run.run("--prove", code=code)
+    assert ended.code == ExitCode.BAD_INPUT
+    assert "--prove" in ended.err
+    assert "launch.policy" in ended.err
+
+
+@pytest.fixture(scope="module")
+def deep_model(tmp_path_factory: pytest.TempPathFactory) -> HomeRun:
+    """A run of so many layers that a search takes minutes; its profile is known."""
+    run = HomeRun(tmp_path_factory.mktemp("deep"))
+    run.write(args="{depth: 200, width: 64}", extra=DRY)
+    command = run.start(*MANY)
+    wait_for(command, lambda: state_of(run) == "Solving")
+    command.send_signal(signal.SIGINT)
+    command.communicate()
+    return run
+
+
+@pytest.mark.parametrize("asks", ["ctrl-c", "cancel"])
+def test_a_search_that_takes_minutes_is_given_up_at_once(
+    asks: str, deep_model: HomeRun, tmp_path: Path
+) -> None:
+    """Whoever asks, here or from another command; the next run searches again."""
+    run = deep_model.copy(tmp_path)
+    command = run.start(*MANY)
+    wait_for(command, lambda: state_of(run) == "Solving")
+    begin_s = time.monotonic()
+    if asks == "ctrl-c":
+        command.send_signal(signal.SIGINT)
+    else:
+        assert main(["cancel", NAME, "--home", str(run.home.root)]) == ExitCode.DONE
+    _, err = command.communicate()
+    assert time.monotonic() - begin_s < SOON_S
+    asked = ExitCode.INTERRUPTED if asks == "ctrl-c" else ExitCode.STOPPED
+    assert command.returncode == asked, err
+    plan = run.plan()
+    assert plan is not None
+    assert plan.status.plan is None
+
+
+def state_of(run: HomeRun) -> str:
+    """Return the reason of Planned; empty before there is one."""
+    plan = run.plan() if run.home.store.exists() else None
+    planned = plan.status.condition(ConditionType.PLANNED) if plan else None
+    return planned.reason if planned else ""
+
+
+def test_a_clock_that_is_set_back_lets_no_profile_grow_old(
+    run: HomeRun, code: Path
+) -> None:
+    """A plan of the future, as it seems then, is profiled once, and counts it."""
+    run.write(entrypoint="own:workload", args="{}", extra="profile: {policy: Always}")
+    command = run.start(code=code)
+    wait_for(command, lambda: any(run.home.root.glob(PROFILING)))
+    kill_now([psutil.Process(command.pid)])
+    command.communicate()
+    with closing(sqlite3.connect(run.home.store)) as file, file:
+        file.execute("UPDATE plan SET created_s = created_s + 3600")
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.DONE, ended.err
+    assert len(list(run.home.root.glob("plans/*/logs/profile-*"))) == 1
+    plan = run.plan()
+    assert plan is not None
+    assert plan.status.condition(ConditionType.PROFILED).reason == "Measured"  # type: ignore[union-attr]
