@@ -42,6 +42,8 @@ def outcome_lines(
         error = record.status.observed.error_percent
         yield f"worst error of the predicted peaks {error:.2g} %"
     ended = record.status.condition(ConditionType.SUCCEEDED)
+    if ended is not None and ended.reason == "PlanOnly":
+        yield "a dry run: spec.launch.policy is PlanOnly, and nothing was launched"
     if ended is not None and ended.status is Truth.FALSE:
         message = f": {ended.message}" if ended.message else ""
         if ended.message not in plan_lines(record):

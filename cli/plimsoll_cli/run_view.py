@@ -204,6 +204,8 @@ def is_training(glance: Glance) -> bool:
 
 def activity_text(glance: Glance) -> str:
     """Return what is under way, in a line."""
+    if glance.status.is_over:
+        return ""
     if is_training(glance):
         return training_text(glance)
     if work := work_of(glance):

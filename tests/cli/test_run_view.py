@@ -10,6 +10,7 @@ from rich.text import Text
 
 from plimsoll_cli import run_view
 from plimsoll_cli.memory_bars import LINE, memory_bars
+from plimsoll_cli.plan_page import outcome_lines
 from plimsoll_cli.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Status, Truth
@@ -18,7 +19,7 @@ from plimsoll_operator.home.loop import Glance
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.records.plan import HybridPlan
 from tests.support.questions import a_question
-from tests.support.reports import a_run, a_status, told_by_all
+from tests.support.reports import a_record, a_run, a_status, told_by_all
 from tests.support.stores import a_spec
 
 
@@ -166,3 +167,22 @@ def test_a_bar_fills_up_to_its_load_line_and_no_further() -> None:
 def styles(line: Text) -> set[str]:
     """Return the styles of a line."""
     return {str(span.style) for span in line.spans}
+
+
+def a_dry_status() -> Status:
+    """Build what is said of a plan that is not to be launched."""
+    status = a_status("Valid", "Measured", "Proven", "Replayed", *["PlanOnly"] * 2)
+    *before, launched, succeeded = status.conditions
+    launched = replace(launched, status=Truth.FALSE)
+    return replace(status, conditions=(*before, launched, succeeded))
+
+
+def test_a_dry_run_has_nothing_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is over; what it was stands in a sentence below the plan."""
+    dry = a_record(status=a_dry_status())
+    with RunView() as view:
+        view.passed(a_glance(status=dry.status))
+    assert capsys.readouterr().err.splitlines()[-1].startswith("✓ ")
+    assert list(outcome_lines(dry)) == [
+        "a dry run: spec.launch.policy is PlanOnly, and nothing was launched"
+    ]
