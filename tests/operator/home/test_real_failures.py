@@ -7,16 +7,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_operator.api.status import Condition, ConditionType
+from plimsoll_planner.records.document import digest_of
 from tests.support.home_runs import (
     DEVICES,
     STEPS,
@@ -95,6 +95,20 @@ def test_a_device_with_less_than_it_says_is_planned_around(
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
 
 
+def test_a_plan_whose_rank_ran_out_untold_is_not_tried_again(
+    run: HomeRun, code: Path
+) -> None:
+    """No rank lived to report anything; the next attempt is planned otherwise."""
+    write(run, "runPolicy: {oomReplanLimit: 1}")
+    (code / "fill").touch()
+    ended = run.run(*DEVICES[:3], "8", *DEVICES[4:], code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "GPUOutOfMemory"
+    assert not list(run.home.root.glob("plans/*/logs/train-*/report-*"))
+    first, second = run.attempts()
+    assert digest_of(first.plan) != digest_of(second.plan)
+
+
 def test_running_out_of_memory_is_planned_around_only_so_often(
     run: HomeRun, code: Path
 ) -> None:
@@ -140,7 +154,7 @@ def test_ctrl_c_saves_and_the_next_run_goes_on(run: HomeRun, code: Path) -> None
     command.send_signal(signal.SIGINT)
     _, err = command.communicate()
     assert command.returncode == ExitCode.INTERRUPTED, err
-    assert wait_until_gone(run, seconds=0.1) == {}
+    assert wait_until_gone(run, seconds=2) == {}
     ended = run.run(code=code)
     assert ended.code == ExitCode.DONE, ended.err
     assert ended.status.attempt == 2
@@ -220,10 +234,13 @@ def memory_limit(num_bytes: int) -> Generator[Path]:
     try:
         yield group
     finally:
-        for line in (group / "cgroup.procs").read_text().split():
-            psutil.Process(int(line)).kill()
         end_s = time.monotonic() + 10
-        while (group / "cgroup.procs").read_text() and time.monotonic() < end_s:
+        while (
+            left := (group / "cgroup.procs").read_text()
+        ) and time.monotonic() < end_s:
+            for line in left.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(line), signal.SIGKILL)
             time.sleep(0.1)
         group.rmdir()
 
