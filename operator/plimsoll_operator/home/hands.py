@@ -40,15 +40,15 @@ from plimsoll_operator.home.commands import (
 )
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import PlanFolder
+from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.observed_overhead import Shortage
+from plimsoll_planner.observed_overhead import Shortage, unreported_shortage
 from plimsoll_planner.records.document import digest_of, from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
-from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak
 from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.replay import Replay
@@ -214,19 +214,14 @@ class Hands:
             if observation.peaks:
                 peak = peak_of(attempt.plan, observation.rank)
                 await self.store.observations.save(self.plan.uid, observation, peak)
-        full = reports.full_device
-        if full is not None and action.ending is Ending.OUT_OF_MEMORY:
-            told = {one.rank: one for one in reports.observations}
-            shortage = shortage_of(
-                attempt.plan,
-                limits_of(self.plan.spec),
-                told.get(full.rank),
-                full.asked_bytes,
-            )
-            if shortage is not None:
-                await self.store.shortages.save(self.plan.uid, action.attempt, shortage)
-        for key in {one.overhead_key for one in reports.observations}:
+        keys = {one.overhead_key for one in reports.observations}
+        if action.ending is Ending.OUT_OF_MEMORY:
+            shortage = shortage_of(attempt.plan, limits_of(self.plan.spec), reports)
+            await self.store.shortages.save(self.plan.uid, action.attempt, shortage)
+            keys.add(shortage.key)
+        for key in keys:
             await self.store.calibrations.refresh(key)
+        full = reports.full_device
         await self.store.attempts.end(
             self.plan.uid,
             action.attempt,
@@ -255,26 +250,24 @@ def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:
     return peak
 
 
-def shortage_of(
-    plan: HybridPlan,
-    limits: Limits,
-    observation: Observation | None,
-    asked_bytes: int,
-) -> Shortage | None:
+def shortage_of(plan: HybridPlan, limits: Limits, reports: GangReports) -> Shortage:
     """Return what is learned from a rank that ran out of device memory."""
+    full = reports.full_device
+    if full is None:
+        return unreported_shortage(plan, limits)
+    told = (one for one in reports.observations if one.rank == full.rank and one.peaks)
+    observation = next(told, None)
     if observation is None:
-        return None
-    offer = plan.offers[plan.stage_of(observation.rank).offer]
-    peak = peak_of(plan, observation.rank)
+        return unreported_shortage(plan, limits, full.rank)
+    offer = plan.offers[plan.stage_of(full.rank).offer]
+    peak = peak_of(plan, full.rank)
     return Shortage(
         key=observation.overhead_key,
         micro_batch=plan.micro_batch,
         num_communicators=observation.num_communicators,
         capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
-        in_use_bytes=max(
-            (peak.allocated_bytes for peak in observation.peaks), default=0
-        ),
-        asked_bytes=asked_bytes,
+        in_use_bytes=max(one.allocated_bytes for one in observation.peaks),
+        asked_bytes=full.asked_bytes,
         predicted_allocated_bytes=peak.allocated.upper_bytes,
         predicted_device_bytes=peak.device.upper_bytes,
     )

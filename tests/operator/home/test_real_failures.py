@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_operator.api.status import Condition, ConditionType
-from plimsoll_planner.records.document import digest_of
 from tests.support.home_runs import (
     DEVICES,
     STEPS,
@@ -105,8 +105,11 @@ def test_a_plan_whose_rank_ran_out_untold_is_not_tried_again(
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "GPUOutOfMemory"
     assert not list(run.home.root.glob("plans/*/logs/train-*/report-*"))
-    first, second = run.attempts()
-    assert digest_of(first.plan) != digest_of(second.plan)
+    first, second = (
+        [replace(stage, peaks=()) for stage in attempt.plan.stages]
+        for attempt in run.attempts()
+    )
+    assert first != second
 
 
 def test_running_out_of_memory_is_planned_around_only_so_often(
