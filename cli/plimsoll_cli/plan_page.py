@@ -15,7 +15,8 @@ from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.explain import certificate_lines, counted, space_text
-from plimsoll_planner.overheads import basis_text
+from plimsoll_planner.overheads import basis_text, shortage_lines
+from plimsoll_planner.records.solution import Infeasible
 
 
 def plan_lines(record: RunRecord) -> Iterator[str]:
@@ -48,6 +49,8 @@ def outcome_lines(
         message = f": {ended.message}" if ended.message else ""
         if ended.message not in plan_lines(record):
             yield f"failed: {ended.reason}{message}"
+    if isinstance(record.answer, Infeasible) and record.problem is not None:
+        yield from shortage_lines(record.problem)
     if not record.status.is_over and presence is not Presence.WATCHED:
         yield what_is_next(record, presence)
 

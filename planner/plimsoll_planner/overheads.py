@@ -9,7 +9,7 @@ the version more closely.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from plimsoll_planner.explain import counted
 from plimsoll_planner.memory.device_bytes import num_communicators, overhead_for
@@ -20,6 +20,7 @@ from plimsoll_planner.records.device_overhead import (
 )
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.units import at_least
 
 EMULATED = DeviceOverhead(
@@ -79,12 +80,22 @@ def basis_of(found: DeviceOverhead | None, offer: Offer, plan: HybridPlan) -> st
         number = num_communicators(*mesh, num_ties=0)[0]
         if not found.seen_above(plan.micro_batch, number):
             text += (
-                f", none of them at micro-batch {plan.micro_batch} with "
-                f"{counted(number, 'communicator')}: what is assumed counts as well"
+                f", none of them with a micro-batch of {plan.micro_batch} and "
+                f"{counted(number, 'communicator')} or more"
             )
     if found is None or not found.num_shortages:
         return text
     return f"{text}; {shortage_text(found)}"
+
+
+def shortage_lines(problem: Problem) -> Iterator[str]:
+    """Yield what devices have less for tensors, because some ran out of memory."""
+    fingerprint = problem.profile.fingerprint
+    found = (overhead_for(o, problem.overheads, fingerprint) for o in problem.offers)
+    for overhead in dict.fromkeys(found):
+        if overhead is not None and overhead.num_shortages:
+            product = overhead.key.device_product
+            yield f"the bound beside tensors of {product} is {shortage_text(overhead)}"
 
 
 def shortage_text(overhead: DeviceOverhead) -> str:

@@ -17,7 +17,9 @@ from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import Attempt, Ending, Seen
 from plimsoll_operator.home.loop import Glance
 from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_planner.overheads import EMULATED
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.solution import Infeasible
 from tests.support.questions import a_question
 from tests.support.reports import a_record, a_run, a_status, told_by_all
 from tests.support.stores import a_spec
@@ -186,3 +188,17 @@ def test_a_dry_run_has_nothing_under_way(capsys: pytest.CaptureFixture[str]) -> 
     assert list(outcome_lines(dry)) == [
         "a dry run: spec.launch.policy is PlanOnly, and nothing was launched"
     ]
+
+
+def test_a_plan_that_fits_nowhere_says_that_devices_ran_out_before() -> None:
+    """What was learned may be why, and only a person knows whether it still holds."""
+    asked = a_question(900)
+    key = replace(EMULATED.key, device_product=asked.offers[0].device_product)
+    wide = replace(EMULATED.outside, residual_bytes=900)
+    short = replace(EMULATED, key=key, outside=wide, num_shortages=1)
+    record = a_record(replace(asked, overheads=(short,)))
+    assert isinstance(record.answer, Infeasible)
+    hint = f"`plimsoll calibrations --forget {key.device_product}`"
+    assert any(hint in line for line in outcome_lines(record))
+    fits = a_record(asked)
+    assert not any("--forget" in line for line in outcome_lines(fits))

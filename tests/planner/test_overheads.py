@@ -6,7 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from plimsoll_planner.memory.device_bytes import overhead_for
-from plimsoll_planner.overheads import EMULATED, basis_text, with_built_in
+from plimsoll_planner.overheads import (
+    EMULATED,
+    basis_text,
+    shortage_lines,
+    with_built_in,
+)
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
     OverheadKey,
@@ -23,6 +28,7 @@ from tests.support.builders import (
     an_overhead,
     bytes_between,
 )
+from tests.support.questions import a_device, a_question
 
 OFFER = an_offer(device_kind=DeviceKind.EMULATED, device_product="process")
 
@@ -96,8 +102,7 @@ def test_a_bound_that_reaches_beyond_what_was_seen_says_so() -> None:
     )
     text = basis_text(OFFER, (few,), a_predicted_plan())
     assert text.endswith(
-        "none of them at micro-batch 1 with 3 communicators: what is assumed counts as "
-        "well"
+        "none of them with a micro-batch of 1 and 3 communicators or more"
     )
     assert "none of them" not in basis_text(OFFER, (enough,), a_predicted_plan())
 
@@ -116,3 +121,17 @@ def test_shortages_are_told_apart_from_measured_ranks() -> None:
     text = basis_text(offer, (unmeasured,), a_predicted_plan())
     assert "assumed, for NVIDIA H200 was never measured; wider for 2 ranks" in text
     assert "--forget 'NVIDIA H200'`" in text
+
+
+def test_what_makes_devices_smaller_is_told_of_a_question() -> None:
+    """Once for each product, and nothing where no rank ran out of memory."""
+    offers = tuple(a_device(900, name=name) for name in ("small", "smaller"))
+    key = replace(EMULATED.key, device_product=offers[0].device_product)
+    asked = a_question(offers=offers, overheads=(replace(EMULATED, key=key),))
+    assert list(shortage_lines(asked)) == []
+    short = replace(asked, overheads=(replace(EMULATED, key=key, num_shortages=1),))
+    assert list(shortage_lines(short)) == [
+        f"the bound beside tensors of {key.device_product} is wider for 1 rank that "
+        "ran out of memory (`plimsoll calibrations --forget "
+        f"{key.device_product}`, where the reason is gone)"
+    ]
