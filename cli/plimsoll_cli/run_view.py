@@ -27,7 +27,7 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.home.loop import Glance
-from plimsoll_planner.explain import counted
+from plimsoll_planner.explain import counted, device_noun
 
 LINE_EVERY_S = 10.0
 """Between lines of progress where nobody watches."""
@@ -153,7 +153,9 @@ class RunView:
             if attempt.ending is Ending.CHECKPOINTED:
                 self.say(f"attempt {attempt.number} has saved and left", DONE)
             elif response is not None:
-                text = f"attempt {attempt.number} ended: {words_of(response.reason)}"
+                noun = device_noun(attempt.plan.offers)
+                why = words_of(response.reason).replace("GPU", noun)
+                text = f"attempt {attempt.number} ended: {why}"
                 self.say(f"{text}: {attempt.message}" if attempt.message else text, BAD)
         self._attempts_told = len(ended)
 

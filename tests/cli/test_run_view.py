@@ -95,7 +95,7 @@ def test_what_had_ended_before_the_command_began_is_not_told_again(
         view.passed(a_glance(seen=Seen(attempts=(first, second))))
     said = capsys.readouterr().err
     assert "attempt 1" not in said
-    assert "✗ attempt 2 ended: GPU out of memory: rank 1: too much\n" in said
+    assert "✗ attempt 2 ended: device out of memory: rank 1: too much\n" in said
 
 
 def test_a_wait_is_told_once_and_its_end_too(
