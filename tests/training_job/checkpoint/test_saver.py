@@ -69,22 +69,37 @@ def test_torchs_own_tools_read_it(job: Job) -> None:
     assert found["optimizer.embedding.token.weight.step"] == 2.0
 
 
-def train_with_a_full_disk(folder: Path, options: Options) -> int:
-    """Be a rank; rank 1 may not write files of more than 20 kB."""
+def train_with_a_full_disk(folder: Path, options: Options, room: int) -> int:
+    """Be a rank; after a step, rank 1 writes no file that is larger than the room."""
+
+    def fill() -> None:
+        while not losses(folder / "0.jsonl"):
+            time.sleep(0.001)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
     if dist.get_rank() == 1:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        (folder / "0.jsonl").touch()
+        threading.Thread(target=fill, daemon=True).start()
     return train(folder, options)
 
 
-def test_a_disk_that_is_full_leaves_nothing_behind(job: Job) -> None:
-    """One rank cannot write: training goes on, and no folder stays, not even a part."""
+@pytest.mark.parametrize(
+    ("room", "told"), [(20_000, "File too large"), (0, "its disk has no room to say")]
+)
+def test_a_disk_that_is_full_leaves_nothing_behind(
+    job: Job, room: int, told: str
+) -> None:
+    """One rank cannot write: training goes on, and no folder stays, not even a part.
+
+    Nobody waits for that rank, also where it has no room to say what failed.
+    """
     options = job.options(CUTS, 6, saves=True, checkpoint_every=2, report="{rank}")
-    ends = try_ranks(train_with_a_full_disk, [0, 0], job.folder, options)
+    ends = try_ranks(train_with_a_full_disk, [0, 0], job.folder, options, room)
     assert len(losses(job.report("0"))) == 6
     assert list(job.checkpoints.glob("step-*")) == []
     said = texts(ends)
     assert len(said) == 2
-    assert "checkpoint of step 6 was not saved: rank 1: File too large" in said[0]
+    assert f"checkpoint of step 6 was not saved: rank 1: {told}" in said[0]
     assert "checkpoint of step 6 was not saved: File too large" in said[1]
 
 

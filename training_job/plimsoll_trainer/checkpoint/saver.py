@@ -17,6 +17,7 @@ import pickle
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,7 +190,8 @@ class Saver:
         poll_s = FIRST_POLL_S
         while not done.exists():
             if failed.exists():
-                raise CheckpointError(f"rank {rank}: {failed.read_text()}")
+                text = failed.read_text() or "its disk has no room to say what failed"
+                raise CheckpointError(f"rank {rank}: {text}")
             if time.monotonic() > end_s:
                 raise CheckpointError(
                     f"rank {rank} has not written its part within {PATIENCE_S:.0f} s: "
@@ -236,8 +238,9 @@ class Saver:
             return
         try:
             self._publish(folder, "failed", text.encode())
-        except OSError:  # then rank 0 finds out by waiting
-            return
+        except OSError:  # no room for words; a name takes none
+            with suppress(OSError):  # then rank 0 finds out by waiting
+                self._message(folder, self._rank, "failed").touch()
 
 
 def a_planner(copies: dict[str, Tensor], *, is_coordinator: bool) -> DefaultSavePlanner:
