@@ -269,12 +269,13 @@ def test_a_full_machine_is_told_from_a_disruption(run: HomeRun, code: Path) -> N
 
 def test_two_runs_of_one_plan_do_not_meet(run: HomeRun, code: Path) -> None:
     """The second is refused in one line; the first does not notice."""
-    write(run)
+    write(run, steps="1000000")
     first = run.start(code=code)
     wait_for_steps(run, first, steps=1)
     second = run.run(code=code)
     assert second.code == ExitCode.FAILED
     assert f"is being run by process {first.pid}" in second.err
     assert len(second.err.splitlines()) == 1
+    first.send_signal(signal.SIGINT)
     _, err = first.communicate()
-    assert first.returncode == ExitCode.DONE, err
+    assert first.returncode == ExitCode.INTERRUPTED, err
