@@ -102,7 +102,8 @@ class Home:
         if before is None:
             require_sense(spec, offers)
             return await plans.create(manifest.name, spec, offers, code, time.time())
-        is_over = before.status.is_over or anew
+        is_told = before.was_told or before.spec != spec
+        is_over = (before.status.is_over and is_told) or anew
         was_dry = before.spec.launch.policy is LaunchPolicy.PLAN_ONLY
         is_listed = spec.search.offers.config_map and not machines.is_given
         if (was_dry or not is_over) and not is_listed and machines.mean(before.offers):

@@ -113,8 +113,8 @@ def run(
     checkpoint. Where the command itself is killed the ranks train on, and the next run
     finds them.
 
-    A plan that is over begins anew. One under way takes up what was edited; while its
-    ranks run that is spec.suspend and spec.runPolicy alone, or begin with --anew.
+    A plan whose end was told begins anew. One under way takes up what was edited; while
+    its ranks run that is spec.suspend and spec.runPolicy alone, or begin with --anew.
     """
     asked = read_manifest(manifest)
     if prove_it and asked.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
@@ -209,6 +209,8 @@ async def run_plan(
         write_text(place, report_html(record))
     if not view.is_quiet:
         tell(record, view, place)
+    if outcome is Outcome.OVER:
+        await home.store.plans.set_told(loop.plan.uid)
     code = exit_code(outcome, record, loop)
     if code is not ExitCode.DONE or not wishes.proves:
         return code

@@ -47,6 +47,7 @@ def a_glance(**fields: Any) -> Glance:
         folder="/code",
         created_s=0.0,
         is_suspended=False,
+        was_told=False,
     )
     defaults: dict[str, Any] = {
         "plan": stored,

@@ -37,6 +37,8 @@ class StoredPlan:
     created_s: float
     is_suspended: bool
     """A person asked for it, whatever the spec says."""
+    was_told: bool
+    """A person has seen how it ended."""
 
 
 class Plans:
@@ -79,6 +81,7 @@ class Plans:
             generation=1,
             created_s=now_s,
             is_suspended=False,
+            was_told=False,
             folder=folder,
             spec=canonical_text(spec),
             status=canonical_text(Status()),
@@ -129,6 +132,12 @@ class Plans:
         async with self._database.write() as session:
             await session.execute(asked)
 
+    async def set_told(self, uid: str) -> None:
+        """Write down that a person has seen how a plan ended."""
+        seen = update(PlanRow).where(PlanRow.uid == uid).values(was_told=True)
+        async with self._database.write() as session:
+            await session.execute(seen)
+
     async def uids(self, name: str) -> tuple[str, ...]:
         """Return the uids of all plans of a name, by which their folders are found."""
         mine = select(PlanRow.uid).where(PlanRow.name == name)
@@ -162,4 +171,5 @@ def plan_of(row: PlanRow) -> StoredPlan:
         folder=row.folder,
         created_s=row.created_s,
         is_suspended=row.is_suspended,
+        was_told=row.was_told,
     )

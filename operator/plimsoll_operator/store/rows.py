@@ -146,6 +146,7 @@ class PlanRow(Base):
     generation: Mapped[int]
     created_s: Mapped[float]
     is_suspended: Mapped[bool]
+    was_told: Mapped[bool]
     folder: Mapped[str] = mapped_column(Text)
     spec: Mapped[Document]
     status: Mapped[Document]

@@ -89,6 +89,20 @@ def test_status_and_suspension_are_kept(tmp_path: Path) -> None:
     in_store(tmp_path / "store.db", work)
 
 
+def test_a_plan_is_told_once_it_was(tmp_path: Path) -> None:
+    """Only of such a one another begins by the same words."""
+
+    async def work(store: Store) -> None:
+        made = await store.plans.create("tiny", a_spec(), (), "/code", 1.0)
+        assert not made.was_told
+        await store.plans.set_told(made.uid)
+        found = await store.plans.find("tiny")
+        assert found is not None
+        assert found.was_told
+
+    in_store(tmp_path / "store.db", work)
+
+
 def the_first(plan_uid: str) -> Occasion:
     """Return the occasion of a plan's first question."""
     return Occasion(plan_uid=plan_uid, generation=1, round=0, profile_digest=DIGEST)

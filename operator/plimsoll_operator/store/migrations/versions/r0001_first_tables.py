@@ -52,6 +52,7 @@ def make_plans() -> None:
         sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("created_s", sa.Double, nullable=False),
         sa.Column("is_suspended", sa.Boolean(), nullable=False),
+        sa.Column("was_told", sa.Boolean(), nullable=False),
         sa.Column("folder", sa.Text(), nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
