@@ -110,13 +110,15 @@ def test_a_proof_needs_something_that_runs(run: HomeRun, code: Path) -> None:
 
 @pytest.fixture(scope="module")
 def deep_model(tmp_path_factory: pytest.TempPathFactory) -> HomeRun:
-    """A run of so many layers that a search takes minutes; its profile is known."""
+    """Of so many layers that a search takes minutes; nothing but its profile is known."""
     run = HomeRun(tmp_path_factory.mktemp("deep"))
     run.write(args="{depth: 200, width: 64}", extra=DRY)
     command = run.start(*MANY)
     wait_for(command, lambda: state_of(run) == "Solving")
     command.send_signal(signal.SIGINT)
     command.communicate()
+    words = ["delete", NAME, "--yes", "--home", str(run.home.root)]
+    assert main(words) == ExitCode.DONE
     return run
 
 
