@@ -110,7 +110,7 @@ def test_a_proof_needs_something_that_runs(run: HomeRun, code: Path) -> None:
 
 @pytest.fixture(scope="module")
 def deep_model(tmp_path_factory: pytest.TempPathFactory) -> HomeRun:
-    """Of so many layers that a search takes minutes; nothing but its profile is known."""
+    """So many layers that a search takes minutes; nothing but the profile is known."""
     run = HomeRun(tmp_path_factory.mktemp("deep"))
     run.write(args="{depth: 200, width: 64}", extra=DRY)
     command = run.start(*MANY)
