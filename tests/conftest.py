@@ -10,6 +10,10 @@ import pytest
 
 pytest_plugins = ["tests.lab.fixtures"]
 
+# Tests start torch some hundred times. Where Python is told to keep no compiled
+# modules, as in many images, each start compiles them anew: some 8 s more.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 hypothesis.settings.register_profile("plimsoll", deadline=None, print_blob=True)
