@@ -122,6 +122,9 @@ def install(env: Path, extra: str, torch_folder: Path | None) -> None:
     command = [str(env / "bin" / INSTALLER), "pip", "install", "--python", str(python)]
     command += ["--constraints", str(CONSTRAINTS), "--build-constraints"]
     command += [str(CONSTRAINTS), "--editable", f"{ROOT}[{extra}]"]
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        # As in many images; else each start of a process would compile torch anew.
+        command.append("--compile-bytecode")
     if torch_folder:
         # An override whose marker never holds takes torch out of the resolution.
         override = env / "without-torch.txt"
