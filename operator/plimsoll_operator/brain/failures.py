@@ -103,19 +103,17 @@ def given_up(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> GiveUp | 
     if latest.ending is None or latest.ending is Ending.DONE:
         return None
     response = RESPONSES[latest.ending]
+    if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():
+        return GiveUp(reason=response.reason, message=f"{latest.message}; {FIXED}")
     limit = {
         Kind.APPLICATION: spec.run_policy.backoff_limit,
         Kind.OUT_OF_MEMORY: spec.run_policy.oom_replan_limit,
         Kind.FOREIGN: FOREIGN_LIMIT,
         Kind.FINAL: 0,
     }.get(response.kind)
-    if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():
-        limit = 0
     number = count(attempts, response.kind)
     if limit is None or number <= limit:
         return None
-    if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():
-        return GiveUp(reason=response.reason, message=f"{latest.message}; {FIXED}")
     tried = f" ({number} of this kind; at most {limit} are tried again)"
     return GiveUp(
         reason=response.reason, message=latest.message + (tried if limit else "")
