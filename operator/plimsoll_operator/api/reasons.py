@@ -45,7 +45,6 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         "again when something changes.",
     },
     ConditionType.PROFILED: {
-        (UNKNOWN, "StoreUnavailable"): "The store does not answer; asked again.",
         (UNKNOWN, "Profiling"): "The workload is being profiled.",
         (TRUE, "Cached"): "The profile was there before the plan was.",
         (TRUE, "Measured"): "The profile was timed on a device.",

@@ -40,8 +40,6 @@ def accepted(look: Look) -> Said:
 def profiled(look: Look) -> Said:
     """Say whether there is a profile, and bring it about."""
     seen = look.seen
-    if not seen.is_store_up:
-        return Said(truth=Truth.UNKNOWN, reason="StoreUnavailable")
     child = seen.child(ChildKind.PROFILE, seen.profile_key)
     if seen.profile is not None and is_current(look):
         done = (child, *outdated_replays(look))

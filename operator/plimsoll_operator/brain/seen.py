@@ -131,7 +131,6 @@ class Seen:
 
     complaint: str = ""
     """What the spec names and is not there, in one line; empty where all is."""
-    is_store_up: bool = True
     profile: SeenProfile | None = None
     profile_key: str = ""
     """Of the profile that the spec asks for."""

@@ -59,7 +59,6 @@ def children(kind: ChildKind, subject: str) -> list[tuple[Child, ...]]:
 def while_profiling() -> Iterator[Look]:
     """Yield looks before there is a plan."""
     yield a_spec(), replace(READY, complaint="no such ConfigMap")
-    yield a_spec(), replace(READY, is_store_up=False)
     traced = replace(MEASURED, source="traced")
     profiles = (None, MEASURED, traced, replace(MEASURED, was_cached=True))
     policies = ("IfMissing", "Always", "Never")
