@@ -14,7 +14,6 @@ from plimsoll_cli.run_view import RunView
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.errors import AlreadyRunningError
 from plimsoll_operator.home.loop import Loop
-from plimsoll_operator.store.plans import StoredPlan
 
 WAIT_S = 0.5
 """Between two looks at whether whoever runs the plan has left."""
@@ -35,8 +34,7 @@ async def cancel_here(root: Path, name: str) -> None:
         if plan.status.is_over:
             say(f"{name} is over: there is nothing to stop")
             return
-        await home.store.plans.set_suspended(plan.uid, is_suspended=True)
-        await stopped(home, await home.plan(name))
+        await stopped(home, name)
         say(f"{name} {stopped_text((await home.plan(name)).status)}")
 
 
@@ -51,13 +49,18 @@ def stopped_text(status: Status) -> str:
     return f"had failed before it could be stopped: {why}"
 
 
-async def stopped(home: Home, plan: StoredPlan) -> None:
-    """Wait until nothing of a plan runs any more."""
-    hands = home.hands(plan)
+async def stopped(home: Home, name: str) -> None:
+    """Wait until nothing of a plan runs any more.
+
+    Whoever begins to run it meanwhile is asked again, and again.
+    """
     while True:
+        plan = await home.plan(name)
+        await home.store.plans.set_suspended(plan.uid, is_suspended=True)
         try:
-            with home.folder.locked(plan.name), RunView(is_brief=True) as view:
-                await Loop(hands=hands, watcher=view).run()
+            with home.folder.locked(name), RunView(is_brief=True) as view:
+                hands = home.hands(await home.plan(name))
+                await Loop(hands=hands, watcher=view, is_stopping=True).run()
         except AlreadyRunningError:
             await asyncio.sleep(WAIT_S)
         else:

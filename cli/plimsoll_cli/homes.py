@@ -102,17 +102,27 @@ class Home:
         if before is None:
             require_sense(spec, offers)
             return await plans.create(manifest.name, spec, offers, code, time.time())
-        is_told = before.was_told or before.spec != spec
-        is_over = (before.status.is_over and is_told) or anew
+        is_over = before.status.is_over or anew
         was_dry = before.spec.launch.policy is LaunchPolicy.PLAN_ONLY
+        is_open = not before.status.is_over or not before.was_told
         is_listed = spec.search.offers.config_map and not machines.is_given
-        if (was_dry or not is_over) and not is_listed and machines.mean(before.offers):
+        if is_listed or not machines.mean(before.offers):
+            pass
+        elif was_dry or (is_open and not anew):
             offers = before.offers
         require_sense(spec, offers)
+        is_same = (before.spec, before.offers, before.folder) == (spec, offers, code)
+        if before.status.is_over and is_same and not (before.was_told or anew):
+            return before  # whoever ran it was killed before telling its end
         if is_over:
             self.hands(before).end_all()  # nobody could find them again
             return await plans.create(manifest.name, spec, offers, code, time.time())
         attempts = await self.store.attempts.of(before.uid)
+        if attempts and spec.launch.policy is LaunchPolicy.PLAN_ONLY:
+            raise PlanUnderWayError(
+                f"plan {before.name} was launched, which spec.launch.policy PlanOnly "
+                "cannot undo: give the dry run another name, or begin it with --anew"
+            )
         if attempts and attempts[-1].ending is None:
             require_same_job(before, manifest)
             require_same_place(before, offers, code)

@@ -65,7 +65,8 @@ def what_is_next(record: RunRecord, presence: Presence) -> str:
         return "nothing of it runs: `plimsoll run` goes on"
     ending = record.attempts[-1].ending
     how = "interrupted" if ending is None else "stopped"
-    place = "here" if ending is Ending.CHECKPOINTED else "the last checkpoint"
+    is_saved = ending is Ending.CHECKPOINTED
+    place = "here" if is_saved else "the last checkpoint, or begins again without one"
     return f"{how}: `plimsoll run` goes on from {place}"
 
 

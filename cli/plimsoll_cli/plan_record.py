@@ -8,7 +8,6 @@ from pathlib import Path
 
 from plimsoll_cli.homes import Home, open_old_home
 from plimsoll_cli.report.record import RunRecord
-from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.home.reports import StepTold
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
@@ -28,7 +27,6 @@ async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
     """Gather what there is of a plan."""
     hands = home.hands(plan)
     attempts = await home.store.attempts.of(plan.uid)
-    asked, answer = await answered(home.store, plan, attempts)
     observations: tuple[Observation, ...] = ()
     losses: dict[int, float] = {}
     for attempt in attempts:
@@ -37,6 +35,9 @@ async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
         stored = await home.store.observations.of(plan.uid, attempt.number)
         told = stored or reports.observations
         observations = tuple(one for one in told if one.peaks) or observations
+    shown = observations[0].attempt if observations else len(attempts)
+    by = attempts[shown - 1].problem_digest if shown else ""
+    asked, answer = await answered(home.store, plan, by)
     return RunRecord(
         name=plan.name,
         uid=plan.uid,
@@ -60,18 +61,18 @@ def gone_on(before: dict[int, float], steps: Sequence[StepTold]) -> dict[int, fl
 
 
 async def answered(
-    store: Store, plan: StoredPlan, attempts: Sequence[Attempt]
+    store: Store, plan: StoredPlan, digest: str
 ) -> tuple[StoredQuestion | None, StoredAnswer | None]:
-    """Return the question of a plan that counts, and its answer.
+    """Return a question of a plan, and its answer.
 
-    It is the one that the latest attempt was planned by, as long as nothing follows
-    that attempt; else the latest one that was answered.
+    Args:
+        store: of the home.
+        plan: that was asked about.
+        digest: of the question that the attempt which is shown was planned by; empty
+            before there is one: then the latest question that was answered.
     """
     questions = await store.questions.of(plan.uid)
-    if attempts and attempts[-1].ending in (None, Ending.DONE):
-        mine = attempts[-1].problem_digest
-        questions = tuple(one for one in questions if one.digest == mine)
-    for asked in questions:
+    for asked in (one for one in questions if digest in ("", one.digest)):
         answer = await store.answers.find(asked.digest)
         if answer is not None:
             return asked, answer

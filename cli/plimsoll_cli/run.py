@@ -209,11 +209,18 @@ async def run_plan(
         write_text(place, report_html(record))
     if not view.is_quiet:
         tell(record, view, place)
-    if outcome is Outcome.OVER:
-        await home.store.plans.set_told(loop.plan.uid)
     code = exit_code(outcome, record, loop)
-    if code is not ExitCode.DONE or not wishes.proves:
-        return code
+    if code is ExitCode.DONE and wishes.proves:
+        code = await show_proof_or_stop(hands, record, view)
+    if outcome is Outcome.OVER and code is not ExitCode.INTERRUPTED:
+        await home.store.plans.set_told(loop.plan.uid)
+    return code
+
+
+async def show_proof_or_stop(
+    hands: Hands, record: RunRecord, view: RunView
+) -> ExitCode:
+    """Show the proof, until somebody asks for a stop."""
     showing = asyncio.create_task(show_proof(hands, record, view))
     with stopping_asks(showing.cancel):
         try:
@@ -252,7 +259,7 @@ def proof_text(one: ProofRun) -> str:
     """Return what became of one mesh; what to do about it is no question here."""
     pipeline, data, _ = one.plan.mesh() or (len(one.plan.stages), 1, 1)
     mesh = f"{counted(pipeline, 'stage')} x {counted(data, 'replica')}"
-    message = one.message.partition(": plan with ")[0] or str(one.ending)
+    message = one.message.partition(": plan with ")[0]
     return f"{counted(one.plan.num_gpus, 'device')}, {mesh}: {message}"
 
 

@@ -201,7 +201,9 @@ def settled_text(glance: Glance, condition: Condition) -> str:
 
 def is_training(glance: Glance) -> bool:
     """Tell whether ranks run now."""
-    return glance.status.holds(ConditionType.LAUNCHED) and not glance.status.is_over
+    attempts = glance.seen.attempts
+    is_open = bool(attempts) and attempts[-1].ending is None
+    return is_open and glance.status.holds(ConditionType.LAUNCHED)
 
 
 def activity_text(glance: Glance) -> str:

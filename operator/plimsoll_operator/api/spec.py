@@ -127,8 +127,8 @@ class Checkpoint(ApiRecord):
     claim_name: ObjectName = ""
     """The PersistentVolumeClaim that holds them, on a cluster."""
     path: Path = ""
-    """Folder below the claim, or any folder at home; empty: named by the plan's name
-    and uid."""
+    """Folder below the claim, or any at home, in which each plan has its own, named by
+    its uid; empty: the claim or the home itself."""
     resume_from: Path = ""
     """Folder of another plan's checkpoints to begin with; empty: begin anew."""
 

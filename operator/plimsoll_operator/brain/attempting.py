@@ -52,7 +52,9 @@ def next_attempt(look: Look) -> Said:
     """Say why no gang runs yet, and write down the plan of the next one."""
     found = look.seen.answer
     if look.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
-        return Said(truth=Truth.FALSE, reason="PlanOnly", is_final=True)
+        return Said(
+            truth=Truth.FALSE, reason="PlanOnly", is_final=True, is_success=True
+        )
     if look.spec.suspend:
         return Said(truth=Truth.FALSE, reason="Suspended")
     at_s = next_start_s(look.seen.attempts, look.now_s)

@@ -13,7 +13,7 @@ what it trains by is its plan of record, whatever was edited or lost since.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -36,6 +36,7 @@ from plimsoll_operator.brain.summary import (
     plan_status,
     profile_status,
 )
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Solution
 
 
@@ -76,7 +77,10 @@ def decide(
         start_time=status.start_time or now,
     )
     actions: list[Action] = []
-    for kind, step in steps_for(look):
+    steps = dict(steps_for(look))
+    behind = list(steps)
+    for kind, step in steps.items():
+        behind.remove(kind)
         said = step(look)
         actions += said.actions
         told = told.saying(condition(kind, said, generation), now)
@@ -84,7 +88,9 @@ def decide(
             told = told.saying(failed_by(said, generation), now)
         if said.is_final or not (said.truth is Truth.TRUE or said.goes_on):
             break
-    told = with_answer(with_all_conditions(told, generation, now), seen)
+    if kind is not ConditionType.SUCCEEDED:
+        told = waiting(told, behind, generation, now)
+    told = with_answer(waiting(told, unsaid(told), generation, now), seen)
     if told.is_over:
         told = replace(told, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
@@ -118,8 +124,7 @@ def clearing(seen: Seen) -> tuple[Action, ...]:
 
 def with_answer(status: Status, seen: Seen) -> Status:
     """Return the status with the plan that is trained by, or will be."""
-    profile = profile_status(seen) or status.profile
-    status = replace(status, profile=profile, observed=seen.observed)
+    status = replace(status, profile=profile_status(seen) or status.profile)
     found = seen.answer.answer if seen.answer is not None else None
     if isinstance(found, Solution):
         status = replace(
@@ -128,7 +133,9 @@ def with_answer(status: Status, seen: Seen) -> Status:
             certificate=certificate_status(found),
             alternatives=alternatives_of(found),
         )
-    return status
+    planned = status.plan.digest if status.plan is not None else ""
+    is_of_plan = seen.attempts and digest_of(seen.attempts[-1].plan) == planned
+    return replace(status, observed=seen.observed if is_of_plan else None)
 
 
 def condition(kind: ConditionType, said: Said, generation: int) -> Condition:
@@ -144,15 +151,20 @@ def condition(kind: ConditionType, said: Said, generation: int) -> Condition:
 
 def failed_by(said: Said, generation: int) -> Condition:
     """Return the summary where a step before it is the end; a dry run succeeds."""
-    is_dry = said.reason == "PlanOnly"
-    truth = Truth.TRUE if is_dry else Truth.FALSE
+    truth = Truth.TRUE if said.is_success else Truth.FALSE
     return condition(ConditionType.SUCCEEDED, replace(said, truth=truth), generation)
 
 
-def with_all_conditions(status: Status, generation: int, now: str) -> Status:
-    """Return the status with every condition known: Unknown where nothing was said."""
-    waiting = Said(truth=Truth.UNKNOWN, reason="Waiting")
-    for kind in ConditionType:
-        if status.condition(kind) is None:
-            status = status.saying(condition(kind, waiting, generation), now)
+def unsaid(status: Status) -> list[ConditionType]:
+    """Return the conditions of which nothing was ever said."""
+    return [kind for kind in ConditionType if status.condition(kind) is None]
+
+
+def waiting(
+    status: Status, kinds: Iterable[ConditionType], generation: int, now: str
+) -> Status:
+    """Return the status where some conditions wait for those before them."""
+    said = Said(truth=Truth.UNKNOWN, reason="Waiting")
+    for kind in kinds:
+        status = status.saying(condition(kind, said, generation), now)
     return status

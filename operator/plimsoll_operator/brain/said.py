@@ -34,5 +34,7 @@ class Said:
     actions: tuple[Action, ...] = ()
     is_final: bool = False
     """Nothing more is tried: the plan ends here."""
+    is_success: bool = False
+    """And that is what was asked for."""
     goes_on: bool = False
     """The next step is looked at, also where this one is not True."""

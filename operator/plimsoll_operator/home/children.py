@@ -116,10 +116,9 @@ class Children:
                 process.terminate()
 
     def end_all(self) -> None:
-        """End whatever runs, saved or not."""
-        for processes in self._alive().values():
-            kill(processes)
-        self._reap()
+        """End whatever runs, saved or not, and what that starts meanwhile."""
+        while alive := self._alive():
+            kill(process for found in alive.values() for process in found)
 
     def logs(self, kind: ChildKind, subject: str) -> Path:
         """Return where the logs of a child lie that was cleared away."""

@@ -55,8 +55,10 @@ class Eyes:
         self._cuda_is_here = cuda_is_here
         self._reports: dict[tuple[str, int], GangReports] = {}
         """By plan and attempt; read on from where the last look ended."""
+        self._found: dict[str, float | None] = {}
+        """By plan: since when there was the profile of the first look."""
         self._code: dict[str, Fingerprint | None] = {}
-        """By plan."""
+        """By plan: what its code was when that profile was held to it."""
 
     def wish(self, plan: StoredPlan) -> ProfileWish:
         """Return the profile that a plan asks for."""
@@ -68,6 +70,7 @@ class Eyes:
         """Look at one plan."""
         wish = self.wish(plan)
         profile = await self._store.profiles.find(wish.key)
+        self._found.setdefault(plan.uid, profile.made_s if profile else None)
         attempts = await self._store.attempts.of(plan.uid)
         seen = Seen(
             complaint=complaint_of(
@@ -99,16 +102,17 @@ class Eyes:
     ) -> SeenProfile:
         """Return a profile as a decision looks at it; an old one is held to the code.
 
-        Once for each plan: what changes under way is found by whatever is started.
+        Old is what was there at the first look at a plan. It is held once: what changes
+        under way is found by whatever is started.
         """
-        was_cached = profile.made_s < plan.created_s
-        if was_cached and plan.uid not in self._code:
+        is_old = self._found[plan.uid] == profile.made_s
+        if is_old and plan.uid not in self._code:
             self._code[plan.uid] = await fingerprint_now(plan)
-        here = self._code.get(plan.uid)
+        here = self._code[plan.uid] if is_old else None
         return SeenProfile(
             source=Source(wish.source),
             made_s=profile.made_s,
-            was_cached=was_cached,
+            was_cached=profile.made_s < plan.created_s,
             is_of_this_code=here in (None, profile.profile.fingerprint),
         )
 

@@ -71,7 +71,9 @@ class Hands:
     def checkpoints(self) -> Path:
         """Where the job saves."""
         path = self.plan.spec.checkpoint.path
-        return Path(self.plan.folder) / path if path else self.folder.checkpoints
+        if not path:
+            return self.folder.checkpoints
+        return Path(self.plan.folder) / path / self.plan.uid
 
     def end_all(self) -> None:
         """End whatever runs for the plan, saved or not."""
@@ -226,7 +228,7 @@ class Hands:
             self.plan.uid,
             action.attempt,
             ending=action.ending,
-            ended_s=time.time(),
+            ended_s=await self._later(),
             message=action.child.message,
             rank=None if full is None else full.rank,
             phase=None if full is None else full.phase,

@@ -96,11 +96,14 @@ class Loop:
     watcher: Watcher
     is_stopping: bool = False
     """Somebody at the terminal asked; not written down."""
+    is_hurried: bool = False
+    """And asked again."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stop(self) -> None:
         """Let the gang save and leave, then end; asked again, end it at once."""
         if self.is_stopping:
+            self.is_hurried = True
             self.hands.end_all()
         self.is_stopping = True
         self.changed.set()
@@ -132,11 +135,13 @@ class Loop:
     async def pass_or_wait(self) -> tuple[Decision, Seen] | None:
         """Make a pass; wait and return None where there is no room, or no turn.
 
-        Running jobs go on meanwhile.
+        Running jobs go on meanwhile, unless somebody has asked for a stop.
         """
         try:
             return await self.one_pass()
         except (StoreFullError, StoreBusyError, SlowStartError) as error:
+            if self.is_hurried:
+                raise
             reason = str(error)
         except HomeError:
             if not self.is_stopping:
@@ -149,6 +154,8 @@ class Loop:
             if error.errno not in DISK_FULL:
                 raise
             reason = f"{error.filename or 'the disk'}: {error.strerror}: make room"
+        if self.is_stopping:
+            self.stop_gangs()  # what cannot be written down can be done
         self.watcher.waits(reason)
         await asyncio.sleep(LOOK_S)
         return None
@@ -252,8 +259,9 @@ class Loop:
     async def wait(self, decision: Decision, seen: Seen) -> None:
         """Wait until a child ends, somebody asks for something, or it is time."""
         wakes = [a.at_s for a in decision.actions if isinstance(a, WakeAt)]
-        until_s = min([time.time() + LOOK_S, *wakes])
-        while time.time() < until_s and not self.changed.is_set():
+        wait_s = min([LOOK_S, *(at_s - time.time() for at_s in wakes)])
+        until_s = time.monotonic() + wait_s  # which nobody sets back
+        while time.monotonic() < until_s and not self.changed.is_set():
             if self.hands.children.has_changed(seen.children):
                 return
             self.watcher.tick()

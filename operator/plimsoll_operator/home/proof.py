@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from plimsoll_operator.api.spec import Checkpoint
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.commands import PLAN, train_task
@@ -33,14 +34,9 @@ class ProofRun:
     """What became of one mesh."""
 
     plan: HybridPlan
-    ending: Ending | None
-    """None where it was not run: it fits, and is too slow."""
     message: str
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether it is as the certificate says."""
-        return self.ending in (None, Ending.OUT_OF_MEMORY)
+    holds: bool
+    """It is as the certificate says."""
 
 
 def nothing_to_run(problem: Problem, answer: Solution) -> str:
@@ -82,15 +78,26 @@ async def prove(
     try:
         for number, plan in enumerate(plans, start=1):
             if (plan.peak_bytes or 0) <= usable_bytes:
-                text = "fits, but is slower than what was asked for"
-                yield ProofRun(plan=plan, ending=None, message=text)
+                yield fitting(plan, answer)
                 continue
             place = children.folder(ChildKind.TRAIN, str(number))
             task = two_steps(hands, number, plan, place, usable_bytes)
             child = await run_to_the_end(children, task, plan)
-            yield ProofRun(plan=plan, ending=child.ending, message=child.message)
+            text = child.message or str(child.ending)
+            holds = child.ending is Ending.OUT_OF_MEMORY
+            yield ProofRun(plan=plan, message=text, holds=holds)
     finally:
         children.end_all()
+
+
+def fitting(plan: HybridPlan, answer: Solution) -> ProofRun:
+    """Return what it means that a mesh need not be run, for it fits."""
+    fewest = answer.certificate.fewest_at_any_speed
+    if fewest is not None and fewest <= plan.num_gpus:
+        text = "fits, but is slower than what was asked for"
+        return ProofRun(plan=plan, message=text, holds=True)
+    text = "fits, against what the certificate says"
+    return ProofRun(plan=plan, message=text, holds=False)
 
 
 def two_steps(
@@ -101,7 +108,11 @@ def two_steps(
     return train_task(
         number,
         plan,
-        replace(spec, training=replace(spec.training, steps=STEPS)),
+        replace(
+            spec,
+            training=replace(spec.training, steps=STEPS),
+            checkpoint=Checkpoint(),
+        ),
         folder,
         hands.plan.folder,
         checkpoints=folder / "checkpoints",
