@@ -72,7 +72,7 @@ def is_current(look: Look) -> bool:
         return False
     if profile.was_cached and look.spec.profile.policy is ProfilePolicy.ALWAYS:
         return False
-    if profile.was_cached and not profile.is_of_this_code:
+    if not profile.is_of_this_code:
         return False
     if profile.was_cached and any(
         child.since_s > profile.made_s for child in foreign_replays(look)
