@@ -28,6 +28,7 @@ from tests.support.home_runs import (
     STEPS,
     HomeRun,
     kill_now,
+    wait_for_steps,
     wait_until_gone,
 )
 
@@ -77,7 +78,7 @@ def wait_for(command: subprocess.Popen[str], is_there: Callable[[], bool]) -> No
 
 
 def test_ctrl_c_in_a_proof_ends_it(run: HomeRun, code: Path) -> None:
-    """What was trained stays, and no rank of the proof is left."""
+    """What was trained stays, no rank of the proof is left; asked again, it is shown."""
     words = [word for word in run.words() if word not in ("--output", "json")]
     command = subprocess.Popen(
         [*words, "--prove"],
@@ -97,6 +98,17 @@ def test_ctrl_c_in_a_proof_ends_it(run: HomeRun, code: Path) -> None:
     assert time.monotonic() - begin_s < SOON_S
     assert wait_until_gone(run) == {}
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
+    before = run.plan()
+    again = subprocess.run(
+        [*words, "--prove"], cwd=code, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == ExitCode.DONE, again.stderr
+    assert "out of device memory in " in again.stderr
+    after = run.plan()
+    assert before is not None
+    assert after is not None
+    assert before.uid == after.uid
+    assert len(run.attempts()) == 1
 
 
 def test_a_proof_needs_something_that_runs(run: HomeRun, code: Path) -> None:
@@ -168,3 +180,49 @@ def test_a_clock_that_is_set_back_lets_no_profile_grow_old(
     plan = run.plan()
     assert plan is not None
     assert plan.status.condition(ConditionType.PROFILED).reason == "Measured"  # type: ignore[union-attr]
+
+
+def test_who_cancels_starts_nothing(run: HomeRun, code: Path) -> None:
+    """Also where a run took the wish back, and died before anybody else had a turn."""
+    run.write(entrypoint="own:workload", args="{}", steps=1_000_000)
+    command = run.start(code=code)
+    wait_for_steps(run, command, steps=3)
+    kill_now([psutil.Process(command.pid)])
+    command.communicate()
+    with run.home.locked(NAME):
+        words = ("cancel", NAME, "--home", str(run.home.root))
+        cancel = subprocess.Popen([sys.executable, "-m", "plimsoll_cli", *words])
+        wait_for(cancel, lambda: is_suspended(run))
+        with closing(sqlite3.connect(run.home.store)) as file, file:
+            file.execute("UPDATE plan SET is_suspended = 0")
+    assert cancel.wait() == ExitCode.DONE
+    assert wait_until_gone(run) == {}
+    assert [one.ending for one in run.attempts()] == [Ending.CHECKPOINTED]
+
+
+def is_suspended(run: HomeRun) -> bool:
+    """Tell whether somebody wants the plan to stop."""
+    plan = run.plan()
+    return plan is not None and plan.is_suspended
+
+
+def test_plans_that_share_a_folder_of_checkpoints_have_one_each(
+    run: HomeRun, code: Path, tmp_path: Path
+) -> None:
+    """A later one begins anew; attempts of the one before take nothing over from it."""
+    shared = tmp_path / "shared"
+    manifest = run.manifest
+    run.write(entrypoint="own:workload", args="{}")
+    text = manifest.read_text()
+    manifest.write_text(
+        text.replace("{everySteps: 5}", f"{{everySteps: 5, path: {shared}}}")
+    )
+    for _ in range(2):
+        ended = run.run(code=code)
+        assert ended.code == ExitCode.DONE, ended.err
+        assert sorted(run.losses()) == list(range(1, STEPS + 1))
+    plan = run.plan()
+    assert plan is not None
+    folders = [path.name for path in shared.iterdir()]
+    assert len(folders) == 2
+    assert plan.uid in folders
