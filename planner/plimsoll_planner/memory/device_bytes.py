@@ -14,16 +14,20 @@ bytes are shared. Traits of an engine that no replay verified widen the allocate
 by `UNVERIFIED_PERMILLE` on both sides.
 
 What ranks held bounds what others hold, because more samples, communicators or tensors
-never take less:
+never take less. No more is sure, so a line is believed only where ranks were seen:
 
-    nobody was seen with    then counts
-    as few of either        as lower bound what is assumed, where that is less
-    as many of either       as upper bound what is assumed, where that is more
-    as many tensors         for those beyond, the largest share that is assumed
+    upper bound   the least of where ranks had as many of both or more; of tensors
+                  beyond the most that were seen the largest assumed share as well
+    beyond them   what is assumed, or what the line or fewer of either needs, where
+                  that is more
+    lower bound   the largest of where ranks had as few of both or fewer, and never
+                  more than what is assumed: a neighbour's memory counts as outside,
+                  and so does what one workload's formula was too low by
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
@@ -47,6 +51,9 @@ ASSUMED_SHARE_PERMILLE = (10, 40, 70)
 """Of the allocated bytes, for rounding and fragmentation: 1 %, 4 %, 7 %."""
 NO_LINE = OverheadLine()
 NO_SHARE = (0, 0, 0)
+
+Place = tuple[int, int]
+"""A micro-batch and a number of communicators."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,20 +122,52 @@ def observed_interval(
         communicators: the fewest and the most.
     """
     least, most = communicators
-    samples = [place.micro_batch for place in overhead.seen] or [micro_batch]
-    numbers = [place.num_communicators for place in overhead.seen] or [least, most]
-    below = line.at(min(micro_batch, max(samples)), min(least, max(numbers)))
-    above = line.at(max(micro_batch, min(samples)), max(most, min(numbers)))
-    lower_bytes, upper_bytes = below.lower_bytes, above.upper_bytes
-    if not overhead.seen_below(micro_batch, least):
-        lower_bytes = min(lower_bytes, assumed.at(micro_batch, least).lower_bytes)
-    if not overhead.seen_above(micro_batch, most):
-        upper_bytes = max(upper_bytes, assumed.at(micro_batch, most).upper_bytes)
+    lower_bytes = line.at(micro_batch, least).lower_bytes
+    upper_bytes = line.at(micro_batch, most).upper_bytes
+    if overhead.seen:
+        places = [(at.micro_batch, at.num_communicators) for at in overhead.seen]
+        seen = [(place, line.at(*place)) for place in places]
+        lower_bytes = min(
+            assumed.at(micro_batch, least).lower_bytes,
+            highest_below(seen, (micro_batch, least), lower_bytes),
+        )
+        upper_bytes = lowest_above(
+            seen,
+            (micro_batch, most),
+            max(upper_bytes, assumed.at(micro_batch, most).upper_bytes),
+        )
     return ByteInterval(
         lower_bytes=lower_bytes,
         expected_bytes=line.at(micro_batch, most).expected_bytes,
         upper_bytes=upper_bytes,
     )
+
+
+def highest_below(
+    seen: Sequence[tuple[Place, ByteInterval]], place: Place, otherwise_bytes: int
+) -> int:
+    """Return the largest lower bound of where ranks had no more of either."""
+    found = (
+        held.lower_bytes for at, held in seen if at[0] <= place[0] and at[1] <= place[1]
+    )
+    return max(found, default=otherwise_bytes)
+
+
+def lowest_above(
+    seen: Sequence[tuple[Place, ByteInterval]], place: Place, otherwise_bytes: int
+) -> int:
+    """Return the least upper bound of where ranks had no less of either.
+
+    Where none had, it is at least that of every place with fewer which some were seen
+    above, so that it grows with both.
+    """
+    found = [
+        held.upper_bytes for at, held in seen if at[0] >= place[0] and at[1] >= place[1]
+    ]
+    if found:
+        return min(found)
+    within = ((min(at[0], place[0]), min(at[1], place[1])) for at, _ in seen)
+    return max(otherwise_bytes, *(lowest_above(seen, at, 0) for at in within))
 
 
 PLACE = {Bound.LOWER: 0, Bound.EXPECTED: 1, Bound.UPPER: 2}

@@ -90,13 +90,6 @@ class DeviceOverhead(Document):
         """Each place is named once."""
         self.require_distinct("seen", self.seen)
 
-    def seen_below(self, micro_batch: int, num_communicators: int) -> bool:
-        """Tell whether ranks were observed that had no more of either."""
-        return not self.seen or any(
-            at.micro_batch <= micro_batch and at.num_communicators <= num_communicators
-            for at in self.seen
-        )
-
     def seen_above(self, micro_batch: int, num_communicators: int) -> bool:
         """Tell whether ranks were observed that had no less of either."""
         return not self.seen or any(
