@@ -270,13 +270,14 @@ def rank_of(process: psutil.Process) -> int | None:
         return None
 
 
-def kill_now(processes: list[psutil.Process]) -> None:
-    """Kill processes that may be gone already."""
+def kill_now(processes: list[psutil.Process]) -> int:
+    """Kill processes that may be gone already; return how many were not."""
+    killed = 0
     for process in processes:
-        try:
+        with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGKILL)
-        except psutil.Error:
-            continue
+            killed += 1
+    return killed
 
 
 def wait_until_gone(run: HomeRun, seconds: float = 10.0) -> dict[Path, list[str]]:
