@@ -1,16 +1,19 @@
 """A home made of memory: what a decision asks for is done at once, or crashes.
 
 Children run for a while and end as a script says. Effects are those of the real homes:
-asked for twice, they find what is there and do nothing.
+asked for twice, they find what is there and do nothing. An attempt that ran out of
+memory, or found other code, asks a new question: the search answers with another plan,
+which nobody has replayed yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
-from plimsoll_operator.api.status import ConditionType, Status
+from plimsoll_operator.api.status import ConditionType, ObservedStatus, Status, Truth
 from plimsoll_operator.brain.actions import (
     Action,
     Clear,
@@ -36,9 +39,12 @@ from plimsoll_operator.brain.seen import (
     SeenAnswer,
     SeenProfile,
 )
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible, Solution
 
-REQUEST_KEY, PLAN_DIGEST = "request", "plan"
+REQUEST_KEY = "request"
+ANOTHER_PLAN = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
+"""Endings after which the question is another one."""
 PASS_S = 1.0
 """Between two decisions."""
 
@@ -53,6 +59,7 @@ class World:
 
     spec: TrainingPlanSpec
     answer: Solution | Infeasible
+    """To the question as it is now, whether it was asked or not."""
     endings: dict[ChildKind, list[Ending]] = field(default_factory=dict)
     """Of the children of a kind, one after the other; then all are done."""
     crash_at: tuple[int, bool] | None = None
@@ -60,12 +67,19 @@ class World:
     status: Status = field(default_factory=Status)
     now_s: float = 1.7e9
     profile: SeenProfile | None = None
+    is_outdated: bool = False
+    """An attempt has found other code than the profile's."""
     is_solved: bool = False
-    is_replayed: bool = False
+    replayed: set[str] = field(default_factory=set[str])
+    """Digests of plans."""
     is_compared: bool = False
     """The search has taken the replay in."""
     attempts: list[Attempt] = field(default_factory=list)
     children: dict[tuple[ChildKind, str], Child] = field(default_factory=dict)
+    observed: dict[int, ObservedStatus] = field(
+        default_factory=dict[int, ObservedStatus]
+    )
+    """What the ranks of each attempt have used, by its number."""
     num_effects: int = 0
     gangs: list[int] = field(default_factory=list)
     """Attempts whose gang was started, in order."""
@@ -79,8 +93,7 @@ class World:
     def seen(self) -> Seen:
         """Look."""
         found = None
-        is_open = bool(self.attempts) and self.attempts[-1].ending is None
-        if self.is_solved and not is_open:
+        if self.is_solved and not self.is_open:
             waits = isinstance(self.answer, Solution) and not self.is_compared
             found = SeenAnswer(
                 answer=self.answer,
@@ -89,7 +102,7 @@ class World:
                     if isinstance(self.answer, Infeasible)
                     else "1 device"
                 ),
-                unreplayed=PLAN_DIGEST if waits else "",
+                unreplayed=self.digest if waits else "",
                 has_replay=waits and self.is_replayed,
                 is_certified=self.is_compared,
                 num_rounds=int(self.is_compared),
@@ -100,7 +113,25 @@ class World:
             answer=found,
             attempts=tuple(self.attempts),
             children=tuple(self.children.values()),
+            observed=self.observed.get(len(self.attempts)),
         )
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the end of the latest attempt is not written down."""
+        return bool(self.attempts) and self.attempts[-1].ending is None
+
+    @property
+    def digest(self) -> str:
+        """Return that of the plan that is the answer now."""
+        return (
+            "" if isinstance(self.answer, Infeasible) else digest_of(self.answer.plan)
+        )
+
+    @property
+    def is_replayed(self) -> bool:
+        """Tell whether that plan was replayed."""
+        return self.digest in self.replayed
 
     def live_gangs(self) -> list[str]:
         """Return the attempts whose ranks run now."""
@@ -160,20 +191,41 @@ class World:
         return changed or bool(made.actions) or ChildState.RUNNING in states
 
     def require_no_claims(self, status: Status) -> None:
-        """Whatever is said to be so, is so: it can be seen in home and store now."""
-        was_started = {str(number) for number in self.gangs}
+        """Whatever is said to be so, is so: it can be seen in home and store now.
+
+        What an attempt has begun with stands while it is open, and where it was the
+        last one.
+        """
+        was_started = len(self.attempts) in self.gangs
+        stands = self.is_open or self.is_ended(status)
+        is_planned = self.is_solved and isinstance(self.answer, Solution)
+        has_profile = self.profile is not None and not self.is_outdated
         is_so = {
-            ConditionType.PROFILED: self.profile is not None,
-            ConditionType.PLANNED: isinstance(self.answer, Solution) and self.is_solved,
-            ConditionType.CERTIFIED: self.is_compared,
-            ConditionType.LAUNCHED: str(len(self.attempts)) in was_started,
+            ConditionType.PROFILED: stands or has_profile,
+            ConditionType.PLANNED: stands or is_planned,
+            ConditionType.CERTIFIED: stands or self.is_compared,
+            ConditionType.LAUNCHED: stands and was_started,
             ConditionType.SUCCEEDED: self.is_dry
-            or any(attempt.ending is Ending.DONE for attempt in self.attempts),
+            or (stands and self.attempts[-1].ending is Ending.DONE),
         }
         for kind, truth in is_so.items():
             assert truth or not status.holds(kind), kind
         assert status.attempt == len(self.attempts)
-        assert status.observed is None
+        self.require_observed(status)
+
+    def is_ended(self, status: Status) -> bool:
+        """Tell whether its latest attempt ended the plan, and not a step after that."""
+        steps = (c for c in status.conditions if c.type is not ConditionType.SUCCEEDED)
+        is_over = bool(self.attempts) and status.is_over
+        return is_over and all(step.status is not Truth.FALSE for step in steps)
+
+    def require_observed(self, status: Status) -> None:
+        """What was used stands beside the plan that used it, and nowhere else."""
+        latest = self.attempts[-1] if self.attempts else None
+        planned = status.plan.digest if status.plan is not None else ""
+        is_of_plan = latest is not None and digest_of(latest.plan) == planned
+        found = self.observed.get(len(self.attempts))
+        assert status.observed == (found if is_of_plan else None)
 
     @property
     def is_dry(self) -> bool:
@@ -211,13 +263,14 @@ class World:
         match action:
             case StoreProfile():
                 ends_s = (one.ended_s for one in self.attempts)
+                self.is_outdated = False
                 self.profile = SeenProfile(
                     source="measured",
                     made_s=max(self.now_s, *(end_s + 1e-3 for end_s in ends_s), 0),
                     was_cached=False,
                 )
-            case StoreReplay():
-                self.is_replayed = True
+            case StoreReplay(child=child):
+                self.replayed.add(child.subject)
             case Solve():
                 self.is_solved, self.is_compared = True, self.is_replayed
             case RecordPlan(attempt=number, plan=plan):
@@ -239,6 +292,17 @@ class World:
                 ended_s=self.now_s,
                 message=action.child.message,
             )
+            if action.ending in ANOTHER_PLAN:
+                self.ask_anew()
+                self.is_outdated = action.ending is Ending.FOREIGN_FINGERPRINT
+
+    def ask_anew(self) -> None:
+        """Forget the answer; the next one is another plan."""
+        self.is_solved = self.is_compared = False
+        if isinstance(self.answer, Solution):
+            plan = self.answer.plan
+            another = replace(plan, revision=plan.revision + 1)
+            self.answer = replace(self.answer, plan=another)
 
     def start(self, kind: ChildKind, subject: str) -> bool:
         """Start a child unless it is there."""
@@ -257,9 +321,19 @@ class World:
     def advance(self) -> None:
         """Let what runs come to its end."""
         for key, child in list(self.children.items()):
-            if child.state is ChildState.RUNNING and child.since_s < self.now_s - 2:
+            if child.state is not ChildState.RUNNING:
+                continue
+            if child.kind is ChildKind.TRAIN:
+                self.observe(int(child.subject))
+            if child.since_s < self.now_s - 2:
                 script = self.endings.get(child.kind, [])
                 self.end(key, script.pop(0) if script else Ending.DONE)
+
+    def observe(self, number: int) -> None:
+        """Let the ranks of an attempt tell what they use; no two use the same."""
+        self.observed[number] = ObservedStatus(
+            peak_bytes=2**20 + number, error_percent=Decimal(number)
+        )
 
     def end(self, key: tuple[ChildKind, str], ending: Ending) -> None:
         """End a child that runs."""

@@ -15,7 +15,7 @@ from plimsoll_operator.brain.failures import FIRST_WAIT_S
 from plimsoll_operator.brain.preparing import LEAST_S
 from plimsoll_operator.brain.seen import ChildKind, Ending
 from tests.support.builders import a_solution, an_infeasible
-from tests.support.plan_world import World
+from tests.support.plan_world import ANOTHER_PLAN, World
 
 
 def a_world(spec: dict[str, Any] | None = None, **fields: Any) -> World:
@@ -112,6 +112,9 @@ def test_what_follows_the_end_of_attempts(
     assert ended(world) == end
     assert world.gangs == list(range(1, num_gangs + 1))
     assert not world.children
+    for attempt, after in pairwise(world.attempts):
+        is_another = after.plan != attempt.plan
+        assert is_another == (attempt.ending in ANOTHER_PLAN)
 
 
 @pytest.mark.parametrize(
