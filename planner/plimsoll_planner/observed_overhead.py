@@ -21,8 +21,11 @@ be as large as
     U + A <= C   the device has less than C   C - U, and at least C + 1 - T
     U not told   nobody knows                 C + 1 - T
 
-and the residual of the outside line grows until the upper bound of both lines says so.
-In all cases T and the overhead exceed C: the plan is not predicted to fit again.
+and the residual of the outside line grows until the upper bound says so: of both lines,
+and on a GPU of the share of T that is assumed beside them (an emulated device has none;
+its overhead comes with Plimsoll). In all cases T and the overhead exceed C: the plan is
+not predicted to fit again. A plan that a person fixed, and that was not predicted to
+fit, teaches nothing by running out.
 """
 
 from __future__ import annotations
@@ -31,7 +34,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.calibration import OverheadRow, fit_line
-from plimsoll_planner.memory.device_bytes import ASSUMED_OUTSIDE, num_communicators
+from plimsoll_planner.memory.device_bytes import (
+    ASSUMED_OUTSIDE,
+    PERMILLE,
+    num_communicators,
+    share_permille,
+)
 from plimsoll_planner.overheads import BUILT_IN
 from plimsoll_planner.records.bounds import Bytes, Count, Index
 from plimsoll_planner.records.device_overhead import (
@@ -93,6 +101,11 @@ class Shortage(Record):
     """Upper bound, in the phase whose device bytes are largest."""
     predicted_device_bytes: Bytes
     """Upper bound."""
+
+    @property
+    def is_surprise(self) -> bool:
+        """Whether the rank was predicted to fit: else nothing is learned from it."""
+        return self.predicted_device_bytes <= self.capacity_bytes
 
     @property
     def least_overhead_bytes(self) -> int:
@@ -232,14 +245,20 @@ def assumed(key: OverheadKey) -> DeviceOverhead:
 
 
 def widened(overhead: DeviceOverhead, shortage: Shortage) -> DeviceOverhead:
-    """Return an overhead whose upper bound is such that the shortage is no surprise."""
-    outside, tensors = overhead.outside, shortage.predicted_allocated_bytes
+    """Return an overhead whose upper bound is such that the shortage is no surprise.
+
+    Nothing else of it changes, so that no bound is looser for it.
+    """
+    outside = overhead.outside
     at = (shortage.micro_batch, shortage.num_communicators)
     allowed = overhead.allocator.at(*at).upper_bytes + outside.at(*at).upper_bytes
+    if built_in(overhead.key) is None:  # then it is no emulated device
+        tensors = shortage.predicted_allocated_bytes
+        shared = max(0, tensors - overhead.most_allocated_bytes)
+        allowed += shared * share_permille(overhead)[-1] // PERMILLE
     missing = max(0, shortage.least_overhead_bytes - allowed)
     return replace(
         overhead,
         outside=replace(outside, residual_bytes=outside.residual_bytes + missing),
         num_shortages=overhead.num_shortages + 1,
-        most_allocated_bytes=max(overhead.most_allocated_bytes, tensors),
     )

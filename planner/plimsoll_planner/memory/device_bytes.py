@@ -216,6 +216,18 @@ def overhead_for(
     return max((o for o in overheads if counts(o.key)), key=nearness, default=None)
 
 
+def share_permille(overhead: DeviceOverhead | None) -> tuple[int, int, int]:
+    """Return which part of its tensors the allocator of a GPU is assumed to take.
+
+    Where ranks were observed that is in the line, as far as they had as many.
+    """
+    if overhead is None or overhead.num_observations == 0:
+        return ASSUMED_SHARE_PERMILLE
+    if overhead.most_allocated_bytes == 0:
+        return NO_SHARE
+    return (0, 0, ASSUMED_SHARE_PERMILLE[-1])
+
+
 def allowance(
     offer: Offer,
     limits: Limits,
@@ -237,7 +249,6 @@ def allowance(
     """
     is_cuda = offer.device_kind is DeviceKind.CUDA
     assumed = ASSUMED_OUTSIDE if is_cuda else NO_LINE
-    share = ASSUMED_SHARE_PERMILLE if is_cuda else NO_SHARE
     unshared_bytes, is_calibrated = 0, False
     allocator = NO_LINE.at(micro_batch, communicators[-1])
     outside = assumed.at(micro_batch, communicators[-1])
@@ -246,7 +257,6 @@ def allowance(
         allocator = observed_interval(overhead, overhead.allocator, NO_LINE, *at)
         outside = observed_interval(overhead, overhead.outside, assumed, *at)
         unshared_bytes = overhead.most_allocated_bytes
-        share = (0, 0, share[-1]) if unshared_bytes else NO_SHARE
         is_calibrated = overhead.num_observations > 0 and overhead.seen_above(
             micro_batch, communicators[-1]
         )
@@ -254,7 +264,7 @@ def allowance(
     return Allowance(
         capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
         widening_permille=(-widening, 0, widening),
-        share_permille=share,
+        share_permille=share_permille(overhead) if is_cuda else NO_SHARE,
         unshared_bytes=unshared_bytes,
         allocator=allocator,
         outside=outside,
