@@ -25,6 +25,7 @@ from plimsoll_cli.plan_record import record_of
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.run_view import BAD, DONE, RunView
+from plimsoll_cli.taking import take
 from plimsoll_operator.api.manifest import Manifest, parse_manifest
 from plimsoll_operator.api.spec import LaunchPolicy
 from plimsoll_operator.api.status import ConditionType
@@ -180,8 +181,8 @@ async def run_here(
     """
     async with open_home(root) as home:
         with home.folder.locked(asked.name):
-            plan = await home.take(
-                asked, wishes.machines, wishes.offers, anew=wishes.anew
+            plan = await take(
+                home, asked, wishes.machines, wishes.offers, anew=wishes.anew
             )
             return await run_plan(home, plan, wishes, view)
 

@@ -90,6 +90,25 @@ class Questions:
             )
         return StoredQuestion(problem=problem, digest=digest)
 
+    async def hand_on(self, plan_uid: str, later_uid: str) -> None:
+        """Put the latest question of a plan for a later one that asks the same."""
+        row = QuestionRow
+        latest = select(row).where(row.plan_uid == plan_uid).order_by(row.number.desc())
+        async with self._database.write() as session:
+            found = (await session.scalars(latest.limit(1))).one_or_none()
+            if found is not None:
+                session.add(
+                    QuestionRow(
+                        plan_uid=later_uid,
+                        number=1,
+                        generation=1,
+                        round=0,
+                        profile_digest=found.profile_digest,
+                        problem_digest=found.problem_digest,
+                        document=found.document,
+                    )
+                )
+
 
 def question_of(row: QuestionRow) -> StoredQuestion:
     """Return a question as it was put."""

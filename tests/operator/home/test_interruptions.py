@@ -78,7 +78,7 @@ def wait_for(command: subprocess.Popen[str], is_there: Callable[[], bool]) -> No
 
 
 def test_ctrl_c_in_a_proof_ends_it(run: HomeRun, code: Path) -> None:
-    """What was trained stays, no rank of the proof is left; asked again, it is shown."""
+    """What was trained stays, and no rank is left; asked again, the proof is shown."""
     words = [word for word in run.words() if word not in ("--output", "json")]
     command = subprocess.Popen(
         [*words, "--prove"],
@@ -191,7 +191,9 @@ def test_who_cancels_starts_nothing(run: HomeRun, code: Path) -> None:
     command.communicate()
     with run.home.locked(NAME):
         words = ("cancel", NAME, "--home", str(run.home.root))
-        cancel = subprocess.Popen([sys.executable, "-m", "plimsoll_cli", *words])
+        cancel = subprocess.Popen(
+            [sys.executable, "-m", "plimsoll_cli", *words], text=True
+        )
         wait_for(cancel, lambda: is_suspended(run))
         with closing(sqlite3.connect(run.home.store)) as file, file:
             file.execute("UPDATE plan SET is_suspended = 0")

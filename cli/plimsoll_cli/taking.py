@@ -1,0 +1,200 @@
+"""Which plan a manifest is run as: the one under way, or a new one.
+
+In: a manifest, machines, an open home whose plan of that name nobody else runs. Out: a
+`StoredPlan`. Called by `run`.
+
+    no plan of that name             a new one
+    --anew                           a new one; what runs of the old one is ended
+    it is under way                  that one, with what may be edited
+    it is over, and nobody was told  that one, if the same is asked for
+    it is over                       a new one
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from plimsoll_cli.errors import PlanUnderWayError
+from plimsoll_cli.homes import Home
+from plimsoll_cli.machines import Machines, has_cuda
+from plimsoll_operator.api.manifest import Manifest
+from plimsoll_operator.api.record import ApiRecord
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.home.eyes import complaint_of
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_planner.errors import InvalidInputError, shorten
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.record import shapes_of
+
+MAY_CHANGE = ("spec.suspend", "spec.runPolicy.")
+"""Once a job was launched."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a person asks for."""
+
+    name: str
+    spec: TrainingPlanSpec
+    offers: tuple[Offer, ...]
+    folder: str
+    """Where the workload's code lies."""
+
+    def is_met_by(self, plan: StoredPlan) -> bool:
+        """Tell whether a plan was asked for the same."""
+        asked = self.spec, self.offers, self.folder
+        return asked == (plan.spec, plan.offers, plan.folder)
+
+    def launches(self, plan: StoredPlan) -> bool:
+        """Tell whether this is what a plan that was a dry run has planned for."""
+        launch = replace(plan.spec.launch, policy=LaunchPolicy.LAUNCH)
+        return is_dry(plan.spec) and self.is_met_by(
+            replace(plan, spec=replace(plan.spec, launch=launch))
+        )
+
+
+async def take(
+    home: Home,
+    manifest: Manifest,
+    machines: Machines,
+    offers: tuple[Offer, ...],
+    *,
+    anew: bool,
+) -> StoredPlan:
+    """Return the plan that a manifest is run as.
+
+    Args:
+        home: nobody else runs the plan of that name in it meanwhile.
+        manifest: what is asked for.
+        machines: what was typed.
+        offers: what both of them mean now.
+        anew: leave what is under way where it is, and begin again.
+
+    Raises:
+        PlanUnderWayError: it was launched with another spec.
+        InvalidInputError: parts of the spec contradict each other or the offers.
+    """
+    before = await home.store.plans.find(manifest.name)
+    if before is not None and not anew and keeps_offers(before, manifest, machines):
+        offers = before.offers
+    asked = Asked(
+        name=manifest.name,
+        spec=manifest.spec,
+        offers=offers,
+        folder=str(Path.cwd()),
+    )
+    require_sense(asked)
+    if before is None:
+        return await begun(home, asked)
+    if not before.status.is_over and not anew:
+        return await taken_up(home, before, asked)
+    if not before.was_told and asked.is_met_by(before) and not anew:
+        return before
+    home.hands(before).end_all()  # nobody could find them again
+    made = await begun(home, asked)
+    if asked.launches(before) and not anew:
+        await home.store.questions.hand_on(before.uid, made.uid)
+    return made
+
+
+def keeps_offers(before: StoredPlan, manifest: Manifest, machines: Machines) -> bool:
+    """Tell whether a plan stays with the machines that it began with.
+
+    What this machine has free changes by the minute; what a table lists does not.
+    """
+    is_listed = manifest.spec.search.offers.config_map and not machines.is_given
+    is_open = not before.status.is_over or not before.was_told or is_dry(before.spec)
+    return is_open and not is_listed and machines.mean(before.offers)
+
+
+def is_dry(spec: TrainingPlanSpec) -> bool:
+    """Tell whether nothing is launched."""
+    return spec.launch.policy is LaunchPolicy.PLAN_ONLY
+
+
+async def begun(home: Home, asked: Asked) -> StoredPlan:
+    """Begin a plan."""
+    return await home.store.plans.create(
+        asked.name, asked.spec, asked.offers, asked.folder, time.time()
+    )
+
+
+async def taken_up(home: Home, before: StoredPlan, asked: Asked) -> StoredPlan:
+    """Go on with a plan, with what was edited.
+
+    Raises:
+        PlanUnderWayError: that may not be edited any more.
+    """
+    attempts = await home.store.attempts.of(before.uid)
+    if attempts and is_dry(asked.spec):
+        raise PlanUnderWayError(
+            f"plan {before.name} was launched, which spec.launch.policy PlanOnly "
+            "cannot undo: give the dry run another name, or begin it with --anew"
+        )
+    if attempts and attempts[-1].ending is None:
+        require_same_job(before, asked)
+        require_same_place(before, asked)
+    await home.store.plans.set_suspended(before.uid, is_suspended=False)
+    return await home.store.plans.edit(
+        before.uid, asked.spec, asked.offers, asked.folder
+    )
+
+
+def require_sense(asked: Asked) -> None:
+    """Refuse what the loop would, before anything of it is stored.
+
+    Raises:
+        InvalidInputError: it names what is not there, or contradicts itself.
+    """
+    complaint = complaint_of(asked.spec, asked.offers, cuda_is_here=has_cuda())
+    if complaint:
+        raise InvalidInputError(complaint)
+
+
+def require_same_job(before: StoredPlan, asked: Asked) -> None:
+    """Refuse to change under a job what it was launched with.
+
+    Raises:
+        PlanUnderWayError: another spec, but for what may change.
+    """
+    for path, was, now in differences(before.spec, asked.spec, "spec"):
+        if not path.startswith(MAY_CHANGE):
+            raise PlanUnderWayError(
+                f"plan {before.name} was launched with {path} {shorten(was)}, which "
+                f"is {shorten(now)} now: undo that, give the plan another name, or "
+                "begin it anew with --anew"
+            )
+
+
+def require_same_place(before: StoredPlan, asked: Asked) -> None:
+    """Refuse to change under a job what it runs on, or where its code lies.
+
+    Raises:
+        PlanUnderWayError: other machines, or another folder.
+    """
+    if asked.offers != before.offers:
+        changed = "other machines: leave --device.. and --offers away"
+    elif asked.folder != before.folder:
+        changed = f"code in {before.folder}: run it there"
+    else:
+        return
+    raise PlanUnderWayError(
+        f"plan {before.name} was launched with {changed}, give the plan another name, "
+        "or begin it anew with --anew"
+    )
+
+
+def differences(
+    old: ApiRecord, new: ApiRecord, path: str
+) -> Iterator[tuple[str, object, object]]:
+    """Yield each field that differs: its path, and both of its values."""
+    for field in shapes_of(type(new)):
+        was, now = getattr(old, field), getattr(new, field)
+        place = f"{path}.{new.wire_name(field)}"
+        if isinstance(was, ApiRecord) and isinstance(now, ApiRecord):
+            yield from differences(was, now, place)
+        elif was != now:
+            yield place, was, now

@@ -1,0 +1,170 @@
+"""Which plan a manifest is run as, by what became of the one before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from plimsoll_cli.errors import PlanUnderWayError
+from plimsoll_cli.homes import Home, open_home
+from plimsoll_cli.machines import Machines
+from plimsoll_cli.taking import take
+from plimsoll_operator.api.manifest import Manifest
+from plimsoll_operator.api.status import Status, Truth
+from plimsoll_operator.local_inventory import LOCAL_NAME
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.questions import Occasion
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import Offer
+from tests.support.builders import DIGEST, a_problem, an_offer
+from tests.support.reports import a_status
+from tests.support.stores import a_spec, begin_attempt
+
+OVER = a_status(
+    *("Valid", "Measured", "Proven", "Replayed", "Started", "Trained"),
+    truth=Truth.TRUE,
+)
+GIB = 2**30
+DRY: dict[str, Any] = {"launch": {"policy": "PlanOnly"}}
+Found = TypeVar("Found")
+
+
+def emulated(memory_bytes: int = GIB, **fields: Any) -> Offer:
+    """Return devices of this machine."""
+    return an_offer(
+        name=LOCAL_NAME,
+        device_kind=DeviceKind.EMULATED,
+        device_memory_bytes=memory_bytes,
+        **fields,
+    )
+
+
+async def asked(home: Home, *, anew: bool = False, **given: Any) -> StoredPlan:
+    """Ask for a plan: with `offers`, `machines`, and parts of a spec."""
+    offers = (given.pop("offer", emulated()),)
+    machines = given.pop("machines", Machines())
+    manifest = Manifest(name="tiny", spec=a_spec(**given), tables={})
+    return await take(home, manifest, machines, offers, anew=anew)
+
+
+async def is_over(home: Home, plan: StoredPlan, *, was_told: bool = True) -> None:
+    """Let a plan be over."""
+    await home.store.plans.save_status(plan.uid, OVER)
+    if was_told:
+        await home.store.plans.set_told(plan.uid)
+
+
+def in_home(folder: Path, work: Callable[[Home], Awaitable[Found]]) -> Found:
+    """Open a new home and work in it."""
+
+    async def opened() -> Found:
+        async with open_home(folder / "home") as home:
+            return await work(home)
+
+    return asyncio.run(opened())
+
+
+def test_a_plan_under_way_goes_on_where_it_began(tmp_path: Path) -> None:
+    """With other memory free as well, unless other devices are typed."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        again = await asked(home, offer=emulated(2 * GIB))
+        assert (again.uid, again.offers, again.generation) == (
+            first.uid,
+            first.offers,
+            1,
+        )
+        typed = Machines(memory_bytes=2 * GIB)
+        other = await asked(home, offer=emulated(2 * GIB), machines=typed)
+        assert (other.uid, other.generation) == (first.uid, 2)
+        assert other.offers == (emulated(2 * GIB),)
+
+    in_home(tmp_path, work)
+
+
+def test_a_plan_that_is_over_and_told_begins_anew(tmp_path: Path) -> None:
+    """On what is free now."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        await is_over(home, first)
+        again = await asked(home, offer=emulated(2 * GIB))
+        assert again.uid != first.uid
+        assert again.offers == (emulated(2 * GIB),)
+        assert again.status == Status()
+
+    in_home(tmp_path, work)
+
+
+def test_an_end_that_nobody_was_told_is_told_first(tmp_path: Path) -> None:
+    """As it was; who asks for something else is not answered by it."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        await is_over(home, first, was_told=False)
+        same = await asked(home, offer=emulated(2 * GIB))
+        assert (same.uid, same.status, same.offers) == (
+            first.uid,
+            OVER,
+            first.offers,
+        )
+        typed = Machines(memory_bytes=2 * GIB)
+        other = await asked(home, offer=emulated(2 * GIB), machines=typed)
+        assert other.uid != first.uid
+
+    in_home(tmp_path, work)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_anew_is_anew(over: bool, tmp_path: Path) -> None:
+    """Whatever is under way, or was not told."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        if over:
+            await is_over(home, first, was_told=False)
+        again = await asked(home, anew=True, offer=emulated(2 * GIB))
+        assert again.uid != first.uid
+        assert again.offers == (emulated(2 * GIB),)
+
+    in_home(tmp_path, work)
+
+
+@pytest.mark.parametrize(("steps", "num_handed_on"), [(20, 1), (21, 0)])
+def test_what_a_dry_run_planned_is_what_is_launched(
+    steps: int, num_handed_on: int, tmp_path: Path
+) -> None:
+    """Whatever was calibrated since: the question goes on, if nothing else changed."""
+
+    async def work(home: Home) -> None:
+        dry = await asked(home, **DRY)
+        occasion = Occasion(
+            plan_uid=dry.uid, generation=1, round=0, profile_digest=DIGEST
+        )
+        put = await home.store.questions.put(occasion, a_problem())
+        await is_over(home, dry)
+        training = {"globalBatchSize": 8, "steps": steps}
+        launch = await asked(home, offer=emulated(2 * GIB), training=training)
+        assert launch.uid != dry.uid
+        assert launch.offers == dry.offers
+        found = await home.store.questions.of(launch.uid)
+        assert found == (put,) * num_handed_on
+
+    in_home(tmp_path, work)
+
+
+def test_what_was_launched_is_no_dry_run_any_more(tmp_path: Path) -> None:
+    """It would say that nothing was launched."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        await begin_attempt(home.store, first.uid, 1)
+        with pytest.raises(PlanUnderWayError, match="PlanOnly cannot undo"):
+            await asked(home, **DRY)
+
+    in_home(tmp_path, work)
