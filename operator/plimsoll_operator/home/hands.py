@@ -219,8 +219,9 @@ class Hands:
         keys = {one.overhead_key for one in reports.observations}
         if action.ending is Ending.OUT_OF_MEMORY:
             shortage = shortage_of(attempt.plan, limits_of(self.plan.spec), reports)
-            await self.store.shortages.save(self.plan.uid, action.attempt, shortage)
-            keys.add(shortage.key)
+            if shortage.is_surprise:
+                await self.store.shortages.save(self.plan.uid, action.attempt, shortage)
+                keys.add(shortage.key)
         for key in keys:
             await self.store.calibrations.refresh(key)
         full = reports.full_device

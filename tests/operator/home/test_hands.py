@@ -1,0 +1,56 @@
+"""What is written down when an attempt has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plimsoll_operator.brain.actions import RecordEnding
+from plimsoll_operator.brain.question import limits_of
+from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.home.children import Children
+from plimsoll_operator.home.eyes import Eyes
+from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.store.store import Store
+from tests.support.builders import DIGEST, a_peak, a_plan, a_stage, an_offer
+from tests.support.stores import a_spec, in_store
+
+CAPACITY = limits_of(a_spec()).usable_bytes(an_offer().device_memory_bytes)
+FULL = Child(
+    kind=ChildKind.TRAIN,
+    subject="1",
+    state=ChildState.ENDED,
+    since_s=2.0,
+    ending=Ending.OUT_OF_MEMORY,
+)
+
+
+@pytest.mark.parametrize(("beyond_bytes", "num_learned"), [(0, 1), (1, 0)])
+def test_a_shortage_is_kept_of_a_plan_that_was_to_fit(
+    tmp_path: Path, beyond_bytes: int, num_learned: int
+) -> None:
+    """One that a person fixed, though it needs a byte too many, teaches nothing."""
+    peaks = (a_peak(upper_bytes=CAPACITY + beyond_bytes),)
+    stages = a_stage(0, 2, (0, 1), peaks=peaks), a_stage(2, 4, (2, 3), peaks=peaks)
+    plan = a_plan(stages=stages)
+
+    async def work(store: Store) -> None:
+        made = await store.plans.create("chain", a_spec(), (an_offer(),), "/code", 1.0)
+        await store.attempts.record(made.uid, 1, plan, problem_digest=DIGEST, now_s=1.0)
+        folder = HomeFolder(tmp_path).plan(made.uid)
+        hands = Hands(
+            store=store,
+            eyes=Eyes(store, cuda_is_here=False),
+            plan=made,
+            folder=folder,
+            children=Children(folder.children),
+        )
+        await hands.act(
+            RecordEnding(attempt=1, child=FULL, ending=Ending.OUT_OF_MEMORY)
+        )
+        assert len(await store.calibrations.all()) == num_learned
+        assert (await store.attempts.of(made.uid))[0].ending is Ending.OUT_OF_MEMORY
+
+    in_store(tmp_path / "store.db", work)
