@@ -39,7 +39,8 @@ EFFECTS = {
     *(actions.StartTraining, actions.RecordEnding, actions.Clear),
 }
 """Of a run that nobody stops."""
-SOON_S = 5.0
+SOON_S = 30.0
+"""On a machine that others use as well; a search takes minutes."""
 PROFILING = "plans/*/children/profile-*/began.json"
 DRY = "search: {maxGPUs: 64}\n  launch: {policy: PlanOnly}"
 MANY = ("--device", "cpu", "--devices", "64", "--device-memory", "1100KiB")
