@@ -3,14 +3,16 @@
 Children run for a while and end as a script says. Effects are those of the real homes:
 asked for twice, they find what is there and do nothing. An attempt that ran out of
 memory, or found other code, asks a new question: the search answers with another plan,
-which nobody has replayed yet.
+which nobody has replayed yet. As in the homes, the status is written down first, and
+what it decided is done then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, ObservedStatus, Status, Truth
@@ -68,7 +70,7 @@ class World:
     now_s: float = 1.7e9
     profile: SeenProfile | None = None
     is_outdated: bool = False
-    """An attempt has found other code than the profile's."""
+    """An attempt has found other code than the profile's, by the clock after it."""
     is_solved: bool = False
     replayed: set[str] = field(default_factory=set[str])
     """Digests of plans."""
@@ -180,10 +182,11 @@ class World:
         if not made.status.is_over:
             assert again == made  # the same look gives the same decision
         self.require_no_claims(made.status)
-        for action in made.actions:
-            self.effect(action)
         changed = made.status != self.status
-        self.status = made.status
+        if changed:
+            self.effect(partial(self.save, made.status))
+        for action in made.actions:
+            self.effect(partial(self.act, action))
         for said in made.status.conditions[-2:]:
             if said.reason not in self.reasons:
                 self.reasons.append(said.reason)
@@ -211,6 +214,9 @@ class World:
         for kind, truth in is_so.items():
             assert truth or not status.holds(kind), kind
         assert status.attempt == len(self.attempts)
+        if stands:
+            assert status.plan is not None
+            assert status.plan.digest == digest_of(self.attempts[-1].plan)
         self.require_observed(status)
 
     def is_ended(self, status: Status) -> bool:
@@ -232,12 +238,16 @@ class World:
         """Tell whether nothing is to be launched."""
         return self.spec.launch.policy is LaunchPolicy.PLAN_ONLY
 
-    def effect(self, action: Action) -> None:
+    def save(self, status: Status) -> None:
+        """Write down what is said."""
+        self.status = status
+
+    def effect(self, act: Callable[[], None]) -> None:
         """Act, and crash where asked."""
         crash = self.crash_at
         if crash == (self.num_effects, False):
             raise CrashError
-        self.act(action)
+        act()
         self.num_effects += 1
         if crash == (self.num_effects - 1, True):
             raise CrashError
@@ -294,7 +304,9 @@ class World:
             )
             if action.ending in ANOTHER_PLAN:
                 self.ask_anew()
-                self.is_outdated = action.ending is Ending.FOREIGN_FINGERPRINT
+                is_later = self.profile and self.profile.made_s <= self.now_s
+                is_foreign = action.ending is Ending.FOREIGN_FINGERPRINT
+                self.is_outdated = bool(is_later and is_foreign)
 
     def ask_anew(self) -> None:
         """Forget the answer; the next one is another plan."""

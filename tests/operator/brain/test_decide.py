@@ -51,7 +51,7 @@ def test_a_plan_is_profiled_planned_certified_and_trained() -> None:
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-@pytest.mark.parametrize("place", range(10))
+@pytest.mark.parametrize("place", range(23))
 @pytest.mark.parametrize(
     "endings", [[], [Ending.OUT_OF_MEMORY], [Ending.DISRUPTED, Ending.DISRUPTED]]
 )
@@ -221,7 +221,8 @@ SCRIPTS = st.fixed_dictionaries(
 @settings(max_examples=300)
 @given(
     SCRIPTS,
-    st.integers(0, 40),
+    st.integers(0, 80),
+    st.booleans(),
     st.booleans(),
     st.lists(st.integers(0, 30), max_size=4, unique=True),
     st.dictionaries(st.integers(0, 30), st.floats(-500, 500), max_size=2),
@@ -230,18 +231,21 @@ def test_every_plan_comes_to_an_end(
     endings: dict[ChildKind, list[Ending]],
     place: int,
     is_after: bool,
+    was_replayed: bool,
     toggles: list[int],
     clock_steps: dict[int, float],
 ) -> None:
     """Whatever its children end by, wherever a crash falls, whenever it is suspended.
 
-    Also where somebody sets the clock meanwhile.
+    Also where somebody sets the clock meanwhile, and where the first plan was replayed
+    before.
 
     At most one gang lives at a time, each attempt has one gang at most, attempts are
     numbered without a gap, and nothing is left behind.
     """
     scripts = {kind: list(script) for kind, script in endings.items()}
     world = a_world(endings=scripts, crash_at=(place, is_after))
+    world.replayed = {world.digest} if was_replayed else set()
     world.run(toggles=toggles, clock_steps=clock_steps, most_passes=3000)
     assert world.status.is_over
     assert not world.children
