@@ -40,7 +40,7 @@ kind: TrainingPlan
 metadata: {{name: {name}}}
 spec:
   workload: {{entrypoint: "{entrypoint}", args: {args}}}
-  training: {{globalBatchSize: 8, steps: {steps}}}
+  training: {{globalBatchSize: {batch}, steps: {steps}}}
   checkpoint: {{everySteps: 5}}
   {extra}
 """
@@ -63,12 +63,18 @@ class HomeRun:
         entrypoint: str = "examples.mlp:workload",
         args: str = "{depth: 6, width: 192}",
         steps: int = STEPS,
+        batch: int = 8,
         extra: str = "",
         name: str = NAME,
     ) -> HomeRun:
         """Write the manifest."""
         text = MANIFEST.format(
-            name=name, entrypoint=entrypoint, args=args, steps=steps, extra=extra
+            name=name,
+            entrypoint=entrypoint,
+            args=args,
+            steps=steps,
+            batch=batch,
+            extra=extra,
         )
         self.manifest.write_text(text)
         return self

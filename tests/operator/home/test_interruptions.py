@@ -125,7 +125,7 @@ def test_a_proof_needs_something_that_runs(run: HomeRun, code: Path) -> None:
 def deep_model(tmp_path_factory: pytest.TempPathFactory) -> HomeRun:
     """So many layers that a search takes minutes; nothing but the profile is known."""
     run = HomeRun(tmp_path_factory.mktemp("deep"))
-    run.write(args="{depth: 200, width: 64}", extra=DRY)
+    run.write(args="{depth: 200, width: 64}", batch=1024, extra=DRY)
     command = run.start(*MANY)
     wait_for(command, lambda: state_of(run) == "Solving")
     command.send_signal(signal.SIGINT)
