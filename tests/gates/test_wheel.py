@@ -132,6 +132,7 @@ def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
     run(python, "-I", "-c", "import plimsoll_trainer.admission", cwd=tmp_path)
 
 
+@pytest.mark.timeout(1200)  # a whole suite, on cores that other tests use as well
 @pytest.mark.parametrize(("version", "python"), pythons().items(), ids=list(pythons()))
 def test_the_suite_passes_on_the_wheel(
     version: str, python: str, wheel: Path, tmp_path: Path
