@@ -135,7 +135,8 @@ class Loop:
     async def pass_or_wait(self) -> tuple[Decision, Seen] | None:
         """Make a pass; wait and return None where there is no room, or no turn.
 
-        Running jobs go on meanwhile, unless somebody has asked for a stop.
+        Running jobs go on meanwhile, also where somebody has asked for a stop: there is
+        no room to save in. Who asks again is obeyed at once.
         """
         try:
             return await self.one_pass()
@@ -154,8 +155,6 @@ class Loop:
             if error.errno not in DISK_FULL:
                 raise
             reason = f"{error.filename or 'the disk'}: {error.strerror}: make room"
-        if self.is_stopping:
-            self.stop_gangs()  # what cannot be written down can be done
         self.watcher.waits(reason)
         await asyncio.sleep(LOOK_S)
         return None
