@@ -107,9 +107,6 @@ class RunView:
         if self._glance is None:
             self._attempts_told = len(ended_in(glance))
         self._glance, self.status = glance, glance.status
-        if self._waits:
-            self._waits = ""
-            self.say("goes on", DONE)
         for condition in glance.status.conditions:
             self._settle(glance, condition)
         self._tell_endings(glance)
@@ -129,10 +126,14 @@ class RunView:
             self.say(text)
 
     def waits(self, reason: str) -> None:
-        """Say why nothing can be decided now, once for each reason."""
-        if reason != self._waits:
-            self._waits = reason
+        """Say why something cannot be done now, once for each reason, and its end."""
+        if reason == self._waits:
+            return
+        self._waits = reason
+        if reason:
             self.say(f"waiting: {reason}", BAD)
+        else:
+            self.say("goes on", DONE)
 
     def _settle(self, glance: Glance, condition: Condition) -> None:
         """Add the line of a condition that has settled."""

@@ -5,6 +5,7 @@
         ├── InventoryError      the devices of a machine cannot be listed
         ├── HomeError           processes or folders of a home cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
+        │   ├── DiskFullError       there is no room to save in
         │   └── SlowStartError          a process was started and does not begin
         └── StoreError          the store did not do what was asked, and nothing of it
             ├── StorePathError      no file can be written there
@@ -36,6 +37,10 @@ class HomeError(OperatorError):
 
 class AlreadyRunningError(HomeError):
     """Another process runs the plan."""
+
+
+class DiskFullError(HomeError):
+    """A job cannot save; asked again when there is room, it does."""
 
 
 class SlowStartError(HomeError):

@@ -105,9 +105,11 @@ def test_a_wait_is_told_once_and_its_end_too(
     """And anew when it comes again."""
     with RunView() as view:
         for _ in range(2):
-            view.waits("the disk is full")
+            view.waits("")
             view.waits("the disk is full")
             view.passed(a_glance())
+            view.waits("the disk is full")
+            view.waits("")
     said = capsys.readouterr().err
     assert said.count("✗ waiting: the disk is full\n") == 2
     assert said.count("✓ goes on\n") == 2

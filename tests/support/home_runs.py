@@ -97,13 +97,16 @@ class HomeRun:
         shutil.copy(self.home.store, other.home.store)
         return other
 
-    def words(self, *options: str) -> list[str]:
-        """Return the command line."""
+    def spoken(self, *options: str) -> list[str]:
+        """Return the command line as people type it."""
         return [
             *(sys.executable, "-m", "plimsoll_cli", "run", str(self.manifest)),
-            *("--home", str(self.home.root), "--output", "json"),
-            *(options or DEVICES),
+            *("--home", str(self.home.root), *(options or DEVICES)),
         ]
+
+    def words(self, *options: str) -> list[str]:
+        """Return the command line that prints the status as JSON."""
+        return [*self.spoken(*options), "--output", "json"]
 
     def start(self, *options: str, code: Path = ROOT) -> subprocess.Popen[str]:
         """Start the command as people do."""
@@ -184,7 +187,7 @@ def wait_for_room(folder: Path) -> None:
     """
     beside = HomeRun(folder.parent)
     run, log = beside.copy(folder), beside.folder / "said"
-    words = [word for word in run.words() if word not in ("--output", "json")]
+    words = run.spoken()
     with log.open("w") as said:
         command = subprocess.Popen(
             words,

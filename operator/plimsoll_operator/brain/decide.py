@@ -77,20 +77,20 @@ def decide(
         start_time=status.start_time or now,
     )
     actions: list[Action] = []
-    steps = dict(steps_for(look))
-    behind = list(steps)
-    for kind, step in steps.items():
-        behind.remove(kind)
+    steps = steps_for(look)
+    behind: list[ConditionType] = []
+    for place, (kind, step) in enumerate(steps, start=1):
         said = step(look)
         actions += said.actions
         told = told.saying(condition(kind, said, generation), now)
         if said.is_final and kind is not ConditionType.SUCCEEDED:
             told = told.saying(failed_by(said, generation), now)
         if said.is_final or not (said.truth is Truth.TRUE or said.goes_on):
+            if kind is not ConditionType.SUCCEEDED:
+                behind = [later for later, _ in steps[place:]]
             break
-    if kind is not ConditionType.SUCCEEDED:
-        told = waiting(told, behind, generation, now)
-    told = with_answer(waiting(told, unsaid(told), generation, now), seen)
+    told = waiting(told, (*behind, *unsaid(told)), generation, now)
+    told = with_answer(told, seen)
     if told.is_over:
         told = replace(told, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from plimsoll_operator.home.commands import (
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import PlanFolder
 from plimsoll_operator.home.reports import GangReports
+from plimsoll_operator.home.room import check_room, checkpoint_bytes
 from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
@@ -66,6 +67,8 @@ class Hands:
     children: Children
     device_memory_bytes: int = 0
     """Of emulated devices that have less than is planned with; else 0."""
+    stopped: set[int] = field(default_factory=set[int])
+    """Attempts that were asked to save and leave."""
 
     @property
     def checkpoints(self) -> Path:
@@ -94,7 +97,7 @@ class Hands:
             case StartTraining(attempt=number):
                 await self._start_training(number)
             case StopTraining(attempt=number):
-                self.children.stop(ChildKind.TRAIN, str(number))
+                await self._stop_training(number)
             case Clear(child=child):
                 self.children.clear(child.kind, child.subject)
             case _:
@@ -207,6 +210,15 @@ class Hands:
             device_memory_bytes=self.device_memory_bytes,
         )
         await asyncio.to_thread(self.children.start, task)
+
+    async def _stop_training(self, number: int) -> None:
+        """Let a gang save and leave, once there is room to save in."""
+        if number not in self.stopped:  # what it has written since takes room as well
+            found = await self.store.profiles.find(self.eyes.wish(self.plan).key)
+            if found is not None:
+                check_room(self.checkpoints, checkpoint_bytes(found.profile))
+        self.stopped.add(number)
+        self.children.stop(ChildKind.TRAIN, str(number))
 
     async def _record_ending(self, action: RecordEnding) -> None:
         """Write down what the ranks observed, then how the attempt ended."""

@@ -33,6 +33,7 @@ from plimsoll_operator.brain.actions import (
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
 from plimsoll_operator.errors import (
+    DiskFullError,
     HomeError,
     SlowStartError,
     StoreBusyError,
@@ -50,6 +51,8 @@ BEGINNING = (StartProfile, StartReplay, Solve, RecordPlan, StartTraining)
 """Left undone for a plan that somebody stops."""
 WAITING = (WakeAt, StopTraining)
 """After which the next look is not made at once: nothing has changed yet."""
+TEMPORARY = (DiskFullError, SlowStartError, StoreBusyError, StoreFullError)
+"""What is tried again, until it works or somebody has asked twice for a stop."""
 GLANCE_S = 0.1
 """Between two glances at whether a child has ended."""
 
@@ -85,7 +88,7 @@ class Watcher(Protocol):
         """Be called often while nothing happens."""
 
     def waits(self, reason: str) -> None:
-        """Be told that nothing can be decided now, and why."""
+        """Be told why something cannot be done now; empty once everything can."""
 
 
 @dataclass(kw_only=True)
@@ -139,8 +142,8 @@ class Loop:
         no room to save in. Who asks again is obeyed at once.
         """
         try:
-            return await self.one_pass()
-        except (StoreFullError, StoreBusyError, SlowStartError) as error:
+            found = await self.one_pass()
+        except TEMPORARY as error:
             if self.is_hurried:
                 raise
             reason = str(error)
@@ -155,6 +158,9 @@ class Loop:
             if error.errno not in DISK_FULL:
                 raise
             reason = f"{error.filename or 'the disk'}: {error.strerror}: make room"
+        else:
+            self.watcher.waits("")
+            return found
         self.watcher.waits(reason)
         await asyncio.sleep(LOOK_S)
         return None

@@ -17,6 +17,7 @@ from plimsoll_operator.store.rows import (
     ShortageRow,
     counts_for,
     key_of,
+    runs_like,
 )
 from plimsoll_planner.observed_overhead import (
     ObservedRank,
@@ -94,17 +95,6 @@ async def fit_others(session: AsyncSession, key: OverheadKey) -> None:
     others = select(version).where(*runs_like(key, CalibrationRow), version != "")
     for found in (await session.scalars(others)).all():
         await fit_anew(session, replace(key, nccl_version=found))
-
-
-def runs_like(
-    key: OverheadKey, table: type[ShortageRow] | type[CalibrationRow]
-) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that rows are of a key, whatever version of NCCL it has."""
-    return (
-        table.device_product == key.device_product,
-        table.image == key.image,
-        table.torch_version == key.torch_version,
-    )
 
 
 async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank]:

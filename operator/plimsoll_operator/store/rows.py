@@ -255,9 +255,15 @@ def counts_for(
     key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a table's rows count for an overhead key."""
+    return (*runs_like(key, table), table.nccl_version == key.nccl_version)
+
+
+def runs_like(
+    key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the same conditions, whatever version of NCCL a row has."""
     return (
         table.device_product == key.device_product,
         table.image == key.image,
         table.torch_version == key.torch_version,
-        table.nccl_version == key.nccl_version,
     )

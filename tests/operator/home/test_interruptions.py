@@ -80,7 +80,7 @@ def wait_for(command: subprocess.Popen[str], is_there: Callable[[], bool]) -> No
 
 def test_ctrl_c_in_a_proof_ends_it(run: HomeRun, code: Path) -> None:
     """What was trained stays, and no rank is left; asked again, the proof is shown."""
-    words = [word for word in run.words() if word not in ("--output", "json")]
+    words = run.spoken()
     command = subprocess.Popen(
         [*words, "--prove"],
         cwd=code,

@@ -21,7 +21,7 @@ def test_one_device_fewer_runs_out_of_memory(
     """Every mesh of the count below; what the job itself has told stays as it was."""
     model, code = own_model
     run = model.copy(tmp_path)
-    words = [word for word in run.words() if word not in ("--output", "json")]
+    words = run.spoken()
     done = subprocess.run(
         [*words, "--prove"], cwd=code, capture_output=True, text=True, check=False
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.storage import WriteResult
 
 from plimsoll_planner.records.document import save as save_document
+from plimsoll_planner.units import at_least
 from plimsoll_trainer.checkpoint.folders import Folders
 from plimsoll_trainer.checkpoint.host_copy import HostCopy
 from plimsoll_trainer.checkpoint.manifest import (
@@ -138,19 +140,20 @@ class Saver:
     def _save(self, step: int, copies: dict[str, Tensor], stall_s: float) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread."""
         begin_s = time.monotonic()
+        num_bytes = sum(copy.nbytes for copy in copies.values())
         folder = self._folders.partial(step)
         try:
             written = self._write(folder, copies)
             self._publish(folder, "done", pickle.dumps(written))
             moved = self._commit(step, folder) if self._rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
-            self._fail(step, folder, error)
+            self._fail(step, folder, error, num_bytes)
             return
         self._figures = SaveFigures(
             step=step,
             stall_s=stall_s,
             write_s=time.monotonic() - begin_s,
-            num_bytes=sum(copy.nbytes for copy in copies.values()),
+            num_bytes=num_bytes,
             set_aside=tuple(moved),
         )
 
@@ -227,9 +230,9 @@ class Saver:
         self._folders.prune(self._keep, up_to=step)
         return moved
 
-    def _fail(self, step: int, folder: Path, error: Exception) -> None:
+    def _fail(self, step: int, folder: Path, error: Exception, num_bytes: int) -> None:
         """Keep the failure, tell rank 0, and leave nothing half-written."""
-        text = str(error) if isinstance(error, CheckpointError) else reason_of(error)
+        text = reason_of(error, folder, num_bytes)
         self._failure = CheckpointError(
             f"checkpoint of step {step} was not saved: {text}; the one before it stays"
         )
@@ -261,8 +264,15 @@ def write_metadata(folder: Path, written: Sequence[Written]) -> None:
     writer.finish(metadata, [part.results for part in written])
 
 
-def reason_of(error: Exception) -> str:
-    """Return a failure as text; of a full disk, what the system says."""
+def reason_of(error: Exception, folder: Path, num_bytes: int) -> str:
+    """Return why this rank's part of a checkpoint could not be written, as text.
+
+    What torch's writer raises on a full disk does not say so; the disk does.
+    """
+    if isinstance(error, CheckpointError):
+        return str(error)
     if isinstance(error, OSError) and error.errno is not None:
         return f"{os.strerror(error.errno)} ({error.filename or 'while writing'})"
+    if folder.exists() and shutil.disk_usage(folder).free < num_bytes:
+        return f"no room in {folder.parent} for {at_least(num_bytes)}: make room"
     return f"{type(error).__name__}: {error}"
