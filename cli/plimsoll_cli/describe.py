@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from plimsoll_cli.get import plan_json, state_text
-from plimsoll_cli.homes import home_option, open_old_home
+from plimsoll_cli.homes import home_option
 from plimsoll_cli.output import (
     Output,
     new_table,
@@ -19,8 +19,7 @@ from plimsoll_cli.output import (
     say,
 )
 from plimsoll_cli.plan_page import outcome_lines, plan_lines, show_answer
-from plimsoll_cli.plan_record import record_of
-from plimsoll_cli.presence import Presence, presence_of
+from plimsoll_cli.plan_record import find_record
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.store.plans import StoredPlan
@@ -32,28 +31,20 @@ from plimsoll_operator.store.plans import StoredPlan
 @output_option
 def describe(name: str, home: Path, output: str) -> None:
     """Tell everything about the plan NAME."""
-    plan, presence, record = asyncio.run(look(home.absolute(), name))
+    plan, record = asyncio.run(find_record(home.absolute(), name))
     if output == Output.JSON:
-        click.echo(json.dumps(plan_json(plan, presence), indent=2))
+        click.echo(json.dumps(plan_json(plan, record.presence), indent=2))
     else:
-        show(plan, presence, record)
+        show(plan, record)
 
 
-async def look(root: Path, name: str) -> tuple[StoredPlan, Presence, RunRecord]:
-    """Return a plan, whether it is run, and what there is of it."""
-    async with open_old_home(root) as home:
-        presence = presence_of(home.folder, await home.plan(name))
-        plan = await home.plan(name)
-        return plan, presence, await record_of(home, plan)
-
-
-def show(plan: StoredPlan, presence: Presence, record: RunRecord) -> None:
+def show(plan: StoredPlan, record: RunRecord) -> None:
     """Print a page for people."""
-    state = state_text(plan, presence)
+    state = state_text(plan, record.presence)
     say(f"{plan.name}: {state}  (uid {plan.uid}, generation {plan.generation})")
     say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
     print_table(condition_table(record.status), less_important=("SINCE",))
-    say("", *plan_lines(record), *outcome_lines(record, presence))
+    say("", *plan_lines(record), *outcome_lines(record))
     show_answer(record)
     if len(record.attempts) > 1:
         print_table(attempt_table(record), less_important=())

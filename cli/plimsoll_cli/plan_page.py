@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from plimsoll_cli.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
 from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_cli.output import console, print_table, say
-from plimsoll_cli.presence import Presence
+from plimsoll_cli.presence import what_is_next
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.explain import certificate_lines, counted, space_text
 from plimsoll_planner.overheads import basis_text, shortage_lines
 from plimsoll_planner.records.solution import Infeasible
@@ -26,15 +25,8 @@ def plan_lines(record: RunRecord) -> Iterator[str]:
         yield planned.message
 
 
-def outcome_lines(
-    record: RunRecord, presence: Presence = Presence.GONE
-) -> Iterator[str]:
-    """Yield how a plan ended, or where it stands, in a few lines.
-
-    Args:
-        record: of the plan.
-        presence: what runs of it; of a command that ends, nothing.
-    """
+def outcome_lines(record: RunRecord) -> Iterator[str]:
+    """Yield how a plan ended, or where it stands, in a few lines."""
     if record.losses and record.plan is not None:
         (_, first), (step, last) = record.losses[0], record.losses[-1]
         yield f"trained {counted(step, 'step')}, loss {first:.3g} -> {last:.3g}"
@@ -51,23 +43,8 @@ def outcome_lines(
             yield f"failed: {ended.reason}{message}"
     if isinstance(record.answer, Infeasible) and record.problem is not None:
         yield from shortage_lines(record.problem)
-    if not record.status.is_over and presence is not Presence.WATCHED:
-        yield what_is_next(record, presence)
-
-
-def what_is_next(record: RunRecord, presence: Presence) -> str:
-    """Return what `plimsoll run` does for a plan that nobody runs."""
-    if presence is Presence.UNWATCHED:
-        return "unwatched: its processes run, and `plimsoll run` finds them"
-    if presence is Presence.ENDED:
-        return "unwatched: its ranks have ended, and `plimsoll run` says how"
-    if not record.attempts:
-        return "nothing of it runs: `plimsoll run` goes on"
-    ending = record.attempts[-1].ending
-    how = "interrupted" if ending is None else "stopped"
-    is_saved = ending is Ending.CHECKPOINTED
-    place = "here" if is_saved else "the last checkpoint, or begins again without one"
-    return f"{how}: `plimsoll run` goes on from {place}"
+    if record.is_left:
+        yield what_is_next(record.presence, record.attempts)
 
 
 def show_answer(record: RunRecord) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from plimsoll_cli.homes import Home, open_old_home
+from plimsoll_cli.presence import Presence, presence_of
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.home.reports import StepTold
 from plimsoll_operator.store.answers import StoredAnswer
@@ -19,11 +20,12 @@ from plimsoll_planner.records.observation import Observation
 async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
     """Return a plan of a home and what there is of it."""
     async with open_old_home(root) as home:
+        presence = presence_of(home.folder, await home.plan(name))
         plan = await home.plan(name)
-        return plan, await record_of(home, plan)
+        return plan, await record_of(home, plan, presence)
 
 
-async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
+async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunRecord:
     """Gather what there is of a plan."""
     hands = home.hands(plan)
     attempts = await home.store.attempts.of(plan.uid)
@@ -42,6 +44,7 @@ async def record_of(home: Home, plan: StoredPlan) -> RunRecord:
         name=plan.name,
         uid=plan.uid,
         status=plan.status,
+        presence=presence,
         problem=None if asked is None else asked.problem,
         answer=None if answer is None else answer.answer,
         attempts=attempts,

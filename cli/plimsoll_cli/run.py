@@ -22,6 +22,7 @@ from plimsoll_cli.option_types import COUNT, ByteQuantity
 from plimsoll_cli.output import Output, output_option, say
 from plimsoll_cli.plan_page import outcome_lines, plan_lines, show_answer
 from plimsoll_cli.plan_record import record_of
+from plimsoll_cli.presence import Presence
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.run_view import BAD, DONE, RunView
@@ -205,7 +206,7 @@ async def run_plan(
             outcome = await loop.run()
         if outcome is Outcome.REFUSED:
             raise InvalidInputError(view.complaint)
-        record = await record_of(home, loop.plan)
+        record = await record_of(home, loop.plan, Presence.GONE)
         place = wishes.report or hands.folder.root / "report.html"
         write_text(place, report_html(record))
     if not view.is_quiet:

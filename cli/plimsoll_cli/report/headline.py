@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_cli.answer_tables import plan_line
+from plimsoll_cli.presence import what_is_next
 from plimsoll_cli.report.hulls import MemoryView
 from plimsoll_cli.report.proof import sentence
 from plimsoll_cli.report.record import RunRecord
@@ -20,7 +21,7 @@ from plimsoll_cli.report.scales import (
     seconds_text,
     time_text,
 )
-from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
+from plimsoll_operator.api.status import Condition, ConditionType, Truth
 from plimsoll_operator.brain.summary import observed_status
 from plimsoll_planner.explain import (
     cost_of,
@@ -84,7 +85,7 @@ def headline_view(
         title=title_of(record, plan),
         lead=lead_of(record, plan),
         proof="" if plan is None else plan_line(plan),
-        state=state_of(record.status),
+        state=state_of(record),
         figures=tuple(figures_of(record, plan, memory)),
         conditions=record.status.conditions,
     )
@@ -137,8 +138,9 @@ def fewer_text(answer: Solution, plan: HybridPlan) -> str:
     return f"{fail_text(fewer)} at rank {miss.rank}, {miss.phase}, short by {short}."
 
 
-def state_of(status: Status) -> State:
+def state_of(record: RunRecord) -> State:
     """Return how it went, by the summary, or by the condition that is waited for."""
+    status = record.status
     summary = status.condition(ConditionType.SUCCEEDED)
     if summary is not None and summary.status is Truth.TRUE:
         if summary.reason == "PlanOnly":
@@ -148,10 +150,14 @@ def state_of(status: Status) -> State:
     if summary is not None and summary.status is Truth.FALSE:
         line = ": ".join(filter(None, (summary.reason, summary.message)))
         return State(tone=Tone.BAD, word="Failed", line=line)
-    said = [c for c in status.conditions if c.reason != "Waiting"]
-    if not said:
+    if record.is_left:
+        said = what_is_next(record.presence, record.attempts).replace("`", "")
+        word, _, line = said.partition(": ")
+        return State(tone=Tone.OPEN, word=word.capitalize(), line=line)
+    told = [c for c in status.conditions if c.reason != "Waiting"]
+    if not told:
         return State(tone=Tone.OPEN, word="Not begun", line="")
-    line = ": ".join(filter(None, (said[-1].reason, said[-1].message)))
+    line = ": ".join(filter(None, (told[-1].reason, told[-1].message)))
     return State(tone=Tone.OPEN, word="Under way", line=line)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll_cli.presence import Presence
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.brain.seen import Attempt
 from plimsoll_planner.records.observation import Observation
@@ -22,6 +23,8 @@ class RunRecord:
     name: str
     uid: str
     status: Status
+    presence: Presence
+    """What there is of it besides."""
     problem: Problem | None
     """What the search was asked; None before it was."""
     answer: Solution | Infeasible | None
@@ -32,6 +35,11 @@ class RunRecord:
     """Of the latest attempt that has any, by rank."""
     losses: tuple[tuple[int, float], ...]
     """Step and loss, in order of the steps."""
+
+    @property
+    def is_left(self) -> bool:
+        """Tell whether it waits for somebody who goes on with it."""
+        return not self.status.is_over and self.presence is not Presence.WATCHED
 
     def problem_of(self, plan: HybridPlan) -> Problem | None:
         """Return the problem that a plan answers; None where it is of other code."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("numpy")
 
+from plimsoll_cli.presence import Presence
 from plimsoll_cli.report.headline import (
     HeadlineView,
     State,
@@ -18,6 +20,7 @@ from plimsoll_cli.report.headline import (
 from plimsoll_cli.report.hulls import memory_view
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Status, Truth
+from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
@@ -147,11 +150,35 @@ def test_no_plan_says_what_would_do() -> None:
 )
 def test_how_it_went(status: Status, state: State) -> None:
     """By the summary; where it is open, by what is waited for."""
-    found = state_of(status)
+    found = state_of(a_record(status=status))
     assert (found.tone, found.word) == (state.tone, state.word)
     assert found.line == (state.line or found.line)
     if state.word == "Succeeded":
         assert found.line == TIME.replace("T", " ").replace("Z", " UTC")
+
+
+@pytest.mark.parametrize(
+    ("presence", "ending", "word", "line"),
+    [
+        (Presence.GONE, None, "Interrupted", "goes on from the last checkpoint"),
+        (Presence.GONE, Ending.CHECKPOINTED, "Stopped", "goes on from here"),
+        (Presence.UNWATCHED, None, "Unwatched", "its processes run"),
+        (Presence.ENDED, None, "Unwatched", "its ranks have ended"),
+    ],
+)
+def test_what_nobody_goes_on_with_says_how(
+    presence: Presence, ending: Ending | None, word: str, line: str
+) -> None:
+    """Until it is over: then it is told as what it has become."""
+    [attempt] = a_run().attempts
+    attempts = (replace(attempt, ending=ending),)
+    status = a_status("Valid", "Running", truth=Truth.UNKNOWN)
+    left = a_record(status=status, presence=presence, attempts=attempts)
+    found = state_of(left)
+    assert (found.tone, found.word) == (Tone.OPEN, word)
+    assert line in found.line
+    over = replace(left, status=a_status("Valid", "Succeeded"))
+    assert state_of(over).word == "Succeeded"
 
 
 def figures(record: RunRecord) -> dict[str, tuple[str, str]]:
