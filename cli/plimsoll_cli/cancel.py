@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from pathlib import Path
 
 import click
 
+from plimsoll_cli.errors import PlanUnderWayError
 from plimsoll_cli.homes import Home, home_option, open_old_home
 from plimsoll_cli.output import say
 from plimsoll_cli.run_view import RunView
@@ -76,10 +78,25 @@ def delete(name: str, yes: bool, home: Path) -> None:
 
     Its logs go with it. What was measured of its workload and ranks stays.
     """
-    if not yes:
-        text = f"delete {name} with its checkpoints and logs?"
-        click.confirm(text, abort=True, err=True)
-    asyncio.run(delete_here(home.absolute(), name))
+    text = f"delete {name} with its checkpoints and logs?"
+    if yes or is_confirmed(text):
+        asyncio.run(delete_here(home.absolute(), name))
+    else:
+        say(f"{name} is kept")
+
+
+def is_confirmed(question: str) -> bool:
+    """Ask a person.
+
+    Raises:
+        UsageError: there is nobody.
+    """
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise  # Ctrl-C
+        raise click.UsageError("nobody can answer here: delete with --yes") from None
 
 
 async def delete_here(root: Path, name: str) -> None:
@@ -88,6 +105,11 @@ async def delete_here(root: Path, name: str) -> None:
         plan = await home.plan(name)
         hands = home.hands(plan)
         with home.folder.locked(name):
+            if not plan.status.is_over and hands.children.alive():
+                raise PlanUnderWayError(
+                    f"ranks of {name} run, and nobody watches them: `plimsoll cancel "
+                    f"{name}` lets them save and leave"
+                )
             hands.end_all()
             for uid in await home.store.plans.uids(name):
                 folder = home.folder.plan(uid).root

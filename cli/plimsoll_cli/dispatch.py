@@ -7,15 +7,14 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from io import TextIOWrapper
 
 import click
 
 from plimsoll_cli.command import plimsoll
 from plimsoll_cli.errors import ExitCode, exit_code_of
-from plimsoll_planner.errors import PlimsollError, one_line
+from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError, one_line
 
-DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
-"""Read by the prober and the replayer, whose tracebacks are in another process."""
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}
 """How the terminal, the pipe or the file behind stdout can fail."""
 
@@ -29,6 +28,9 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
     """
     if sys.stdout is None:  # `>&-`; the next file that is opened would take its place
         return closed_output()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what this terminal cannot show
     try:
         with debugging() if debug else nullcontext():
             code: object = plimsoll.main(
@@ -41,16 +43,16 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         return report(error, error.format_message(), ExitCode.USAGE, debug=debug)
     except click.Abort as error:
         return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
-    except (OSError, UnicodeEncodeError) as error:
+    except OSError as error:
         text = described(error)
         return report(error, text, ExitCode.FAILED, debug=debug)
     # A verb that ends with `context.exit(code)` hands its code over here.
     return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
 
 
-def described(error: OSError | UnicodeEncodeError) -> str:
+def described(error: OSError) -> str:
     """Say what could not be read or written; a broken output is not used again."""
-    if isinstance(error, OSError) and error.errno not in OUTPUT_ERRORS:
+    if error.errno not in OUTPUT_ERRORS:
         return f"{error.filename or 'this folder'}: {error.strerror}"
     drop_output()
     return f"cannot write the output: {error}"

@@ -47,7 +47,7 @@ def get(home: Path, output: str) -> None:
 
 async def plans_of(root: Path) -> tuple[Looked, ...]:
     """Return all plans of a home; none where nothing was ever run."""
-    if not HomeFolder(root).store.exists():
+    if HomeFolder(root).is_new:
         return ()
     async with open_home(root) as home:
         before = await home.store.plans.all()

@@ -17,6 +17,7 @@ import platformdirs
 
 from plimsoll_cli.errors import NoSuchPlanError
 from plimsoll_cli.machines import has_cuda
+from plimsoll_cli.option_types import FolderPath
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import HomeFolder
@@ -26,7 +27,7 @@ from plimsoll_operator.store.store import Store, open_store
 
 home_option = click.option(
     "--home",
-    type=click.Path(path_type=Path),
+    type=FolderPath(),
     envvar="PLIMSOLL_HOME",
     default=Path(platformdirs.user_state_path("plimsoll")),
     help="Where plans, profiles and checkpoints are kept.  [env: PLIMSOLL_HOME]",

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+from pathlib import Path
 
 import click
 
@@ -53,11 +55,31 @@ class ByteQuantity(click.ParamType[int]):
         found = QUANTITY.fullmatch(str(value))
         if found is None:
             units = ", ".join(UNITS)
-            self.fail(f"got {shorten(value)}, allowed is 40GiB ({units})", param, ctx)
+            rule = f"a number and its unit, as in 40GiB ({units})"
+            self.fail(f"got {shorten(value)}, allowed is {rule}", param, ctx)
         num_bytes = int(float(found["number"]) * UNITS[found["unit"]])
         if num_bytes == 0:
             self.fail(f"got {shorten(value)}, allowed is 1 byte or more", param, ctx)
         return num_bytes
+
+
+class FolderPath(click.Path):
+    """A folder; an empty name, as of a variable that is not set, means no folder."""
+
+    def __init__(self) -> None:
+        """Take a path whether it is there or not."""
+        super().__init__(path_type=Path)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path, or fail."""
+        if not str(value):
+            self.fail("got an empty name, allowed is a folder", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class JsonObject(click.ParamType[str]):

@@ -41,10 +41,15 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
         message = f": {ended.message}" if ended.message else ""
         if ended.message not in plan_lines(record):
             yield f"failed: {ended.reason}{message}"
+        if record.saved_step is not None:
+            yield (
+                f"step {record.saved_step} is saved: `plimsoll run` goes on from "
+                "there, with --anew it begins again"
+            )
     if isinstance(record.answer, Infeasible) and record.problem is not None:
         yield from shortage_lines(record.problem)
     if record.is_left:
-        yield what_is_next(record.presence, record.attempts)
+        yield what_is_next(record.presence, record.attempts, record.saved_step)
 
 
 def show_answer(record: RunRecord) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from plimsoll_cli.homes import Home, open_old_home
 from plimsoll_cli.presence import Presence, presence_of
 from plimsoll_cli.report.record import RunRecord
+from plimsoll_operator.home.checkpoints import newest_step
 from plimsoll_operator.home.reports import StepTold
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
@@ -50,6 +51,7 @@ async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunReco
         attempts=attempts,
         observations=observations,
         losses=tuple(sorted(losses.items())),
+        saved_step=newest_step(hands.checkpoints),
     )
 
 

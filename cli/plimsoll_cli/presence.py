@@ -52,7 +52,9 @@ def presence_of(home: HomeFolder, plan: StoredPlan) -> Presence:
     return Presence.GONE
 
 
-def what_is_next(presence: Presence, attempts: Sequence[Attempt]) -> str:
+def what_is_next(
+    presence: Presence, attempts: Sequence[Attempt], saved_step: int | None
+) -> str:
     """Return what `plimsoll run` does for a plan that is not over and nobody runs."""
     if presence is Presence.UNWATCHED:
         return "unwatched: its processes run, and `plimsoll run` finds them"
@@ -62,6 +64,7 @@ def what_is_next(presence: Presence, attempts: Sequence[Attempt]) -> str:
         return "nothing of it runs: `plimsoll run` goes on"
     ending = attempts[-1].ending
     how = "interrupted" if ending is None else "stopped"
-    is_saved = ending is Ending.CHECKPOINTED
-    place = "here" if is_saved else "the last checkpoint, or begins again without one"
+    if saved_step is None:
+        return f"{how}: `plimsoll run` begins again, for nothing is saved"
+    place = "here" if ending is Ending.CHECKPOINTED else f"step {saved_step}"
     return f"{how}: `plimsoll run` goes on from {place}"

@@ -109,14 +109,15 @@ def run(
 ) -> None:
     """Profile, plan, prove and train as MANIFEST asks.
 
-    MANIFEST is a file of YAML with one TrainingPlan. Whatever stops it, the same
-    command goes on where it was. Ctrl-C and `plimsoll cancel` let the ranks save first;
-    Ctrl-C a second time ends them at once, and the next run goes on from the last
-    checkpoint. Where the command itself is killed the ranks train on, and the next run
-    finds them.
+    MANIFEST is a file of YAML with one TrainingPlan; - is stdin. Whatever stops it, the
+    same command goes on where it was. Ctrl-C and `plimsoll cancel` let the ranks save
+    first; Ctrl-C a second time ends them at once, and the next run goes on from the
+    last checkpoint. Where the command itself is killed the ranks train on, and the next
+    run finds them.
 
-    A plan whose end was told begins anew. One under way takes up what was edited; while
-    its ranks run that is spec.suspend and spec.runPolicy alone, or begin with --anew.
+    A plan that has failed goes on from its last checkpoint, if it has one; one that is
+    done begins anew. One under way takes up what was edited; while its ranks run that
+    is spec.suspend and spec.runPolicy alone, or begin with --anew.
     """
     asked = read_manifest(manifest)
     if prove_it and asked.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
@@ -130,6 +131,8 @@ def run(
         rule = "for emulated devices alone: --device cpu"
         raise InvalidFieldError("--real-device-memory", real_device_memory, rule)
     view = RunView(is_quiet=output == Output.JSON)
+    if asked.spec.search.offers.config_map and typed.is_given:
+        view.say("spec.search.offers is not used: the machines were typed", BAD)
     wishes = Wishes(
         machines=typed,
         offers=offers,
@@ -151,6 +154,8 @@ def read_manifest(path: Path) -> Manifest:
         InvalidInputError: no such file, or not a TrainingPlan.
     """
     try:
+        if path == Path("-"):
+            return parse_manifest(sys.stdin.buffer.read(), "stdin")
         return parse_manifest(path.read_bytes(), str(path))
     except OSError as error:
         raise UnreadableError(

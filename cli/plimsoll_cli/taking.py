@@ -7,6 +7,7 @@ In: a manifest, machines, an open home whose plan of that name nobody else runs.
     --anew                           a new one; what runs of the old one is ended
     it is under way                  that one, with what may be edited
     it is over, and nobody was told  that one, if the same is asked for
+    it has failed and had saved      that one, from its checkpoint; the same training
     it is over                       a new one
 """
 
@@ -23,6 +24,8 @@ from plimsoll_cli.machines import Machines, has_cuda
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.home.checkpoints import newest_step
 from plimsoll_operator.home.eyes import complaint_of
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import InvalidInputError, shorten
@@ -31,6 +34,8 @@ from plimsoll_planner.records.record import shapes_of
 
 MAY_CHANGE = ("spec.suspend", "spec.runPolicy.")
 """Once a job was launched."""
+OF_THE_TRAINING = ("spec.workload.", "spec.training.globalBatchSize")
+"""What a checkpoint belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +98,9 @@ async def take(
         return await taken_up(home, before, asked)
     if not before.was_told and asked.is_met_by(before) and not anew:
         return before
+    if goes_on(home, before, asked) and not anew:
+        again = await home.store.plans.open_again(before.uid)
+        return await taken_up(home, again, asked)
     home.hands(before).end_all()  # nobody could find them again
     made = await begun(home, asked)
     if asked.launches(before) and not anew:
@@ -137,6 +145,7 @@ async def taken_up(home: Home, before: StoredPlan, asked: Asked) -> StoredPlan:
     if attempts and attempts[-1].ending is None:
         require_same_job(before, asked)
         require_same_place(before, asked)
+    require_same_training(home, before, asked)
     await home.store.plans.set_suspended(before.uid, is_suspended=False)
     return await home.store.plans.edit(
         before.uid, asked.spec, asked.offers, asked.folder
@@ -152,6 +161,52 @@ def require_sense(asked: Asked) -> None:
     complaint = complaint_of(asked.spec, asked.offers, cuda_is_here=has_cuda())
     if complaint:
         raise InvalidInputError(complaint)
+
+
+def goes_on(home: Home, before: StoredPlan, asked: Asked) -> bool:
+    """Tell whether a plan that is over goes on: it has failed, and has saved."""
+    ended = before.status.condition(ConditionType.SUCCEEDED)
+    has_failed = ended is not None and ended.status is Truth.FALSE
+    step = saved_step(home, before)
+    if not has_failed or step is None or step > asked.spec.training.steps:
+        return False
+    return next(other_training(before, asked), None) is None
+
+
+def saved_step(home: Home, plan: StoredPlan) -> int | None:
+    """Return the step that a plan would go on from, None where nothing is saved."""
+    return newest_step(home.hands(plan).checkpoints)
+
+
+def other_training(
+    before: StoredPlan, asked: Asked
+) -> Iterator[tuple[str, object, object]]:
+    """Yield what makes the checkpoints of a plan those of another training."""
+    for path, was, now in differences(before.spec, asked.spec, "spec"):
+        if path.startswith(OF_THE_TRAINING):
+            yield path, was, now
+
+
+def require_same_training(home: Home, before: StoredPlan, asked: Asked) -> None:
+    """Refuse what the checkpoints of a plan do not lead to.
+
+    Raises:
+        PlanUnderWayError: another model or batch, or fewer steps than are saved.
+    """
+    step = saved_step(home, before)
+    if step is None:
+        return
+    anew = "undo that, give the plan another name, or begin it anew with --anew"
+    for path, was, now in other_training(before, asked):
+        raise PlanUnderWayError(
+            f"plan {before.name} has saved step {step} with {path} {shorten(was)}, "
+            f"which is {shorten(now)} now: {anew}"
+        )
+    if asked.spec.training.steps < step:
+        raise PlanUnderWayError(
+            f"plan {before.name} has saved step {step}, which is past "
+            f"spec.training.steps {asked.spec.training.steps}: {anew}"
+        )
 
 
 def require_same_job(before: StoredPlan, asked: Asked) -> None:

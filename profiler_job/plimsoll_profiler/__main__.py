@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from plimsoll_planner.errors import PlimsollError, one_line
+from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError, one_line
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.layer_costs import Source
@@ -27,7 +27,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_profiler.errors import BadWorkloadError, TooFewProbesError
 from plimsoll_profiler.profiling import profile
 from plimsoll_profiler.replay_process import environment_of
-from plimsoll_profiler.request import DEBUG_VARIABLE, ProfileRequest
+from plimsoll_profiler.request import ProfileRequest
 
 
 def main(words: Sequence[str] | None = None) -> int:

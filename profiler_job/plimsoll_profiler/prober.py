@@ -20,7 +20,7 @@ from typing import TextIO
 import torch
 from torch import nn
 
-from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import Document, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
@@ -43,7 +43,6 @@ from plimsoll_profiler.messages import (
     ProbeResult,
 )
 from plimsoll_profiler.meters import Bench, open_bench
-from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_profiler.work_counter import Work, count_work
 from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.boundaries import DEBUG, Boundaries, boundaries_of

@@ -12,6 +12,7 @@ import tempfile
 from types import TracebackType
 from typing import IO, Self
 
+from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import AnyDocument, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
@@ -23,7 +24,7 @@ from plimsoll_profiler.errors import (
     ProfilerError,
 )
 from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
-from plimsoll_profiler.request import DEBUG_VARIABLE, ProfileRequest
+from plimsoll_profiler.request import ProfileRequest
 from plimsoll_trainer.emulated import device as emulated
 from plimsoll_trainer.errors import is_theirs
 

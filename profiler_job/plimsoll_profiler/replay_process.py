@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, save
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -15,7 +16,6 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay
 from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
-from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_trainer.emulated import device as emulated
 
 

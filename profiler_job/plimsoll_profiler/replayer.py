@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
+from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import digest_of, load, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
-from plimsoll_profiler.request import DEBUG_VARIABLE
 from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.assignment import assign
 from plimsoll_trainer.boundaries import boundaries_of

@@ -10,8 +10,6 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_trainer.arguments import parse_arguments
 
-DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
-"""Set where tracebacks of what a workload raises are wanted."""
 MICRO_BATCHES = (1, 2, 3, 4, 8)
 """Small micro-batches are used most and probed one by one; the largest two give the
 line for all others."""

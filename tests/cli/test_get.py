@@ -32,6 +32,19 @@ NOT_SOUND = replace(
 )
 
 
+def test_a_home_that_is_a_file_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder in which nothing was ever run has no plans."""
+    home = tmp_path / "home"
+    assert main(["get", "--home", str(home)]) == ExitCode.DONE
+    assert "no plans in " in capsys.readouterr().out
+    assert not home.exists()
+    home.touch()
+    assert main(["get", "--home", str(home)]) == ExitCode.FAILED
+    assert "is no folder; name another --home" in capsys.readouterr().err
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> Generator[HomePlan]:
     """A plan that was running when its command was killed."""

@@ -106,7 +106,7 @@ def test_filters_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["offers", "--min-memory", "40"],
             ExitCode.USAGE,
-            "got '40', allowed is 40GiB",
+            "got '40', allowed is a number and its unit, as in 40GiB",
         ),
         (["offers", "--min-memory", "0MiB"], ExitCode.USAGE, "allowed is 1 byte or"),
         (["offers", "--min-memory", "1 gb"], ExitCode.USAGE, "got '1 gb'"),
@@ -222,7 +222,7 @@ def test_output_that_cannot_be_written_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_terminal_without_the_letters_is_one_line(tmp_path: Path) -> None:
+def test_a_terminal_without_the_letters_gets_others(tmp_path: Path) -> None:
     """Names from somebody's file may need letters that the terminal lacks."""
     table = Path(EXAMPLE).read_text().replace("l4-1,", "\N{GREEK SMALL LETTER MU}-1,")
     (tmp_path / "greek.csv").write_text(table)
@@ -233,9 +233,8 @@ def test_a_terminal_without_the_letters_is_one_line(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == ExitCode.FAILED
-    assert done.stderr.startswith("plimsoll: cannot write the output")
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr) == (ExitCode.DONE, "")
+    assert "?-1" in done.stdout
 
 
 def test_the_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:

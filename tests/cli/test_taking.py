@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,6 +98,76 @@ def test_a_plan_that_is_over_and_told_begins_anew(tmp_path: Path) -> None:
         assert again.uid != first.uid
         assert again.offers == (emulated(2 * GIB),)
         assert again.status == Status()
+
+    in_home(tmp_path, work)
+
+
+FAILED = a_status(*("Valid", "AppError"), truth=Truth.FALSE)
+
+
+@pytest.mark.parametrize(
+    ("edit", "saved", "goes_on"),
+    [
+        ({}, 10, True),
+        ({"runPolicy": {"backoffLimit": 0}}, 20, True),
+        ({}, None, False),
+        ({}, 21, False),
+        ({"workload": {"entrypoint": "other:workload"}}, 10, False),
+        ({"training": {"globalBatchSize": 4, "steps": 20}}, 10, False),
+    ],
+)
+def test_a_plan_that_has_failed_goes_on_from_its_checkpoint(
+    edit: dict[str, Any], saved: int | None, goes_on: bool, tmp_path: Path
+) -> None:
+    """If there is one, and it is asked for the same training again."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        save_step(home, first, saved)
+        await home.store.plans.save_status(first.uid, FAILED)
+        await home.store.plans.set_told(first.uid)
+        again = await asked(home, **edit)
+        assert (again.uid == first.uid) == goes_on
+        assert (again.status, again.was_told) == (Status(), False)
+        assert again.generation == (1 if not goes_on else 3 if edit else 2)
+        anew = await asked(home, anew=True, **edit)
+        assert anew.uid not in (first.uid, again.uid)
+
+    in_home(tmp_path, work)
+
+
+def save_step(home: Home, plan: StoredPlan, step: int | None) -> None:
+    """Let a plan have a checkpoint."""
+    if step is not None:
+        (home.hands(plan).checkpoints / f"step-{step:08}").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (
+            {"workload": {"entrypoint": "other:workload"}},
+            "saved step 10 with spec.workload.entrypoint 'tiny_model:workload', which "
+            "is 'other:workload' now",
+        ),
+        (
+            {"training": {"globalBatchSize": 8, "steps": 9}},
+            "saved step 10, which is past spec.training.steps 9",
+        ),
+    ],
+)
+def test_what_a_checkpoint_does_not_lead_to_is_refused(
+    edit: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """Before anything is profiled or launched; what leads on is taken up."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        save_step(home, first, 10)
+        with pytest.raises(PlanUnderWayError, match=re.escape(said)):
+            await asked(home, **edit)
+        longer = await asked(home, training={"globalBatchSize": 8, "steps": 30})
+        assert (longer.uid, longer.generation) == (first.uid, 2)
 
     in_home(tmp_path, work)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 import psutil
@@ -196,21 +198,32 @@ def wait_for_room(folder: Path) -> None:
             stderr=said,
         )
 
-    def wait_for(text: str) -> None:
-        while text not in log.read_text() and command.poll() is None:
-            time.sleep(SAMPLE_S)
+    def has_said(text: str) -> bool:
+        return text in log.read_text() or command.poll() is not None
 
-    wait_for("loss")
+    while not has_said("loss"):
+        time.sleep(SAMPLE_S)
     ballast = folder / "ballast"
-    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while file.write(b"x" * 4096):
-            pass
-    time.sleep(FULL_S)
-    command.send_signal(signal.SIGINT)
-    wait_for("the disk is full")
+    with ballast.open("wb", buffering=0) as file:
+        stops_s = time.monotonic() + FULL_S
+        while not has_said("the disk is full"):
+            if stops_s < time.monotonic():
+                command.send_signal(signal.SIGINT)
+                stops_s = math.inf
+            fill(file)  # also the room of checkpoints that were removed meanwhile
+            time.sleep(0.01)
     ballast.unlink()
+    if stops_s < math.inf:
+        command.send_signal(signal.SIGINT)
     status = command.wait()
     sys.stdout.write(f"{log.read_text()}exit {status}\n")
+
+
+def fill(file: FileIO) -> None:
+    """Write until there is no room."""
+    with contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
 
 
 @dataclass(frozen=True)

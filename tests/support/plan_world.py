@@ -67,6 +67,7 @@ class World:
     crash_at: tuple[int, bool] | None = None
     """Before (False) or after (True) which effect, counted from 0."""
     status: Status = field(default_factory=Status)
+    generation: int = 1
     now_s: float = 1.7e9
     profile: SeenProfile | None = None
     is_outdated: bool = False
@@ -174,10 +175,18 @@ class World:
     def one_pass(self) -> bool:
         """Decide once and act; tell whether anything was left to do."""
         made = decide(
-            self.spec, self.status, self.seen(), generation=1, now_s=self.now_s
+            self.spec,
+            self.status,
+            self.seen(),
+            generation=self.generation,
+            now_s=self.now_s,
         )
         again = decide(
-            self.spec, made.status, self.seen(), generation=1, now_s=self.now_s
+            self.spec,
+            made.status,
+            self.seen(),
+            generation=self.generation,
+            now_s=self.now_s,
         )
         if not made.status.is_over:
             assert again == made  # the same look gives the same decision
@@ -300,6 +309,7 @@ class World:
                 before,
                 ending=action.ending,
                 ended_s=self.now_s,
+                generation=self.generation,
                 message=action.child.message,
             )
             if action.ending in ANOTHER_PLAN:

@@ -84,6 +84,7 @@ def a_record(problem: Problem | None = None, **fields: Any) -> RunRecord:
         "attempts": (),
         "observations": (),
         "losses": (),
+        "saved_step": None,
     }
     return RunRecord(**(defaults | fields))
 

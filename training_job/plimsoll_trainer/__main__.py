@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 
-from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
@@ -35,8 +36,9 @@ def main() -> int:
         rank = place.rank
         return train(options, place, stop)
     except PlimsollError as error:
-        if options.debug:
-            traceback.print_exc()
+        if options.debug or os.environ.get(DEBUG_VARIABLE):
+            with suppress(OSError):  # a full disk behind a log
+                traceback.print_exc()
         say(rank, str(error))
         return int(getattr(error, "exit_code", ExitCode.FAILED))
     except KeyboardInterrupt:

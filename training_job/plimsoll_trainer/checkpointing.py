@@ -31,7 +31,7 @@ from plimsoll_trainer.checkpoint.state import (
     check_optimizer,
 )
 from plimsoll_trainer.control import Control
-from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.options import Options
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.reports import Reporter
@@ -79,14 +79,14 @@ class Checkpointing:
         """Choose what to resume from, before anything is built.
 
         Raises:
-            CheckpointError: there is none to use, or it is of another training.
+            UnusableCheckpointError: there is none to use, or it is of another training.
             WorkloadError: what the workload holds could not be saved.
         """
         check_names(workload)
         folders = self._folders()
         if folders:
             check_optimizer(workload, world.device)
-        with self._together():
+        with self._together(CheckpointError):
             if folders and self._control.rank == 0:
                 folders.open()
         resume_from = self._options.resume_from
@@ -111,7 +111,9 @@ class Checkpointing:
         check_layers(found, workload, assignment.slices[world.stage])
 
     @contextmanager
-    def _together(self) -> Iterator[None]:
+    def _together(
+        self, raised: type[CheckpointError] = UnusableCheckpointError
+    ) -> Iterator[None]:
         """Let a `CheckpointError` on any rank be raised on all."""
         fault = ""
         try:
@@ -119,13 +121,13 @@ class Checkpointing:
         except CheckpointError as error:
             fault = str(error)
         if faults := [text for text in self._control.gather(fault) if text]:
-            raise CheckpointError(faults[0])
+            raise raised(faults[0])
 
     def open(self, trainer: Trainer, global_batch_size: int, plan_digest: str) -> int:
         """Read what was chosen into the trainer; return the first step to run.
 
         Raises:
-            CheckpointError: it is of another model, or cannot be read.
+            UnusableCheckpointError: it is of another model, or cannot be read.
         """
         state = RankState(trainer)
         if folders := self._folders():

@@ -6,7 +6,8 @@
         ├── MissingSourceError          the workload's source cannot be read
         ├── WorkloadError               the entry point breaks the workload contract
         ├── PlanMismatchError           the plan is for another world or workload
-        ├── CheckpointError             a checkpoint cannot be read, or is foreign
+        ├── CheckpointError             a checkpoint cannot be saved or read
+        │   └── UnusableCheckpointError     none to go on from
         ├── NoGpuError                  the plan is for GPUs, and there is none
         ├── NoEmulatedDeviceError       there is no GPU and no stand-in for one
         ├── DeviceFullError             out of device memory
@@ -60,7 +61,13 @@ class PlanMismatchError(TrainerError):
 
 
 class CheckpointError(TrainerError):
-    """A checkpoint is corrupt, or was written for another model."""
+    """A checkpoint cannot be saved, or is corrupt."""
+
+
+class UnusableCheckpointError(CheckpointError):
+    """There is no checkpoint to go on from: missing, broken, or of another training."""
+
+    exit_code = ExitCode.BAD_WORKLOAD
 
 
 class NoGpuError(TrainerError):

@@ -151,8 +151,8 @@ def state_of(record: RunRecord) -> State:
         line = ": ".join(filter(None, (summary.reason, summary.message)))
         return State(tone=Tone.BAD, word="Failed", line=line)
     if record.is_left:
-        said = what_is_next(record.presence, record.attempts).replace("`", "")
-        word, _, line = said.partition(": ")
+        said = what_is_next(record.presence, record.attempts, record.saved_step)
+        word, _, line = said.replace("`", "").partition(": ")
         return State(tone=Tone.OPEN, word=word.capitalize(), line=line)
     told = [c for c in status.conditions if c.reason != "Waiting"]
     if not told:

@@ -35,6 +35,8 @@ class RunRecord:
     """Of the latest attempt that has any, by rank."""
     losses: tuple[tuple[int, float], ...]
     """Step and loss, in order of the steps."""
+    saved_step: int | None
+    """Of the newest checkpoint."""
 
     @property
     def is_left(self) -> bool:

@@ -167,7 +167,7 @@ class ObservedStatus(ApiRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failures(ApiRecord):
-    """How often attempts have failed, by what counts against which limit."""
+    """How often attempts have failed since the spec was edited, by limit."""
 
     application: Index = 0
     """Held against `runPolicy.backoffLimit`."""

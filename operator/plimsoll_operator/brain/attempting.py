@@ -30,7 +30,7 @@ def ended_before(look: Look) -> Said:
     clear = tuple(Clear(child=c) for c in look.seen.children if is_train(c))
     if latest.ending is Ending.DONE:
         return Said(truth=Truth.TRUE, reason="Trained", actions=clear, is_final=True)
-    failure = given_up(look.spec, look.seen.attempts)
+    failure = given_up(look.spec, look.counted)
     if failure is not None:
         return Said(
             truth=Truth.FALSE,
@@ -57,7 +57,7 @@ def next_attempt(look: Look) -> Said:
         )
     if look.spec.suspend:
         return Said(truth=Truth.FALSE, reason="Suspended")
-    at_s = next_start_s(look.seen.attempts, look.now_s)
+    at_s = next_start_s(look.counted, look.now_s)
     if at_s > look.now_s:
         wake = (WakeAt(at_s=at_s),)
         return Said(truth=Truth.FALSE, reason="BackingOff", actions=wake)

@@ -67,13 +67,13 @@ def decide(
     """
     if status.is_over:
         return Decision(actions=clearing(seen), status=status)
-    look = Look(spec=spec, seen=seen, now_s=now_s)
+    look = Look(spec=spec, seen=seen, generation=generation, now_s=now_s)
     now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     told = replace(
         status,
         observed_generation=generation,
         attempt=len(seen.attempts),
-        failures=failures_of(seen.attempts),
+        failures=failures_of(look.counted),
         start_time=status.start_time or now,
     )
     actions: list[Action] = []

@@ -2,7 +2,8 @@
 
 In: the attempts so far and the limits of a person. Out: go on, wait, or give up, and
 with which reason. Called by `decide`. Counts are of attempts whose end is written down,
-so that a crash counts nothing twice.
+so that a crash counts nothing twice, and since the latest edit of the spec: whoever
+edits it, or runs what has failed again, has seen what went wrong.
 
     ended by               counts as       at most                  goes on by
     ----------------------------------------------------------------------------------
@@ -99,8 +100,8 @@ def given_up(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> GiveUp | 
 
     What a person fixed is never planned around: it runs out of memory once.
     """
-    latest = attempts[-1]
-    if latest.ending is None or latest.ending is Ending.DONE:
+    latest = attempts[-1] if attempts else None
+    if latest is None or latest.ending is None or latest.ending is Ending.DONE:
         return None
     response = RESPONSES[latest.ending]
     if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():

@@ -16,12 +16,20 @@ class Look:
 
     spec: TrainingPlanSpec
     seen: Seen
+    generation: int
+    """Of the spec."""
     now_s: float
 
     @property
     def latest(self) -> Attempt | None:
         """The newest attempt."""
         return self.seen.attempts[-1] if self.seen.attempts else None
+
+    @property
+    def counted(self) -> tuple[Attempt, ...]:
+        """The attempts whose ends count: those since the spec was edited."""
+        mine = (a for a in self.seen.attempts if a.generation == self.generation)
+        return tuple(one for one in mine if one.ending is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -87,6 +87,8 @@ class Attempt:
     ending: Ending | None = None
     """What became of it; None until that was written down."""
     ended_s: float = 0.0
+    generation: int = 0
+    """Of the spec when that was written down."""
     message: str = ""
     rank: int | None = None
     """Which rank ran out of memory, and in which phase."""

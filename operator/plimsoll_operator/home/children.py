@@ -26,6 +26,7 @@ from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.errors import HomeError, SlowStartError
 from plimsoll_operator.home.endings import ending_of
 from plimsoll_operator.home.tasks import BEGAN, END, TASK, Began, End, Task
+from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.records.document import load, save
 
 MARK = "PLIMSOLL_CHILD"
@@ -94,7 +95,7 @@ class Children:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {MARK: str(folder)},
+                env=os.environ | {MARK: str(folder), DEBUG_VARIABLE: "1"},
                 start_new_session=True,
             )
         self._keepers.append(keeper)

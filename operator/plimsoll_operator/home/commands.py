@@ -6,20 +6,18 @@ imported: they run in processes of their own, with torch.
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.brain.request import ProfileWish
 from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_operator.home.checkpoints import newest_step
 from plimsoll_operator.home.tasks import Command, Task, Variable
 from plimsoll_planner.records.plan import HybridPlan
 
 PROFILER, TRAINER = "plimsoll_profiler", "plimsoll_trainer"
 PLAN, PROFILE, STORE = "plan.json", "profile.json", "ranks.store"
-COMMITTED = re.compile(r"step-\d{8,}")
-"""As the trainer names a checkpoint that is whole."""
 KIB = 2**10
 
 
@@ -103,7 +101,7 @@ def train_task(
     }
     if device_memory_bytes:
         given["--device-memory"] = f"{device_memory_bytes // KIB}KiB"
-    if spec.checkpoint.resume_from and not has_checkpoint(checkpoints):
+    if spec.checkpoint.resume_from and newest_step(checkpoints) is None:
         given["--resume-from"] = Path(code) / spec.checkpoint.resume_from
     words = tuple(str(word) for pair in given.items() for word in pair)
     num_ranks = plan.num_gpus
@@ -123,9 +121,3 @@ def train_task(
         ),
         folder=code,
     )
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Tell whether there is a checkpoint to go on from."""
-    names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()
-    return any(COMMITTED.fullmatch(name) for name in names)

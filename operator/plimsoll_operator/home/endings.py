@@ -17,7 +17,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.brain.seen import ChildKind, Ending
 from plimsoll_operator.home.tasks import End
 from plimsoll_planner.errors import one_line
 from plimsoll_planner.exit_codes import ExitCode
@@ -31,6 +31,8 @@ FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"
 """Said by ranks that failed because another one did."""
 PREFIX = "plimsoll: "
+ON_REQUEST = "--debug shows"
+"""Said of a traceback, which the logs of a child always have."""
 
 
 def ending_of(end: End, folder: Path) -> tuple[Ending, str]:
@@ -96,4 +98,7 @@ def last_line(folder: Path, place: int) -> str:
     path = folder / f"{place}.err"
     lines = path.read_text(errors="replace").split("\n") if path.exists() else []
     line = next((line for line in reversed(lines) if line.strip()), "")
+    kind = folder.name.partition("-")[0]
+    which = "" if kind == ChildKind.TRAIN else f" --of {kind}"
+    line = line.replace(ON_REQUEST, f"`plimsoll logs{which}` shows")
     return one_line(line.removeprefix(PREFIX))[:1024]

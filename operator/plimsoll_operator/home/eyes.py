@@ -59,6 +59,8 @@ class Eyes:
         """By plan: since when there was the profile of the first look."""
         self._code: dict[str, Fingerprint | None] = {}
         """By plan: what its code was when that profile was held to it."""
+        self.refused: dict[str, str] = {}
+        """By digest: questions that the search cannot judge, and why."""
 
     def wish(self, plan: StoredPlan) -> ProfileWish:
         """Return the profile that a plan asks for."""
@@ -87,7 +89,7 @@ class Eyes:
                 plan.uid, attempts[-1].number
             )
             seen = replace(seen, observed=observed_status(attempts[-1].plan, told))
-        look = Look(spec=plan.spec, seen=seen, now_s=now_s)
+        look = Look(spec=plan.spec, seen=seen, generation=plan.generation, now_s=now_s)
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
         if is_settled or profile is None or not is_current(look):
             return seen
@@ -95,6 +97,8 @@ class Eyes:
             asked = await self.question(plan, attempts, profile)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
+        if asked.digest in self.refused:
+            return replace(seen, complaint=self.refused[asked.digest])
         return await self._with_answer(seen, asked)
 
     async def _seen(

@@ -34,6 +34,11 @@ class HomeFolder:
         """The database."""
         return self.root / "plimsoll.db"
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever run here, and no file is in its place."""
+        return not self.store.exists() and not self.root.is_file()
+
     def make(self) -> None:
         """Make the folder, unless it is there.
 

@@ -30,6 +30,7 @@ from plimsoll_operator.brain.actions import (
 from plimsoll_operator.brain.question import limits_of
 from plimsoll_operator.brain.seen import ChildKind, Ending
 from plimsoll_operator.errors import HomeError
+from plimsoll_operator.home.checkpoints import check_room, checkpoint_bytes
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.commands import (
     PLAN,
@@ -41,12 +42,12 @@ from plimsoll_operator.home.commands import (
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import PlanFolder
 from plimsoll_operator.home.reports import GangReports
-from plimsoll_operator.home.room import check_room, checkpoint_bytes
 from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.observed_overhead import Shortage, unreported_shortage
 from plimsoll_planner.records.document import digest_of, from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
@@ -164,7 +165,11 @@ class Hands:
             solve_with_replay, asked.problem, lambda plan: known.get(digest_of(plan))
         )
         while True:
-            found = await in_thread(search)
+            try:
+                found = await in_thread(search)
+            except InvalidInputError as error:
+                self.eyes.refused[asked.digest] = str(error)
+                return
             waits_for = ""
             if found.waits and isinstance(found.answer, Solution):
                 waits_for = digest_of(found.answer.plan)
@@ -242,6 +247,7 @@ class Hands:
             action.attempt,
             ending=action.ending,
             ended_s=await self._later(),
+            generation=self.plan.generation,
             message=action.child.message,
             rank=None if full is None else full.rank,
             phase=None if full is None else full.phase,

@@ -59,6 +59,7 @@ class Attempts:
             micro_batch=plan.micro_batch,
             recorded_s=now_s,
             ended_s=0.0,
+            generation=0,
             message="",
             document=canonical_text(plan),
         )
@@ -75,6 +76,7 @@ class Attempts:
         *,
         ending: Ending,
         ended_s: float,
+        generation: int,
         message: str,
         rank: int | None = None,
         phase: Phase | None = None,
@@ -88,7 +90,12 @@ class Attempts:
                 AttemptRow.ending.is_(None),
             )
             .values(
-                ending=ending, ended_s=ended_s, message=message, rank=rank, phase=phase
+                ending=ending,
+                ended_s=ended_s,
+                generation=generation,
+                message=message,
+                rank=rank,
+                phase=phase,
             )
         )
         async with self._database.write() as session:
@@ -104,6 +111,7 @@ def attempt_of(row: AttemptRow) -> Attempt:
         recorded_s=row.recorded_s,
         ending=None if row.ending is None else Ending(row.ending),
         ended_s=row.ended_s,
+        generation=row.generation,
         message=row.message,
         rank=row.rank,
         phase=None if row.phase is None else Phase(row.phase),

@@ -114,6 +114,21 @@ class Plans:
             row.folder = folder
         return plan_of(row)
 
+    async def open_again(self, uid: str) -> StoredPlan:
+        """Let a plan that is over go on, as another generation of it.
+
+        Raises:
+            StoreError: there is no such plan.
+        """
+        async with self._database.write() as session:
+            row = await session.get(PlanRow, uid)
+            if row is None:
+                raise StoreError(f"the plan {uid} was deleted: begin it anew")
+            row.generation += 1
+            row.status = canonical_text(Status())
+            row.was_told = False
+        return plan_of(row)
+
     async def save_status(self, uid: str, status: Status) -> None:
         """Say where a plan stands, if there still is one."""
         said = (

@@ -128,6 +128,8 @@ class AttemptRow(Base):
     recorded_s: Mapped[float]
     ending: Mapped[ShortText | None]
     ended_s: Mapped[float]
+    generation: Mapped[int]
+    """Of the spec when the end was written down."""
     message: Mapped[str] = mapped_column(Text)
     rank: Mapped[int | None]
     phase: Mapped[ShortText | None]

@@ -158,22 +158,29 @@ def test_how_it_went(status: Status, state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("presence", "ending", "word", "line"),
+    ("presence", "ending", "saved_step", "word", "line"),
     [
-        (Presence.GONE, None, "Interrupted", "goes on from the last checkpoint"),
-        (Presence.GONE, Ending.CHECKPOINTED, "Stopped", "goes on from here"),
-        (Presence.UNWATCHED, None, "Unwatched", "its processes run"),
-        (Presence.ENDED, None, "Unwatched", "its ranks have ended"),
+        (Presence.GONE, None, 20, "Interrupted", "goes on from step 20"),
+        (Presence.GONE, None, None, "Interrupted", "begins again"),
+        (Presence.GONE, Ending.CHECKPOINTED, 20, "Stopped", "goes on from here"),
+        (Presence.UNWATCHED, None, 20, "Unwatched", "its processes run"),
+        (Presence.ENDED, None, 20, "Unwatched", "its ranks have ended"),
     ],
 )
 def test_what_nobody_goes_on_with_says_how(
-    presence: Presence, ending: Ending | None, word: str, line: str
+    presence: Presence,
+    ending: Ending | None,
+    saved_step: int | None,
+    word: str,
+    line: str,
 ) -> None:
     """Until it is over: then it is told as what it has become."""
     [attempt] = a_run().attempts
     attempts = (replace(attempt, ending=ending),)
     status = a_status("Valid", "Running", truth=Truth.UNKNOWN)
-    left = a_record(status=status, presence=presence, attempts=attempts)
+    left = a_record(
+        status=status, presence=presence, attempts=attempts, saved_step=saved_step
+    )
     found = state_of(left)
     assert (found.tone, found.word) == (Tone.OPEN, word)
     assert line in found.line

@@ -93,7 +93,8 @@ def while_planning() -> Iterator[Look]:
 def while_training() -> Iterator[Look]:
     """Yield looks with a plan: no attempt, an open one, one or many that ended."""
     opened = Attempt(number=1, plan=a_plan())
-    ended = [replace(opened, ending=ending, ended_s=9995.0) for ending in Ending]
+    settled = replace(opened, ended_s=9995.0, generation=1)
+    ended = [replace(settled, ending=ending) for ending in Ending]
     attempts = [(), (opened,), *((one,) * n for one in ended for n in (1, 5))]
     specs = (
         a_spec(),

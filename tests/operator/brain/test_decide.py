@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_operator.api.spec import parse_spec
-from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
 from plimsoll_operator.brain.failures import FIRST_WAIT_S
 from plimsoll_operator.brain.preparing import LEAST_S
 from plimsoll_operator.brain.seen import ChildKind, Ending
@@ -115,6 +115,22 @@ def test_what_follows_the_end_of_attempts(
     for attempt, after in pairwise(world.attempts):
         is_another = after.plan != attempt.plan
         assert is_another == (attempt.ending in ANOTHER_PLAN)
+
+
+@pytest.mark.parametrize("ending", [Ending.APPLICATION_ERROR, Ending.BAD_WORKLOAD])
+def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
+    """A plan that was given up and is opened again goes on with its next attempt."""
+    world = a_world(
+        {"runPolicy": {"backoffLimit": 0}}, endings={ChildKind.TRAIN: [ending] * 2}
+    )
+    world.run()
+    assert ended(world)[0] is Truth.FALSE
+    for generation in (2, 3):
+        world.generation, world.status = generation, Status()
+        world.run()
+        assert world.gangs == list(range(1, generation + 1))
+    assert ended(world) == (Truth.TRUE, "Trained")
+    assert world.status.failures == Failures()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_operator.api.status import Condition, ConditionType
+from tests.support.command_lines import an_offers_file
 from tests.support.home_runs import (
     DEVICES,
     STEPS,
@@ -68,15 +69,29 @@ def test_an_error_of_the_application_is_tried_again_with_its_line(
 
 
 def test_an_error_that_stays_fails_after_its_limit(run: HomeRun, code: Path) -> None:
-    """With the root cause: what was raised, and where in the user's own code."""
-    (code / "raise_at").write_text("3")
+    """With the root cause: what was raised, and where in the user's own code.
+
+    Once that is mended, the next run goes on from the last checkpoint.
+    """
+    (code / "raise_at").write_text("12")
     write(run, "runPolicy: {backoffLimit: 0}")
     ended = run.run(code=code)
     assert ended.code == ExitCode.FAILED
     assert succeeded(ended).reason == "AppError"
-    assert "ValueError: no sample of this step at " in succeeded(ended).message
-    assert "own.py:" in succeeded(ended).message
+    message = succeeded(ended).message
+    assert "ValueError: no sample of this step at " in message
+    assert "own.py:" in message
+    assert message.endswith("; `plimsoll logs` shows the traceback")
+    [log] = run.home.root.glob("plans/*/logs/train-1/0.err")
+    assert "Traceback (most recent call last):" in log.read_text()
     assert wait_until_gone(run) == {}
+    (code / "raise_at").unlink()
+    again = run.run(code=code)
+    assert again.code == ExitCode.DONE, again.err
+    assert (again.status.attempt, again.status.failures.application) == (2, 0)
+    assert sorted(run.losses()) == list(range(1, STEPS + 1))
+    [report] = run.home.root.glob("plans/*/logs/train-2/report-0.jsonl")
+    assert '"event": "resumed"' in report.read_text()
 
 
 def test_a_device_with_less_than_it_says_is_planned_around(
@@ -95,6 +110,26 @@ def test_a_device_with_less_than_it_says_is_planned_around(
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
 
 
+def test_what_the_search_cannot_judge_is_refused(
+    run: HomeRun, code: Path, tmp_path: Path
+) -> None:
+    """Each time it is run, in one line, and in the status as well."""
+    write(run, "launch: {policy: PlanOnly}")
+    offers = an_offers_file(tmp_path, device_product="Other")
+    for _ in range(2):
+        ended = run.run("--offers", offers, code=code)
+        assert ended.code == ExitCode.BAD_INPUT
+        [line] = [text for text in ended.err.splitlines() if "plimsoll: " in text]
+        assert "no fp32 rate" in line
+        assert "state the rate in the offers" in line
+        plan = run.plan()
+        assert plan is not None
+        accepted = plan.status.condition(ConditionType.ACCEPTED)
+        assert accepted is not None
+        assert accepted.reason == "InvalidSpec"
+        assert accepted.message in line
+
+
 def test_a_plan_whose_rank_ran_out_untold_is_not_tried_again(
     run: HomeRun, code: Path
 ) -> None:
@@ -106,8 +141,8 @@ def test_a_plan_whose_rank_ran_out_untold_is_not_tried_again(
     assert succeeded(ended).reason == "GPUOutOfMemory"
     assert not list(run.home.root.glob("plans/*/logs/train-*/report-*"))
     first, second = (
-        [replace(stage, peaks=()) for stage in attempt.plan.stages]
-        for attempt in run.attempts()
+        (plan.micro_batch, [replace(stage, peaks=()) for stage in plan.stages])
+        for plan in (attempt.plan for attempt in run.attempts())
     )
     assert first != second
 

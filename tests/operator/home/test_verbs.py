@@ -90,10 +90,13 @@ def test_cancel_lets_the_ranks_of_another_command_save(
 def test_cancel_stops_ranks_whose_command_was_killed(
     training: Training, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They save and leave, though nobody was there to ask them."""
+    """They save and leave, though nobody was there to ask them; none is deleted."""
     run, command = training
     command.kill()
     command.wait()
+    assert run.processes() != {}
+    assert plimsoll(run, "delete", NAME, "--yes") == ExitCode.FAILED
+    assert f"`plimsoll cancel {NAME}` lets them save" in capsys.readouterr().err
     assert run.processes() != {}
     assert plimsoll(run, "cancel", NAME) == ExitCode.DONE
     assert wait_until_gone(run, seconds=2) == {}
@@ -202,10 +205,8 @@ def test_a_full_disk_is_waited_out_while_the_ranks_train(
     place.mkdir()
     mount = 'mount -t tmpfs -o size=24m none "$1"'
     said = on_own_mount(mount, place, wait_for_room)
-    assert "the disk is full" in said
-    _, *after = said.split("the disk is full")
-    assert "✓ goes on" in after[-1]
-    assert len(after) == 1
+    assert "the disk is full" in said, said
+    assert "✓ goes on" in said.rpartition("the disk is full")[2]
     assert "attempt 1 has saved and left" in said
     assert "attempt 2" not in said
     assert said.splitlines()[-1] == f"exit {ExitCode.INTERRUPTED}"

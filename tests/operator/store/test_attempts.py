@@ -38,12 +38,18 @@ def test_an_attempt_ends_once(tmp_path: Path) -> None:
             1,
             ending=Ending.OUT_OF_MEMORY,
             ended_s=7.5,
+            generation=2,
             message="rank 3 ran out",
             rank=3,
             phase=Phase.BACKWARD,
         )
         await store.attempts.end(
-            "uid", 1, ending=Ending.DISRUPTED, ended_s=8.0, message="later"
+            "uid",
+            1,
+            ending=Ending.DISRUPTED,
+            ended_s=8.0,
+            generation=3,
+            message="later",
         )
         assert await store.attempts.of("uid") == (
             Attempt(
@@ -52,6 +58,7 @@ def test_an_attempt_ends_once(tmp_path: Path) -> None:
                 problem_digest=DIGEST,
                 ending=Ending.OUT_OF_MEMORY,
                 ended_s=7.5,
+                generation=2,
                 message="rank 3 ran out",
                 rank=3,
                 phase=Phase.BACKWARD,

@@ -138,10 +138,12 @@ def test_a_plan_that_is_deleted_takes_no_more(tmp_path: Path) -> None:
         await store.plans.save_status(made.uid, Status(attempt=1))
         await store.plans.set_suspended(made.uid, True)
         await store.attempts.end(
-            made.uid, 1, ending=Ending.DONE, ended_s=2.0, message=""
+            made.uid, 1, ending=Ending.DONE, ended_s=2.0, generation=1, message=""
         )
         with pytest.raises(StoreError, match=f"the plan {made.uid} was deleted"):
             await store.plans.edit(made.uid, a_spec(), (), "/code")
+        with pytest.raises(StoreError, match=f"the plan {made.uid} was deleted"):
+            await store.plans.open_again(made.uid)
         assert await store.plans.all() == ()
 
     in_store(tmp_path / "store.db", work)

@@ -69,7 +69,7 @@ def test_with_no_whole_checkpoint_nothing_starts(job: Job) -> None:
     (line, *others) = texts(job.try_to_run(CUTS, 5, saves=True))
     newest = job.checkpoints / "step-00000004"
     assert line.startswith(
-        f"CheckpointError: checkpoint {newest} is corrupt: .metadata"
+        f"UnusableCheckpointError: checkpoint {newest} is corrupt: .metadata"
     )
     assert "no older one that is whole: restore it, name another with" in line
     assert others == [line]

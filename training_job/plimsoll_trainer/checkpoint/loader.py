@@ -31,7 +31,7 @@ from plimsoll_trainer.checkpoint.state import (
     prefixes,
 )
 from plimsoll_trainer.control import Control
-from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.workload import Workload
 
@@ -62,8 +62,8 @@ def choose(
         warn: says one line; called on rank 0.
 
     Raises:
-        CheckpointError: there are checkpoints, but none that is whole; or none where
-            one was asked for.
+        UnusableCheckpointError: there are checkpoints, but none that is whole; or none
+            where one was asked for.
     """
     own = folders.root if folders else None
     candidates: list[Path] = []
@@ -71,7 +71,7 @@ def choose(
         candidates = candidates_of(own, resume_from)
     candidates = control.gather(candidates)[0]
     if not candidates and resume_from is not None:
-        raise CheckpointError(
+        raise UnusableCheckpointError(
             f"--resume-from {resume_from}: there is no committed checkpoint (a folder "
             "step-NNNNNNNN); check the path, or leave the option out to begin anew"
         )
@@ -84,7 +84,7 @@ def choose(
             return found
         faults.append(fault)
     if faults:
-        raise CheckpointError(
+        raise UnusableCheckpointError(
             f"{faults[0]}, and there is no older one that is whole: restore it, name "
             "another with --resume-from, or give a new --checkpoint-dir to begin anew"
         )

@@ -79,6 +79,7 @@ def make_plans() -> None:
         sa.Column("recorded_s", sa.Double, nullable=False),
         sa.Column("ending", sa.String(256), nullable=True),
         sa.Column("ended_s", sa.Double, nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
         sa.Column("message", sa.Text(), nullable=False),
         sa.Column("rank", sa.BigInteger(), nullable=True),
         sa.Column("phase", sa.String(256), nullable=True),

@@ -1,17 +1,21 @@
-"""Whether a disk has room for the checkpoint of a job that is asked to leave.
+"""Checkpoints as a home sees them: which is the newest, how large they are.
 
-Ranks that cannot save would leave all the same, and what they have trained is lost;
-those that were not asked yet train on until there is room.
+Ranks that are asked to leave and cannot save would leave all the same, and what they
+have trained would be lost; those that were not asked yet train on until there is room.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 from plimsoll_operator.errors import DiskFullError
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.units import at_least
+
+COMMITTED = re.compile(r"step-(\d{8,})")
+"""As the trainer names a checkpoint that is whole."""
 
 
 def checkpoint_bytes(profile: ModelProfile) -> int:
@@ -26,6 +30,13 @@ def checkpoint_bytes(profile: ModelProfile) -> int:
         shared = tie.parameter_bytes + tie.buffer_bytes + tie.optimizer_bytes
         total -= (len(tie.layers) - 1) * shared
     return total
+
+
+def newest_step(folder: Path) -> int | None:
+    """Return the step of the newest checkpoint in a folder, None without one."""
+    names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()
+    found = (COMMITTED.fullmatch(name) for name in names)
+    return max((int(match[1]) for match in found if match), default=None)
 
 
 def check_room(folder: Path, num_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Room for a checkpoint, before a job is asked to leave."""
+"""Checkpoints as a home sees them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from plimsoll_operator.errors import DiskFullError
-from plimsoll_operator.home.room import check_room, checkpoint_bytes
+from plimsoll_operator.home.checkpoints import (
+    check_room,
+    checkpoint_bytes,
+    newest_step,
+)
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.model_profile import ModelProfile
 from tests.support.home_runs import HomeRun
@@ -41,6 +45,15 @@ def test_a_profile_tells_how_large_a_checkpoint_is(
         [(document,)] = store.execute("SELECT document FROM profile")
     told = checkpoint_bytes(from_text(document, ModelProfile, "profile"))
     assert told == tensor_bytes(checkpoints[-1])
+
+
+def test_the_newest_that_is_whole_counts(tmp_path: Path) -> None:
+    """What is half-written or set aside does not; there may be no folder at all."""
+    assert newest_step(tmp_path / "none") is None
+    assert newest_step(tmp_path) is None
+    for name in ("step-00000020", "step-00000100", "step-00000300.aside-1", ".step-9"):
+        (tmp_path / name).mkdir()
+    assert newest_step(tmp_path) == 100
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path) -> None:
