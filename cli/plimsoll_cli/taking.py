@@ -36,6 +36,7 @@ MAY_CHANGE = ("spec.suspend", "spec.runPolicy.")
 """Once a job was launched."""
 OF_THE_TRAINING = ("spec.workload.", "spec.training.globalBatchSize")
 """What a checkpoint belongs to."""
+UNDO = "undo that, give the plan another name, or begin it anew with --anew"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,9 +169,9 @@ def goes_on(home: Home, before: StoredPlan, asked: Asked) -> bool:
     ended = before.status.condition(ConditionType.SUCCEEDED)
     has_failed = ended is not None and ended.status is Truth.FALSE
     step = saved_step(home, before)
-    if not has_failed or step is None or step > asked.spec.training.steps:
+    if not has_failed or step is None or is_dry(asked.spec):
         return False
-    return next(other_training(before, asked), None) is None
+    return not obstacle(step, before, asked)
 
 
 def saved_step(home: Home, plan: StoredPlan) -> int | None:
@@ -178,13 +179,15 @@ def saved_step(home: Home, plan: StoredPlan) -> int | None:
     return newest_step(home.hands(plan).checkpoints)
 
 
-def other_training(
-    before: StoredPlan, asked: Asked
-) -> Iterator[tuple[str, object, object]]:
-    """Yield what makes the checkpoints of a plan those of another training."""
+def obstacle(step: int, before: StoredPlan, asked: Asked) -> str:
+    """Say why a saved step does not lead to what is asked for; empty where it does."""
     for path, was, now in differences(before.spec, asked.spec, "spec"):
         if path.startswith(OF_THE_TRAINING):
-            yield path, was, now
+            return f"saved step {step} with {path} {changed_text(was, now)}"
+    steps = asked.spec.training.steps
+    if step > steps:
+        return f"saved step {step}, which is past spec.training.steps {steps}"
+    return ""
 
 
 def require_same_training(home: Home, before: StoredPlan, asked: Asked) -> None:
@@ -194,19 +197,14 @@ def require_same_training(home: Home, before: StoredPlan, asked: Asked) -> None:
         PlanUnderWayError: another model or batch, or fewer steps than are saved.
     """
     step = saved_step(home, before)
-    if step is None:
-        return
-    anew = "undo that, give the plan another name, or begin it anew with --anew"
-    for path, was, now in other_training(before, asked):
-        raise PlanUnderWayError(
-            f"plan {before.name} has saved step {step} with {path} {shorten(was)}, "
-            f"which is {shorten(now)} now: {anew}"
-        )
-    if asked.spec.training.steps < step:
-        raise PlanUnderWayError(
-            f"plan {before.name} has saved step {step}, which is past "
-            f"spec.training.steps {asked.spec.training.steps}: {anew}"
-        )
+    why = "" if step is None else obstacle(step, before, asked)
+    if why:
+        raise PlanUnderWayError(f"plan {before.name} has {why}: {UNDO}")
+
+
+def changed_text(was: object, now: object) -> str:
+    """Return both values of a field."""
+    return f"{shorten(was)}, which is {shorten(now)} now"
 
 
 def require_same_job(before: StoredPlan, asked: Asked) -> None:
@@ -218,9 +216,8 @@ def require_same_job(before: StoredPlan, asked: Asked) -> None:
     for path, was, now in differences(before.spec, asked.spec, "spec"):
         if not path.startswith(MAY_CHANGE):
             raise PlanUnderWayError(
-                f"plan {before.name} was launched with {path} {shorten(was)}, which "
-                f"is {shorten(now)} now: undo that, give the plan another name, or "
-                "begin it anew with --anew"
+                f"plan {before.name} was launched with {path} "
+                f"{changed_text(was, now)}: {UNDO}"
             )
 
 

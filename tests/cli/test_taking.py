@@ -114,6 +114,7 @@ FAILED = a_status(*("Valid", "AppError"), truth=Truth.FALSE)
         ({}, 21, False),
         ({"workload": {"entrypoint": "other:workload"}}, 10, False),
         ({"training": {"globalBatchSize": 4, "steps": 20}}, 10, False),
+        (DRY, 10, False),
     ],
 )
 def test_a_plan_that_has_failed_goes_on_from_its_checkpoint(
@@ -123,6 +124,7 @@ def test_a_plan_that_has_failed_goes_on_from_its_checkpoint(
 
     async def work(home: Home) -> None:
         first = await asked(home)
+        await begin_attempt(home.store, first.uid, 1)
         save_step(home, first, saved)
         await home.store.plans.save_status(first.uid, FAILED)
         await home.store.plans.set_told(first.uid)
