@@ -92,7 +92,7 @@ async def open_old_home(root: Path) -> AsyncGenerator[Home]:
         NoSuchPlanError: nothing was ever run there.
         HomeError, StoreError: see `open_home`.
     """
-    if not HomeFolder(root).store.exists():
+    if HomeFolder(root).is_new:
         raise NoSuchPlanError(
             f"{root}: nothing was ever run here; name another --home, or begin with "
             "`plimsoll run plan.yaml`"

@@ -21,10 +21,10 @@ from decimal import Decimal
 
 LONGEST_TEXT = 1000
 """Characters of an error; names that somebody else chose may be of any length."""
-DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
-"""Set where the tracebacks of profiling and training processes are wanted."""
 LONGEST_VALUE = 80
 """Characters of a value that an error quotes."""
+DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
+"""Set where the tracebacks of profiling and training processes are wanted."""
 
 
 class PlimsollError(Exception):

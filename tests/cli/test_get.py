@@ -41,8 +41,9 @@ def test_a_home_that_is_a_file_is_none(
     assert "no plans in " in capsys.readouterr().out
     assert not home.exists()
     home.touch()
-    assert main(["get", "--home", str(home)]) == ExitCode.FAILED
-    assert "is no folder; name another --home" in capsys.readouterr().err
+    for words in (["get"], ["describe", NAME]):
+        assert main([*words, "--home", str(home)]) == ExitCode.FAILED
+        assert "is no folder; name another --home" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
-from plimsoll_operator.brain.decide import decide
+from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import (
     Attempt,
     Child,
@@ -174,20 +174,8 @@ class World:
 
     def one_pass(self) -> bool:
         """Decide once and act; tell whether anything was left to do."""
-        made = decide(
-            self.spec,
-            self.status,
-            self.seen(),
-            generation=self.generation,
-            now_s=self.now_s,
-        )
-        again = decide(
-            self.spec,
-            made.status,
-            self.seen(),
-            generation=self.generation,
-            now_s=self.now_s,
-        )
+        made = self.decided(self.status)
+        again = self.decided(made.status)
         if not made.status.is_over:
             assert again == made  # the same look gives the same decision
         self.require_no_claims(made.status)
@@ -201,6 +189,16 @@ class World:
                 self.reasons.append(said.reason)
         states = {child.state for child in self.children.values()}
         return changed or bool(made.actions) or ChildState.RUNNING in states
+
+    def decided(self, status: Status) -> Decision:
+        """Decide on what there is now."""
+        return decide(
+            self.spec,
+            status,
+            self.seen(),
+            generation=self.generation,
+            now_s=self.now_s,
+        )
 
     def require_no_claims(self, status: Status) -> None:
         """Whatever is said to be so, is so: it can be seen in home and store now.

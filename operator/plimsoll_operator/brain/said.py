@@ -28,8 +28,8 @@ class Look:
     @property
     def counted(self) -> tuple[Attempt, ...]:
         """The attempts whose ends count: those since the spec was edited."""
-        mine = (a for a in self.seen.attempts if a.generation == self.generation)
-        return tuple(one for one in mine if one.ending is not None)
+        attempts = self.seen.attempts
+        return tuple(one for one in attempts if one.generation == self.generation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -88,7 +88,7 @@ class Attempt:
     """What became of it; None until that was written down."""
     ended_s: float = 0.0
     generation: int = 0
-    """Of the spec when that was written down."""
+    """Of the spec when that was written down; 0 until then."""
     message: str = ""
     rank: int | None = None
     """Which rank ran out of memory, and in which phase."""

@@ -104,9 +104,7 @@ class Plans:
             StoreError: there is no such plan.
         """
         async with self._database.write() as session:
-            row = await session.get(PlanRow, uid)
-            if row is None:
-                raise StoreError(f"the plan {uid} was deleted: begin it anew")
+            row = await existing(session, uid)
             told = canonical_text(spec), [offer.to_json() for offer in offers]
             if (row.spec, row.offers) != told:
                 row.generation += 1
@@ -121,9 +119,7 @@ class Plans:
             StoreError: there is no such plan.
         """
         async with self._database.write() as session:
-            row = await session.get(PlanRow, uid)
-            if row is None:
-                raise StoreError(f"the plan {uid} was deleted: begin it anew")
+            row = await existing(session, uid)
             row.generation += 1
             row.status = canonical_text(Status())
             row.was_told = False
@@ -172,6 +168,18 @@ async def current(session: AsyncSession, name: str) -> PlanRow | None:
     """Return the row of the current plan of a name."""
     wanted = select(PlanRow).where(PlanRow.current_name == name)
     return (await session.scalars(wanted)).one_or_none()
+
+
+async def existing(session: AsyncSession, uid: str) -> PlanRow:
+    """Return the row of a plan.
+
+    Raises:
+        StoreError: there is no such plan.
+    """
+    row = await session.get(PlanRow, uid)
+    if row is None:
+        raise StoreError(f"the plan {uid} was deleted: begin it anew")
+    return row
 
 
 def plan_of(row: PlanRow) -> StoredPlan:

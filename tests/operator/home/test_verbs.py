@@ -207,6 +207,7 @@ def test_a_full_disk_is_waited_out_while_the_ranks_train(
     said = on_own_mount(mount, place, wait_for_room)
     assert "the disk is full" in said, said
     assert "✓ goes on" in said.rpartition("the disk is full")[2]
+    assert said.count("the disk is full") == 1
     assert "attempt 1 has saved and left" in said
     assert "attempt 2" not in said
     assert said.splitlines()[-1] == f"exit {ExitCode.INTERRUPTED}"
