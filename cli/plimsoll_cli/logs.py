@@ -126,7 +126,7 @@ async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -
     ]
     newest = max(found, key=begun_s, default=None)
     if newest is None:
-        raise NothingMatchesError(f"{name} has no logs of {kind} yet")
+        raise NothingMatchesError(f"{name} has no logs of {kind}: none has run for it")
     subject = newest.name.removeprefix(f"{kind}-")
     if attempt is not None and f"{kind}-{attempt}" not in {one.name for one in found}:
         raise NothingMatchesError(
