@@ -66,6 +66,16 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """A look, and what was decided on it."""
+
+    seen: Seen
+    decision: Decision
+    is_suspended: bool
+    """Somebody wanted the plan to stop before the look, so nothing began after it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Glance:
     """What one pass has seen, for those who watch."""
 
@@ -122,20 +132,19 @@ class Loop:
             found = await self.pass_or_wait()
             if found is None:
                 continue
-            decision, seen = found
-            if decision.status.is_over:
-                if not seen.children:
+            if found.decision.status.is_over:
+                if not found.seen.children:
                     return Outcome.OVER
                 continue
-            if self.is_refused(decision.status, seen):
+            if self.is_refused(found.decision.status, found.seen):
                 return Outcome.REFUSED
-            if self.is_suspended and not is_training(seen):
-                await self.leave(seen)
+            if found.is_suspended and not is_training(found.seen):
+                await self.leave(found.seen)
                 return Outcome.STOPPED
-            if all(isinstance(action, WAITING) for action in decision.actions):
-                await self.wait(decision, seen)
+            if all(isinstance(action, WAITING) for action in found.decision.actions):
+                await self.wait(found)
 
-    async def pass_or_wait(self) -> tuple[Decision, Seen] | None:
+    async def pass_or_wait(self) -> Pass | None:
         """Make a pass; wait and return None where there is no room, or no turn.
 
         Running jobs go on meanwhile, also where somebody has asked for a stop: there is
@@ -175,13 +184,14 @@ class Loop:
         """Tell whether somebody wants it to stop."""
         return self.is_stopping or self.plan.is_suspended or self.plan.spec.suspend
 
-    async def one_pass(self) -> tuple[Decision, Seen]:
+    async def one_pass(self) -> Pass:
         """Look, decide, act; return what was decided on what."""
         hands, now_s = self.hands, time.time()
         await self.read_plan()
+        is_suspended = self.is_suspended
         seen = await hands.eyes.look(self.plan, hands.children, now_s)
         decision = decide(
-            replace(self.plan.spec, suspend=self.is_suspended),
+            replace(self.plan.spec, suspend=is_suspended),
             self.plan.status,
             seen,
             generation=self.plan.generation,
@@ -202,7 +212,7 @@ class Loop:
         for action in decision.actions:
             if not (self.is_suspended and isinstance(action, BEGINNING)):
                 await self.act(action)
-        return decision, seen
+        return Pass(seen=seen, decision=decision, is_suspended=is_suspended)
 
     async def act(self, action: Action) -> None:
         """Do one thing; a search is given up where somebody stops the plan."""
@@ -254,20 +264,23 @@ class Loop:
                 children.stop(child.kind, child.subject)
 
     async def leave(self, seen: Seen) -> None:
-        """End what prepares the plan; it is found in the store or begun again."""
+        """End what prepares the plan; it is found in the store or begun again.
+
+        So is what was asked to start and has not begun yet.
+        """
+        children = self.hands.children
         for child in seen.children:
             if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
-                await asyncio.to_thread(
-                    self.hands.children.clear, child.kind, child.subject
-                )
+                await asyncio.to_thread(children.clear, child.kind, child.subject)
+        await asyncio.to_thread(children.end_all)
 
-    async def wait(self, decision: Decision, seen: Seen) -> None:
+    async def wait(self, found: Pass) -> None:
         """Wait until a child ends, somebody asks for something, or it is time."""
-        wakes = [a.at_s for a in decision.actions if isinstance(a, WakeAt)]
+        wakes = [a.at_s for a in found.decision.actions if isinstance(a, WakeAt)]
         wait_s = min([LOOK_S, *(at_s - time.time() for at_s in wakes)])
         until_s = time.monotonic() + wait_s  # which nobody sets back
         while time.monotonic() < until_s and not self.changed.is_set():
-            if self.hands.children.has_changed(seen.children):
+            if self.hands.children.has_changed(found.seen.children):
                 return
             self.watcher.tick()
             await asyncio.sleep(GLANCE_S)

@@ -26,6 +26,7 @@ from tests.support.home_runs import (
     NAME,
     ROOT,
     STEPS,
+    Ended,
     HomeRun,
     kill_now,
     wait_for_steps,
@@ -39,6 +40,8 @@ EFFECTS = {
     *(actions.StartTraining, actions.RecordEnding, actions.Clear),
 }
 """Of a run that nobody stops."""
+STOPPABLE = {effect.__name__ for effect in EFFECTS} - {"Clear"}
+"""That one belongs each time to a run that was asked to stop already."""
 SOON_S = 30.0
 """On a machine that others use as well; a search takes minutes."""
 PROFILING = "plans/*/children/profile-*/began.json"
@@ -53,15 +56,9 @@ def test_a_run_that_dies_after_each_thing_it_does_ends_like_any_other(
     """One attempt, the same losses, nothing done twice; also from an empty home."""
     model, run = undisturbed[0], HomeRun(tmp_path).write()
     done = tmp_path / "done"
-    words = run.words()[run.words().index("run") :]
-    command = (sys.executable, "-m", "tests.support.dying_run", str(done), *words)
-    code, err = -signal.SIGKILL, ""
-    while code == -signal.SIGKILL:
-        ended = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        code, err = ended.returncode, ended.stderr
-    assert code == ExitCode.DONE, err
+    while (ended := disturbed(run, "die", done)).code == -signal.SIGKILL:
+        pass
+    assert ended.code == ExitCode.DONE, ended.err
     counts = Counter(done.read_text().split())
     assert set(counts) == {effect.__name__ for effect in EFFECTS}
     assert counts["StartTraining"] == counts["RecordPlan"] == 1
@@ -69,6 +66,35 @@ def test_a_run_that_dies_after_each_thing_it_does_ends_like_any_other(
     assert run.losses() == model.losses()
     assert [one.ending for one in run.attempts()] == [Ending.DONE]
     assert wait_until_gone(run) == {}
+
+
+def test_ctrl_c_in_the_middle_of_anything_leaves_nothing_running(
+    undisturbed: tuple[HomeRun, float], tmp_path: Path
+) -> None:
+    """Also of what is being started just then; the next run goes on each time."""
+    model, run = undisturbed[0], HomeRun(tmp_path).write()
+    done = tmp_path / "done"
+    done.touch()
+    while (ended := disturbed(run, "stop", done)).code == ExitCode.INTERRUPTED:
+        assert run.processes() == {}, done.read_text()
+        assert "Traceback" not in ended.err
+    assert ended.code == ExitCode.DONE, ended.err
+    assert set(done.read_text().split()) >= STOPPABLE
+    assert run.losses() == model.losses()
+    assert run.attempts()[-1].ending is Ending.DONE
+
+
+def disturbed(run: HomeRun, how: str, done: Path) -> Ended:
+    """Run the command as `tests.support.disturbed_run` does."""
+    words = run.words()[run.words().index("run") :]
+    ended = subprocess.run(
+        (sys.executable, "-m", "tests.support.disturbed_run", how, str(done), *words),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
 def wait_for(command: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
