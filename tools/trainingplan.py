@@ -105,8 +105,12 @@ FAILURES = f"""
 
 What the end of an attempt counts as, in `status.failures`, and what follows. An error
 of the application is waited out, {FIRST_WAIT_S:g} s at first and twice as long each
-time, up to {LONGEST_WAIT_S:g} s. What `spec.override` fixes is never planned around: it
-runs out of memory once.
+time, up to {LONGEST_WAIT_S:g} s; so is a disruption that comes soon after the start for
+the third time in a row. What `spec.override` fixes is never planned around: it runs out
+of memory once. At home nobody deletes ranks: what is removed there is started again.
+
+A plan that has failed and had saved goes on when it is run again. Counts are since
+then, or since the spec was edited.
 """
 BEYOND = """
 ## Rules beyond the schema

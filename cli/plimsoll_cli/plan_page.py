@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from plimsoll_cli.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
 from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_cli.output import console, print_table, say
-from plimsoll_cli.presence import what_is_next
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.brain.failures import RESPONSES
+from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.explain import certificate_lines, counted, space_text
 from plimsoll_planner.overheads import basis_text, shortage_lines
 from plimsoll_planner.records.solution import Infeasible
@@ -41,7 +42,8 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
         message = f": {ended.message}" if ended.message else ""
         if ended.message not in plan_lines(record):
             yield f"failed: {ended.reason}{message}"
-        if record.saved_step is not None:
+        is_unusable = ended.reason == RESPONSES[Ending.UNUSABLE_CHECKPOINT].reason
+        if record.saved_step is not None and not is_unusable:
             yield (
                 f"step {record.saved_step} is saved: `plimsoll run` goes on from "
                 "there, with --anew it begins again"
@@ -49,7 +51,7 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
     if isinstance(record.answer, Infeasible) and record.problem is not None:
         yield from shortage_lines(record.problem)
     if record.is_left:
-        yield what_is_next(record.presence, record.attempts, record.saved_step)
+        yield record.next_step
 
 
 def show_answer(record: RunRecord) -> None:

@@ -52,6 +52,7 @@ async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunReco
         observations=observations,
         losses=tuple(sorted(losses.items())),
         saved_step=newest_step(hands.checkpoints),
+        suspends=plan.spec.suspend,
     )
 
 

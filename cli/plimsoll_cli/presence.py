@@ -11,10 +11,8 @@ wrote nothing down: a status says `Running` for ever, if nobody goes on with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 
-from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.home.tasks import END
@@ -50,21 +48,3 @@ def presence_of(home: HomeFolder, plan: StoredPlan) -> Presence:
     if any(folder.children.glob(f"train-*/{END}")):
         return Presence.ENDED
     return Presence.GONE
-
-
-def what_is_next(
-    presence: Presence, attempts: Sequence[Attempt], saved_step: int | None
-) -> str:
-    """Return what `plimsoll run` does for a plan that is not over and nobody runs."""
-    if presence is Presence.UNWATCHED:
-        return "unwatched: its processes run, and `plimsoll run` finds them"
-    if presence is Presence.ENDED:
-        return "unwatched: its ranks have ended, and `plimsoll run` says how"
-    if not attempts:
-        return "nothing of it runs: `plimsoll run` goes on"
-    ending = attempts[-1].ending
-    how = "interrupted" if ending is None else "stopped"
-    if saved_step is None:
-        return f"{how}: `plimsoll run` begins again, for nothing is saved"
-    place = "here" if ending is Ending.CHECKPOINTED else f"step {saved_step}"
-    return f"{how}: `plimsoll run` goes on from {place}"

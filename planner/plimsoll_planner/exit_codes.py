@@ -23,3 +23,6 @@ class ExitCode(IntEnum):
     """A rank ran out of device memory: widen the interval, plan again."""
     CHECKPOINTED = 84
     """Asked to stop, and everything was saved: resume later."""
+    UNUSABLE_CHECKPOINT = 85
+    """There is none to go on from: missing, broken, or of another training; no use in
+    trying again."""

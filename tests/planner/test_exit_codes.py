@@ -22,4 +22,5 @@ def test_codes_are_what_other_releases_expect() -> None:
         "BAD_WORKLOAD": 82,
         "DEVICE_OUT_OF_MEMORY": 83,
         "CHECKPOINTED": 84,
+        "UNUSABLE_CHECKPOINT": 85,
     }

@@ -85,6 +85,7 @@ def a_record(problem: Problem | None = None, **fields: Any) -> RunRecord:
         "observations": (),
         "losses": (),
         "saved_step": None,
+        "suspends": False,
     }
     return RunRecord(**(defaults | fields))
 

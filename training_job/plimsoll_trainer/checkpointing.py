@@ -86,7 +86,7 @@ class Checkpointing:
         folders = self._folders()
         if folders:
             check_optimizer(workload, world.device)
-        with self._together(CheckpointError):
+        with self._together():
             if folders and self._control.rank == 0:
                 folders.open()
         resume_from = self._options.resume_from
@@ -104,30 +104,29 @@ class Checkpointing:
             here = identity_of(workload, assignment.global_batch_size)
             check_identity(found.manifest.identity, here, found.folder)
         if found.manifest.step > options.steps:
-            raise CheckpointError(
+            raise UnusableCheckpointError(
                 f"checkpoint {found.folder} is past --steps {options.steps}: "
                 "give more steps, or an earlier one with --resume-from"
             )
         check_layers(found, workload, assignment.slices[world.stage])
 
     @contextmanager
-    def _together(
-        self, raised: type[CheckpointError] = UnusableCheckpointError
-    ) -> Iterator[None]:
+    def _together(self) -> Iterator[None]:
         """Let a `CheckpointError` on any rank be raised on all."""
-        fault = ""
+        fault: CheckpointError | None = None
         try:
             yield
         except CheckpointError as error:
-            fault = str(error)
-        if faults := [text for text in self._control.gather(fault) if text]:
-            raise raised(faults[0])
+            fault = error
+        if faults := [one for one in self._control.gather(fault) if one is not None]:
+            raise faults[0]
 
     def open(self, trainer: Trainer, global_batch_size: int, plan_digest: str) -> int:
         """Read what was chosen into the trainer; return the first step to run.
 
         Raises:
-            UnusableCheckpointError: it is of another model, or cannot be read.
+            UnusableCheckpointError: it is of another model, or broken.
+            CheckpointError: it cannot be read just now.
         """
         state = RankState(trainer)
         if folders := self._folders():

@@ -7,7 +7,7 @@
         ├── WorkloadError               the entry point breaks the workload contract
         ├── PlanMismatchError           the plan is for another world or workload
         ├── CheckpointError             a checkpoint cannot be saved or read
-        │   └── UnusableCheckpointError     none to go on from
+        │   └── UnusableCheckpointError     broken, or of another training
         ├── NoGpuError                  the plan is for GPUs, and there is none
         ├── NoEmulatedDeviceError       there is no GPU and no stand-in for one
         ├── DeviceFullError             out of device memory
@@ -61,13 +61,13 @@ class PlanMismatchError(TrainerError):
 
 
 class CheckpointError(TrainerError):
-    """A checkpoint cannot be saved, or is corrupt."""
+    """A checkpoint cannot be saved, or read just now."""
 
 
 class UnusableCheckpointError(CheckpointError):
     """There is no checkpoint to go on from: missing, broken, or of another training."""
 
-    exit_code = ExitCode.BAD_WORKLOAD
+    exit_code = ExitCode.UNUSABLE_CHECKPOINT
 
 
 class NoGpuError(TrainerError):

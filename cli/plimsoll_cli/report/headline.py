@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_cli.answer_tables import plan_line
-from plimsoll_cli.presence import what_is_next
 from plimsoll_cli.report.hulls import MemoryView
 from plimsoll_cli.report.proof import sentence
 from plimsoll_cli.report.record import RunRecord
@@ -151,8 +150,7 @@ def state_of(record: RunRecord) -> State:
         line = ": ".join(filter(None, (summary.reason, summary.message)))
         return State(tone=Tone.BAD, word="Failed", line=line)
     if record.is_left:
-        said = what_is_next(record.presence, record.attempts, record.saved_step)
-        word, _, line = said.replace("`", "").partition(": ")
+        word, _, line = record.next_step.replace("`", "").partition(": ")
         return State(tone=Tone.OPEN, word=word.capitalize(), line=line)
     told = [c for c in status.conditions if c.reason != "Waiting"]
     if not told:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_cli.presence import Presence
-from plimsoll_operator.api.status import Status
-from plimsoll_operator.brain.seen import Attempt
+from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
@@ -37,11 +37,35 @@ class RunRecord:
     """Step and loss, in order of the steps."""
     saved_step: int | None
     """Of the newest checkpoint."""
+    suspends: bool
+    """The spec asks for it to stop."""
 
     @property
     def is_left(self) -> bool:
         """Tell whether it waits for somebody who goes on with it."""
         return not self.status.is_over and self.presence is not Presence.WATCHED
+
+    @property
+    def next_step(self) -> str:
+        """What `plimsoll run` does with it, where it is left."""
+        if self.presence is Presence.UNWATCHED:
+            return "unwatched: its processes run, and `plimsoll run` finds them"
+        if self.presence is Presence.ENDED:
+            return "unwatched: its ranks have ended, and `plimsoll run` says how"
+        accepted = self.status.condition(ConditionType.ACCEPTED)
+        if accepted is not None and accepted.status is Truth.FALSE:
+            return f"refused: {accepted.message}"
+        run = "`plimsoll run`"
+        if self.suspends:
+            run = f"once spec.suspend is false, {run}"
+        if not self.attempts:
+            return f"nothing of it runs: {run} goes on"
+        ending = self.attempts[-1].ending
+        how = "interrupted" if ending is None else "stopped"
+        if self.saved_step is None:
+            return f"{how}: {run} begins again, for nothing is saved"
+        place = "here" if ending is Ending.CHECKPOINTED else f"step {self.saved_step}"
+        return f"{how}: {run} goes on from {place}"
 
     def problem_of(self, plan: HybridPlan) -> Problem | None:
         """Return the problem that a plan answers; None where it is of other code."""

@@ -94,6 +94,8 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (FALSE, "ChildDeleted"): "Somebody deleted the ranks too often.",
         (FALSE, "ForeignFingerprint"): "The code is not what was profiled, twice.",
         (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
+        (FALSE, "UnusableCheckpoint"): "There is none to go on from: missing, broken, "
+        "or of another training.",
         (UNKNOWN, "DeadlineExceeded"): "`runPolicy.runningSeconds` are over: the ranks "
         "were asked to save and leave.",
         (FALSE, "DeadlineExceeded"): "`runPolicy.runningSeconds` are over, and the "

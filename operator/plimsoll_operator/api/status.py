@@ -167,7 +167,10 @@ class ObservedStatus(ApiRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failures(ApiRecord):
-    """How often attempts have failed since the spec was edited, by limit."""
+    """How often attempts have failed, by limit.
+
+    Since the spec was edited, or the plan, having failed, was run again.
+    """
 
     application: Index = 0
     """Held against `runPolicy.backoffLimit`."""

@@ -11,10 +11,10 @@ edits it, or runs what has failed again, has seen what went wrong.
     host out of memory     application     runPolicy.backoffLimit    trying again
     application error      application     runPolicy.backoffLimit    trying again
     deleted by a person    application     runPolicy.backoffLimit    trying again
-    disruption             disruption      no limit                  trying again;
-                                            after a pause where it comes soon each time
+    disruption             disruption      no limit                  again, with pauses
     asked to stop          nothing         no limit                  resuming
     foreign fingerprint    nothing         once                      profiling again
+    unusable checkpoint                    never                     -
     bad workload, deadline                 never                     -
 """
 
@@ -68,6 +68,7 @@ RESPONSES = {
         reason="ForeignFingerprint", kind=Kind.FOREIGN
     ),
     Ending.BAD_WORKLOAD: Response(reason="BadWorkload", kind=Kind.FINAL),
+    Ending.UNUSABLE_CHECKPOINT: Response(reason="UnusableCheckpoint", kind=Kind.FINAL),
     Ending.TIMED_OUT: Response(reason="DeadlineExceeded", kind=Kind.FINAL),
 }
 

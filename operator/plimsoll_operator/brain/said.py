@@ -27,7 +27,7 @@ class Look:
 
     @property
     def counted(self) -> tuple[Attempt, ...]:
-        """The attempts whose ends count: those since the spec was edited."""
+        """The attempts whose ends count: those of this generation."""
         attempts = self.seen.attempts
         return tuple(one for one in attempts if one.generation == self.generation)
 

@@ -50,6 +50,8 @@ class Ending(StrEnum):
     """The code is not what was profiled."""
     BAD_WORKLOAD = "bad-workload"
     """The entry point breaks the contract."""
+    UNUSABLE_CHECKPOINT = "unusable-checkpoint"
+    """There is none to go on from: missing, broken, or of another training."""
     APPLICATION_ERROR = "application-error"
     DELETED = "deleted"
     """By a person."""

@@ -26,13 +26,20 @@ RESERVED = {
     ExitCode.DEVICE_OUT_OF_MEMORY: Ending.OUT_OF_MEMORY,
     ExitCode.FOREIGN_FINGERPRINT: Ending.FOREIGN_FINGERPRINT,
     ExitCode.BAD_WORKLOAD: Ending.BAD_WORKLOAD,
+    ExitCode.UNUSABLE_CHECKPOINT: Ending.UNUSABLE_CHECKPOINT,
 }
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"
 """Said by ranks that failed because another one did."""
 PREFIX = "plimsoll: "
-ON_REQUEST = "--debug shows"
-"""Said of a traceback, which the logs of a child always have."""
+AT_HOME = {
+    "--debug shows": "`plimsoll logs{of_kind}` shows",
+    "give a new --checkpoint-dir to begin anew": "begin anew with --anew",
+    "go on with --accept-other-data": "begin anew with --anew",
+    "--resume-from": "spec.checkpoint.resumeFrom",
+    "--steps": "spec.training.steps",
+}
+"""What the trainer advises in its own options, and what a person does here."""
 
 
 def ending_of(end: End, folder: Path) -> tuple[Ending, str]:
@@ -99,6 +106,10 @@ def last_line(folder: Path, place: int) -> str:
     lines = path.read_text(errors="replace").split("\n") if path.exists() else []
     line = next((line for line in reversed(lines) if line.strip()), "")
     kind = folder.name.partition("-")[0]
-    which = "" if kind == ChildKind.TRAIN else f" --of {kind}"
-    line = line.replace(ON_REQUEST, f"`plimsoll logs{which}` shows")
-    return one_line(line.removeprefix(PREFIX))[:1024]
+    of_kind = "" if kind == ChildKind.TRAIN else f" --of {kind}"
+    if not line.startswith(PREFIX):
+        return one_line(line)[:1024]
+    line = line.removeprefix(PREFIX)
+    for there, here in AT_HOME.items():
+        line = line.replace(there, here.format(of_kind=of_kind))
+    return one_line(line)[:1024]

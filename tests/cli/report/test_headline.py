@@ -19,7 +19,7 @@ from plimsoll_cli.report.headline import (
 )
 from plimsoll_cli.report.hulls import memory_view
 from plimsoll_cli.report.record import RunRecord
-from plimsoll_operator.api.status import Status, Truth
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.interval import Verdict
@@ -184,8 +184,25 @@ def test_what_nobody_goes_on_with_says_how(
     found = state_of(left)
     assert (found.tone, found.word) == (Tone.OPEN, word)
     assert line in found.line
+    suspended = state_of(replace(left, suspends=True))
+    is_ours = presence is Presence.GONE
+    assert ("once spec.suspend is false, " in suspended.line) == is_ours
     over = replace(left, status=a_status("Valid", "Succeeded"))
     assert state_of(over).word == "Succeeded"
+
+
+def test_what_is_refused_says_why() -> None:
+    """Running it again as it is brings it nowhere."""
+    refused = Condition(
+        type=ConditionType.ACCEPTED,
+        status=Truth.FALSE,
+        reason="InvalidSpec",
+        message="override.cuts: there is no layer 9",
+        observed_generation=1,
+    )
+    status = Status().saying(refused, TIME)
+    found = state_of(a_record(status=status, presence=Presence.GONE))
+    assert (found.word, found.line) == ("Refused", refused.message)
 
 
 def figures(record: RunRecord) -> dict[str, tuple[str, str]]:

@@ -95,6 +95,7 @@ TABLE: list[tuple[list[Ending], dict[str, Any], tuple[Truth, str], int]] = [
     ([Ending.FOREIGN_FINGERPRINT], {}, (Truth.TRUE, "Trained"), 2),
     ([Ending.FOREIGN_FINGERPRINT] * 2, {}, (Truth.FALSE, "ForeignFingerprint"), 2),
     ([Ending.BAD_WORKLOAD], {}, (Truth.FALSE, "BadWorkload"), 1),
+    ([Ending.UNUSABLE_CHECKPOINT], {}, (Truth.FALSE, "UnusableCheckpoint"), 1),
     ([Ending.TIMED_OUT], {}, (Truth.FALSE, "DeadlineExceeded"), 1),
 ]
 

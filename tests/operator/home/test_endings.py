@@ -32,6 +32,7 @@ def end(*statuses: int, by_keeper: tuple[int, ...] = (), **fields: bool | int) -
         (end(1, 83), (LOST, "plimsoll: rank 1: full"), Ending.OUT_OF_MEMORY),
         (end(81, 81), ("other code", "other code"), Ending.FOREIGN_FINGERPRINT),
         (end(82), ("no workload",), Ending.BAD_WORKLOAD),
+        (end(85), ("it is broken",), Ending.UNUSABLE_CHECKPOINT),
         (end(84, 84), ("", ""), Ending.CHECKPOINTED),
         (end(0, 84), ("", ""), Ending.CHECKPOINTED),
         (
@@ -72,6 +73,22 @@ def test_the_line_is_that_of_the_rank_that_failed_by_itself(tmp_path: Path) -> N
         (tmp_path / f"{place}.err").write_text(text + "\n")
     _, message = ending_of(end(1, 1, first=0), tmp_path)
     assert message == OWN.removeprefix("plimsoll: ")
+
+
+def test_advice_is_in_words_of_the_manifest(tmp_path: Path) -> None:
+    """Not in options of the trainer, which nobody types; others' lines stay."""
+    folder = tmp_path / "train-1"
+    folder.mkdir()
+    for line in (
+        "step 9 is past --steps 5: give more steps, or another with --resume-from",
+        "of another model: give a new --checkpoint-dir to begin anew",
+        "other data: restore it, or go on with --accept-other-data",
+        "ValueError at own.py:7; --debug shows the traceback",
+    ):
+        (folder / "0.err").write_text(f"plimsoll: {line}\n")
+        assert "--" not in ending_of(end(85), folder)[1].replace(" --anew", "")
+        (folder / "0.err").write_text(f"{line}\n")
+        assert ending_of(end(85), folder)[1] == line
 
 
 def test_a_signal_has_its_name(tmp_path: Path) -> None:

@@ -202,8 +202,7 @@ def test_ctrl_c_saves_and_the_next_run_goes_on(run: HomeRun, code: Path) -> None
 
 def test_changed_code_is_profiled_again(run: HomeRun, code: Path) -> None:
     """A cached profile of other code is found out before anything is launched."""
-    text = (code / "own.py").read_text()
-    (code / "own.py").write_text(text + "\n# changed\n")
+    change(code)
     write(run)
     ended = run.run(code=code)
     assert ended.code == ExitCode.DONE, ended.err
@@ -219,8 +218,7 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
     write(run)
     command = run.start(code=code)
     wait_for_steps(run, command, steps=8)
-    text = (code / "own.py").read_text()
-    (code / "own.py").write_text(text + "\n# changed again\n")
+    change(code)
     kill_now(
         [p for found in run.processes().values() for p in found if rank_of(p) == 0]
     )
@@ -229,6 +227,55 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
     assert ended.code == ExitCode.DONE, err
     assert ended.status.attempt == 3  # killed, foreign, done
     assert ended.status.failures.disruption == 1
+
+
+def test_code_that_goes_on_changing_is_given_up(run: HomeRun, code: Path) -> None:
+    """It is profiled again once, and not for ever."""
+    write(run)
+    command = run.start(code=code)
+    wait_for_steps(run, command, steps=8)
+    change(code)
+    kill_now(
+        [p for found in run.processes().values() for p in found if rank_of(p) == 0]
+    )
+    while not list(run.home.root.glob("plans/*/children/train-3")):
+        assert command.poll() is None
+        time.sleep(0.01)
+    change(code)  # before its ranks have loaded torch
+    out, err = command.communicate()
+    ended = Ended(command.returncode, out, err)
+    assert ended.code == ExitCode.FAILED, err
+    assert succeeded(ended).reason == "ForeignFingerprint"
+    assert ended.status.attempt == 3
+
+
+def change(code: Path) -> None:
+    """Edit the own model, which trains the same."""
+    text = (code / "own.py").read_text()
+    (code / "own.py").write_text(text + "\n# changed\n")
+
+
+def test_a_checkpoint_of_another_model_is_not_gone_on_from(
+    run: HomeRun, code: Path
+) -> None:
+    """It is told once, in words of the manifest; what was saved is still there."""
+    (code / "raise_at").write_text("12")
+    write(run, "runPolicy: {backoffLimit: 0}")
+    assert succeeded(run.run(code=code)).reason == "AppError"
+    (code / "raise_at").unlink()
+    mended = (code / "own.py").read_text()
+    (code / "own.py").write_text(mended.replace("192", "160"))
+    ended = run.run(code=code)
+    assert ended.code == ExitCode.FAILED
+    assert succeeded(ended).reason == "UnusableCheckpoint"
+    message = succeeded(ended).message
+    assert " is for another model: " in message
+    assert message.endswith("it was trained with, or begin anew with --anew")
+    assert ended.status.attempt == 2
+    (code / "own.py").write_text(mended)
+    again = run.run(code=code)
+    assert again.code == ExitCode.DONE, again.err
+    assert sorted(run.losses()) == list(range(1, STEPS + 1))
 
 
 def test_a_workload_that_breaks_the_contract_is_not_tried_again(

@@ -64,6 +64,7 @@ def choose(
     Raises:
         UnusableCheckpointError: there are checkpoints, but none that is whole; or none
             where one was asked for.
+        CheckpointError: the newest cannot be read just now, and no older one is whole.
     """
     own = folders.root if folders else None
     candidates: list[Path] = []
@@ -75,16 +76,16 @@ def choose(
             f"--resume-from {resume_from}: there is no committed checkpoint (a folder "
             "step-NNNNNNNN); check the path, or leave the option out to begin anew"
         )
-    faults: list[str] = []
+    faults: list[CheckpointError] = []
     for folder in candidates:
-        found, fault = examine(folder, control)
-        if found is not None:
+        found = examine(folder, control)
+        if isinstance(found, Found):
             report_faults(faults, folder, control, warn)
             set_aside(folders, found, control, warn)
             return found
-        faults.append(fault)
+        faults.append(found)
     if faults:
-        raise UnusableCheckpointError(
+        raise type(faults[0])(
             f"{faults[0]}, and there is no older one that is whole: restore it, name "
             "another with --resume-from, or give a new --checkpoint-dir to begin anew"
         )
@@ -104,23 +105,27 @@ def candidates_of(own: Path | None, resume_from: Path | None) -> list[Path]:
     return asked if inside or not own_steps else own_steps
 
 
-def examine(folder: Path, control: Control) -> tuple[Found | None, str]:
+def examine(folder: Path, control: Control) -> Found | CheckpointError:
     """Check all files of a checkpoint, each on one rank; all ranks learn the result."""
     manifest: Manifest | None = None
+    fault: CheckpointError | None = None
     try:
         manifest = read_manifest(folder)
         share = manifest.files[control.rank :: control.num_ranks]
-        fault = fault_in(folder, share)
-        text = f"checkpoint {folder} is corrupt: {fault}" if fault else ""
+        if difference := fault_in(folder, share):
+            text = f"checkpoint {folder} is corrupt: {difference}"
+            fault = UnusableCheckpointError(text)
     except CheckpointError as error:
-        text = str(error)
-    faults = [fault for fault in control.gather(text) if fault]
+        fault = error
+    faults = [one for one in control.gather(fault) if one is not None]
     if faults or manifest is None:
-        return None, faults[0]
-    return Found(folder=folder, manifest=manifest), ""
+        return faults[0]
+    return Found(folder=folder, manifest=manifest)
 
 
-def report_faults(faults: list[str], used: Path, control: Control, warn: Warn) -> None:
+def report_faults(
+    faults: list[CheckpointError], used: Path, control: Control, warn: Warn
+) -> None:
     """Say what was passed over, and what is used instead."""
     if control.rank == 0:
         for fault in faults:
@@ -144,7 +149,7 @@ def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
     """Refuse a checkpoint of another model by this rank's layers, before it has any.
 
     Raises:
-        CheckpointError: naming the first difference.
+        UnusableCheckpointError: naming the first difference.
     """
     saved = saved_specs(HostReader(found.folder).read_metadata())
     names = [layer.name for layer in workload.layers]
@@ -166,7 +171,8 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
         layers: names of all layers of the workload.
 
     Raises:
-        CheckpointError: it was written for another model, or cannot be read.
+        UnusableCheckpointError: it was written for another model, or is broken.
+        CheckpointError: it cannot be read.
     """
     reader = HostReader(found.folder)
     metadata = reader.read_metadata()
@@ -184,7 +190,9 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
     try:
         reader.read_data(planner.create_local_plan(), planner)
     except (OSError, zipfile.BadZipFile) as error:
-        raise CheckpointError(
+        is_broken = isinstance(error, zipfile.BadZipFile)
+        raised = UnusableCheckpointError if is_broken else CheckpointError
+        raise raised(
             f"checkpoint {found.folder} cannot be read: {error}; name another one "
             "with --resume-from"
         ) from error
@@ -226,9 +234,9 @@ def check_same_model(
             raise foreign(folder, f"{name} is {saved[name]} in it, but {spec} here")
 
 
-def foreign(folder: Path, difference: str) -> CheckpointError:
+def foreign(folder: Path, difference: str) -> UnusableCheckpointError:
     """Return the error for a checkpoint of another model."""
-    return CheckpointError(
+    return UnusableCheckpointError(
         f"checkpoint {folder} is for another model: {difference}; pass the arguments "
         "it was trained with, or give a new --checkpoint-dir to begin anew"
     )

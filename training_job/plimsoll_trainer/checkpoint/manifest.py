@@ -15,7 +15,7 @@ from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Label, 
 from plimsoll_planner.records.document import Document, load
 from plimsoll_planner.records.record import Record
 from plimsoll_trainer.boundaries import make_batch
-from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.workload import Workload
 
 FILE = "manifest.json"
@@ -73,12 +73,12 @@ def check_identity(saved: Identity, here: Identity, folder: Path) -> None:
     """Refuse to go on with other numbers than the checkpoint began with.
 
     Raises:
-        CheckpointError: naming the first difference.
+        UnusableCheckpointError: naming the first difference.
     """
     for field in Identity.__slots__:
         before, now = getattr(saved, field), getattr(here, field)
         if before != now:
-            raise CheckpointError(
+            raise UnusableCheckpointError(
                 f"checkpoint {folder} was trained with {field} {before}, but here it "
                 f"is {now}: restore that, or go on with --accept-other-data"
             )
@@ -98,21 +98,30 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check a manifest.
 
     Raises:
-        CheckpointError: it is missing or broken.
+        UnusableCheckpointError: it is missing or broken.
     """
     try:
         return load(folder / FILE, Manifest)
     except InvalidInputError as error:
-        raise CheckpointError(f"checkpoint {folder} is corrupt: {error}") from None
+        text = f"checkpoint {folder} is corrupt: {error}"
+        raise UnusableCheckpointError(text) from None
 
 
 def fault_in(folder: Path, files: Sequence[SavedFile]) -> str | None:
-    """Return what is wrong with the first file that is not as it was written."""
+    """Return what is wrong with the first file that is not as it was written.
+
+    Raises:
+        CheckpointError: one cannot be read.
+    """
     for saved in files:
         try:
             found = describe_file(folder / saved.name)
-        except OSError as error:
+        except FileNotFoundError as error:
             return f"{saved.name}: {error.strerror}"
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint {folder} cannot be read: {saved.name}: {error.strerror}"
+            ) from error
         if found.size_bytes != saved.size_bytes:
             return (
                 f"{saved.name} has {found.size_bytes} bytes, not the "
