@@ -56,6 +56,7 @@ async def stopped(home: Home, name: str) -> None:
 
     Whoever begins to run it meanwhile is asked again, and again.
     """
+    is_told = False
     while True:
         plan = await home.plan(name)
         await home.store.plans.set_suspended(plan.uid, is_suspended=True)
@@ -64,6 +65,11 @@ async def stopped(home: Home, name: str) -> None:
                 hands = home.hands(await home.plan(name))
                 await Loop(hands=hands, watcher=view, is_stopping=True).run()
         except AlreadyRunningError:
+            if not is_told:
+                click.echo(
+                    f"{name} is asked to stop; its ranks save and leave", err=True
+                )
+                is_told = True
             await asyncio.sleep(WAIT_S)
         else:
             return
@@ -102,18 +108,22 @@ def is_confirmed(question: str) -> bool:
 async def delete_here(root: Path, name: str) -> None:
     """Forget a plan that nobody runs."""
     async with open_old_home(root) as home:
-        plan = await home.plan(name)
-        hands = home.hands(plan)
+        await home.plan(name)
         with home.folder.locked(name):
+            plan = await home.plan(name)
+            hands = home.hands(plan)
             if not plan.status.is_over and hands.children.alive():
                 raise PlanUnderWayError(
                     f"ranks of {name} run, and nobody watches them: `plimsoll cancel "
                     f"{name}` lets them save and leave"
                 )
             hands.end_all()
-            for uid in await home.store.plans.uids(name):
-                folder = home.folder.plan(uid).root
-                if folder.exists():
-                    await asyncio.to_thread(shutil.rmtree, folder)
+            for one in await home.store.plans.of_name(name):
+                for folder in (
+                    home.hands(one).checkpoints,
+                    home.folder.plan(one.uid).root,
+                ):
+                    if folder.exists():
+                        await asyncio.to_thread(shutil.rmtree, folder)
             await home.store.plans.delete(name)
         say(f"{name} is deleted")

@@ -46,9 +46,10 @@ from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_profiler.entrypoint_path import require_module
 
 EXIT_CODES = """
-Exit codes: 0 trained, or planned where launch.policy is PlanOnly; 1 failed, the last
-line says why; 2 no such option; 3 the manifest or an option breaks a rule; 4 no plan
-fits; 5 stopped by `plimsoll cancel` or spec.suspend; 130 stopped by Ctrl-C or SIGTERM.
+Exit codes: 0 trained, or planned where launch.policy is PlanOnly; 1 failed, a line or
+Succeeded in the JSON says why; 2 no such option; 3 the manifest or an option breaks a
+rule; 4 no plan fits; 5 stopped by `plimsoll cancel` or spec.suspend; 130 stopped by
+Ctrl-C or SIGTERM.
 """
 
 
@@ -154,6 +155,8 @@ def read_manifest(path: Path) -> Manifest:
         InvalidInputError: no such file, or not a TrainingPlan.
     """
     try:
+        if path == Path("-") and sys.stdin is None:
+            raise UnreadableError("stdin is closed; name a file with one TrainingPlan")
         if path == Path("-"):
             return parse_manifest(sys.stdin.buffer.read(), "stdin")
         return parse_manifest(path.read_bytes(), str(path))

@@ -9,6 +9,9 @@ In: a manifest, machines, an open home whose plan of that name nobody else runs.
     it is over, and nobody was told  that one, if the same is asked for
     it has failed and had saved      that one, from its checkpoint; the same training
     it is over                       a new one
+
+It is over also where its last attempt has trained all steps, and whoever ran it was
+killed before that was said.
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.home.checkpoints import newest_step
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.home.checkpoints import holds_checkpoint, newest_step
 from plimsoll_operator.home.eyes import complaint_of
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.errors import InvalidInputError, shorten
+from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, shorten
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import shapes_of
 
@@ -95,7 +99,7 @@ async def take(
     require_sense(asked)
     if before is None:
         return await begun(home, asked)
-    if not before.status.is_over and not anew:
+    if not anew and not await is_over(home, before):
         return await taken_up(home, before, asked)
     if not before.was_told and asked.is_met_by(before) and not anew:
         return before
@@ -124,8 +128,16 @@ def is_dry(spec: TrainingPlanSpec) -> bool:
     return spec.launch.policy is LaunchPolicy.PLAN_ONLY
 
 
+async def is_over(home: Home, plan: StoredPlan) -> bool:
+    """Tell whether nothing more is done for a plan."""
+    attempts = await home.store.attempts.of(plan.uid)
+    has_trained = bool(attempts) and attempts[-1].ending is Ending.DONE
+    return plan.status.is_over or has_trained
+
+
 async def begun(home: Home, asked: Asked) -> StoredPlan:
     """Begin a plan."""
+    require_beginning(asked)
     return await home.store.plans.create(
         asked.name, asked.spec, asked.offers, asked.folder, time.time()
     )
@@ -147,6 +159,8 @@ async def taken_up(home: Home, before: StoredPlan, asked: Asked) -> StoredPlan:
         require_same_job(before, asked)
         require_same_place(before, asked)
     require_same_training(home, before, asked)
+    if saved_step(home, before) is None:
+        require_beginning(asked)
     await home.store.plans.set_suspended(before.uid, is_suspended=False)
     return await home.store.plans.edit(
         before.uid, asked.spec, asked.offers, asked.folder
@@ -164,14 +178,27 @@ def require_sense(asked: Asked) -> None:
         raise InvalidInputError(complaint)
 
 
+def require_beginning(asked: Asked) -> None:
+    """Refuse to begin with a checkpoint that is not there.
+
+    Raises:
+        InvalidFieldError: the folder has none.
+    """
+    given = asked.spec.checkpoint.resume_from
+    if not given or is_dry(asked.spec):
+        return
+    if not holds_checkpoint(Path(asked.folder) / given):
+        rule = f"a checkpoint (step-NNNNNNNN), or a folder of some; from {asked.folder}"
+        raise InvalidFieldError("spec.checkpoint.resumeFrom", given, rule)
+
+
 def goes_on(home: Home, before: StoredPlan, asked: Asked) -> bool:
     """Tell whether a plan that is over goes on: it has failed, and has saved."""
     ended = before.status.condition(ConditionType.SUCCEEDED)
     has_failed = ended is not None and ended.status is Truth.FALSE
-    step = saved_step(home, before)
-    if not has_failed or step is None or is_dry(asked.spec):
+    if not has_failed or saved_step(home, before) is None or is_dry(asked.spec):
         return False
-    return not obstacle(step, before, asked)
+    return not obstacle(home, before, asked)
 
 
 def saved_step(home: Home, plan: StoredPlan) -> int | None:
@@ -179,14 +206,21 @@ def saved_step(home: Home, plan: StoredPlan) -> int | None:
     return newest_step(home.hands(plan).checkpoints)
 
 
-def obstacle(step: int, before: StoredPlan, asked: Asked) -> str:
-    """Say why a saved step does not lead to what is asked for; empty where it does."""
+def obstacle(home: Home, before: StoredPlan, asked: Asked) -> str:
+    """Say why what is saved does not lead to what is asked for; empty where it does."""
+    step = saved_step(home, before)
+    if step is None:
+        return ""
     for path, was, now in differences(before.spec, asked.spec, "spec"):
         if path.startswith(OF_THE_TRAINING):
             return f"saved step {step} with {path} {changed_text(was, now)}"
     steps = asked.spec.training.steps
     if step > steps:
         return f"saved step {step}, which is past spec.training.steps {steps}"
+    saved = home.hands(before).checkpoints
+    after = replace(before, spec=asked.spec, folder=asked.folder)
+    if (looked_for := home.hands(after).checkpoints) != saved:
+        return f"saved step {step} in {saved}, and is to go on from {looked_for}"
     return ""
 
 
@@ -194,11 +228,10 @@ def require_same_training(home: Home, before: StoredPlan, asked: Asked) -> None:
     """Refuse what the checkpoints of a plan do not lead to.
 
     Raises:
-        PlanUnderWayError: another model or batch, or fewer steps than are saved.
+        PlanUnderWayError: another model or batch, fewer steps than are saved, or
+            another place.
     """
-    step = saved_step(home, before)
-    why = "" if step is None else obstacle(step, before, asked)
-    if why:
+    if why := obstacle(home, before, asked):
         raise PlanUnderWayError(f"plan {before.name} has {why}: {UNDO}")
 
 

@@ -322,3 +322,13 @@ async def make_home(root: Path) -> None:
     """Make an empty home."""
     async with open_home(root):
         pass
+
+
+def test_a_closed_stdin_is_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `run - <&-` has it."""
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["run", "-", "--home", str(home)]) == BAD
+    said = "plimsoll: stdin is closed; name a file with one TrainingPlan\n"
+    assert capsys.readouterr().err == said

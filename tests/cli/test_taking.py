@@ -16,9 +16,11 @@ from plimsoll_cli.machines import Machines
 from plimsoll_cli.taking import take
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.status import Status, Truth
+from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.local_inventory import LOCAL_NAME
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import Occasion
+from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from tests.support.builders import DIGEST, a_problem, an_offer
@@ -130,7 +132,8 @@ def test_a_plan_that_has_failed_goes_on_from_its_checkpoint(
         await home.store.plans.set_told(first.uid)
         again = await asked(home, **edit)
         assert (again.uid == first.uid) == goes_on
-        assert (again.status, again.was_told) == (Status(), False)
+        began = FAILED.start_time if goes_on else ""
+        assert (again.status, again.was_told) == (Status(start_time=began), False)
         assert again.generation == (1 if not goes_on else 3 if edit else 2)
         anew = await asked(home, anew=True, **edit)
         assert anew.uid not in (first.uid, again.uid)
@@ -170,6 +173,52 @@ def test_what_a_checkpoint_does_not_lead_to_is_refused(
             await asked(home, **edit)
         longer = await asked(home, training={"globalBatchSize": 8, "steps": 30})
         assert (longer.uid, longer.generation) == (first.uid, 2)
+
+    in_home(tmp_path, work)
+
+
+def test_checkpoints_elsewhere_are_not_passed_over(tmp_path: Path) -> None:
+    """What was trained would be lost without a word."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        save_step(home, first, 10)
+        said = f"saved step 10 in .*/checkpoints, and is to go on from .*/{first.uid}"
+        with pytest.raises(PlanUnderWayError, match=said):
+            await asked(home, checkpoint={"path": "elsewhere"})
+        anew = await asked(home, checkpoint={"path": "elsewhere"}, anew=True)
+        assert anew.uid != first.uid
+
+    in_home(tmp_path, work)
+
+
+def test_what_has_trained_to_its_end_is_over(tmp_path: Path) -> None:
+    """Also where its command was killed before it said so: nothing is added to it."""
+
+    async def work(home: Home) -> None:
+        first = await asked(home)
+        await begin_attempt(home.store, first.uid, 1)
+        await home.store.attempts.end(
+            first.uid, 1, ending=Ending.DONE, ended_s=2.0, generation=1, message=""
+        )
+        assert (await asked(home)).uid == first.uid
+        longer = await asked(home, training={"globalBatchSize": 8, "steps": 30})
+        assert longer.uid != first.uid
+
+    in_home(tmp_path, work)
+
+
+@pytest.mark.parametrize("given", ["saved", "saved/step-00000010"])
+def test_a_checkpoint_to_begin_with_must_be_there(given: str, tmp_path: Path) -> None:
+    """It is looked for before anything is profiled; a dry run needs none."""
+    place = str(tmp_path / given)
+
+    async def work(home: Home) -> None:
+        with pytest.raises(InvalidFieldError, match=r"spec\.checkpoint\.resumeFrom: "):
+            await asked(home, checkpoint={"resumeFrom": place})
+        await asked(home, checkpoint={"resumeFrom": place}, **DRY)
+        (tmp_path / "saved/step-00000010").mkdir(parents=True)
+        await asked(home, checkpoint={"resumeFrom": place})
 
     in_home(tmp_path, work)
 

@@ -39,6 +39,12 @@ def newest_step(folder: Path) -> int | None:
     return max((int(match[1]) for match in found if match), default=None)
 
 
+def holds_checkpoint(folder: Path) -> bool:
+    """Tell whether a folder is a checkpoint, or has one."""
+    is_one = folder.is_dir() and COMMITTED.fullmatch(folder.name) is not None
+    return is_one or newest_step(folder) is not None
+
+
 def check_room(folder: Path, num_bytes: int) -> None:
     """Refuse a save that a disk has no room for.
 

@@ -19,13 +19,16 @@ from plimsoll_planner.records.model_profile import Fingerprint
 async def fingerprint_now(plan: StoredPlan) -> Fingerprint | None:
     """Return what would be profiled now; None where that cannot be told."""
     workload = plan.spec.workload
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"{TRAINER}.fingerprint"),
-        *(workload.entrypoint, workload.args),
-        cwd=plan.folder,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", f"{TRAINER}.fingerprint"),
+            *(workload.entrypoint, workload.args),
+            cwd=plan.folder,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return None  # its folder is gone
     told, _ = await process.communicate()
     if process.returncode:
         return None

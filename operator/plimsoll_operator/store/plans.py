@@ -26,7 +26,8 @@ class StoredPlan:
     uid: str
     name: str
     generation: int
-    """Counts the edits of spec and offers, from 1 on."""
+    """Counts the edits of spec and offers, and how often it was opened again, from 1
+    on."""
     spec: TrainingPlanSpec
     status: Status
     offers: tuple[Offer, ...]
@@ -121,7 +122,8 @@ class Plans:
         async with self._database.write() as session:
             row = await existing(session, uid)
             row.generation += 1
-            row.status = canonical_text(Status())
+            began = record_of(Status, row.status).start_time
+            row.status = canonical_text(Status(start_time=began))
             row.was_told = False
         return plan_of(row)
 
@@ -149,15 +151,15 @@ class Plans:
         async with self._database.write() as session:
             await session.execute(seen)
 
-    async def uids(self, name: str) -> tuple[str, ...]:
-        """Return the uids of all plans of a name, by which their folders are found."""
-        mine = select(PlanRow.uid).where(PlanRow.name == name)
+    async def of_name(self, name: str) -> tuple[StoredPlan, ...]:
+        """Return all plans of a name, also those that are not current."""
+        mine = select(PlanRow).where(PlanRow.name == name)
         async with self._database.read() as session:
-            return tuple(await session.scalars(mine))
+            return tuple(plan_of(row) for row in await session.scalars(mine))
 
     async def delete(self, name: str) -> None:
         """Forget all plans of a name, but not what their ranks were observed to use."""
-        uids = await self.uids(name)
+        uids = select(PlanRow.uid).where(PlanRow.name == name).scalar_subquery()
         async with self._database.write() as session:
             for row in (AttemptRow, QuestionRow):
                 await session.execute(delete(row).where(row.plan_uid.in_(uids)))

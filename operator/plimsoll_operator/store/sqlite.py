@@ -29,6 +29,7 @@ from plimsoll_operator.errors import (
     StoreError,
     StoreFullError,
     StorePathError,
+    StoreVersionError,
 )
 
 BUSY_S = 60.0
@@ -208,5 +209,10 @@ def explained(path: Path, error: BaseException | None) -> StoreError:
         return StoreDamagedError(
             f"{path} is no store, or it is damaged ({error}): restore it, or name "
             "another --home"
+        )
+    if str(error).startswith("no such "):
+        return StoreVersionError(
+            f"{path} was written by a development version of Plimsoll ({error}): "
+            "delete its folder, or name another --home"
         )
     return StoreError(f"{path}: {error}: try again, or name another --home")

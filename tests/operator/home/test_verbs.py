@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,22 @@ def test_cancel_stops_ranks_whose_command_was_killed(
     assert plimsoll(run, "cancel", NAME) == ExitCode.DONE
     assert wait_until_gone(run, seconds=2) == {}
     assert "attempt 1 has saved and left" in capsys.readouterr().err
+
+
+def test_ranks_whose_code_is_gone_can_be_stopped(
+    run: HomeRun, code: Path, tmp_path: Path
+) -> None:
+    """As when the folder that a killed command was started in is removed."""
+    there = shutil.copytree(code, tmp_path / "there")
+    write(run, steps=MANY_STEPS)
+    command = run.start(code=there)
+    wait_for_steps(run, command, steps=3)
+    command.kill()
+    command.communicate()
+    shutil.rmtree(there)
+    assert plimsoll(run, "cancel", NAME) == ExitCode.DONE
+    assert wait_until_gone(run, seconds=2) == {}
+    assert plimsoll(run, "delete", NAME, "--yes") == ExitCode.DONE
 
 
 def test_what_cannot_be_done_while_ranks_train_is_one_line(

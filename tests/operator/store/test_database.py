@@ -182,6 +182,20 @@ def test_two_new_stores_open_at_once(tmp_path: Path) -> None:
     asyncio.run(both())
 
 
+def test_a_store_of_a_development_version_is_refused(tmp_path: Path) -> None:
+    """It says that it is of this revision, and lacks a column."""
+    path = tmp_path / "store.db"
+    in_store(path, nothing)
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("ALTER TABLE plan DROP COLUMN was_told")
+
+    async def look(store: Store) -> None:
+        await store.plans.all()
+
+    with pytest.raises(StoreVersionError, match=r"by a development version .*--home"):
+        in_store(path, look)
+
+
 def test_a_newer_store_is_refused(tmp_path: Path) -> None:
     """With its revision and what to do; nothing in it is changed."""
     path = tmp_path / "store.db"

@@ -117,7 +117,7 @@ def test_what_was_observed_outlives_its_plan(tmp_path: Path) -> None:
             await begin_attempt(store, uid, 1, now_s=1.0)
             await store.questions.put(the_first(uid), a_problem())
             await store.observations.save(uid, an_observation(), a_peak())
-        assert await store.plans.uids("tiny") == (made.uid,)
+        assert [one.uid for one in await store.plans.of_name("tiny")] == [made.uid]
         await store.plans.delete("tiny")
         assert await store.plans.find("tiny") is None
         assert await store.attempts.of(made.uid) == ()
