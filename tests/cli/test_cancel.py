@@ -1,4 +1,4 @@
-"""`plimsoll cancel` where nothing is left to be stopped."""
+"""`plimsoll cancel` where nothing is left to be stopped, and `plimsoll delete`."""
 
 from __future__ import annotations
 
@@ -42,3 +42,16 @@ def test_a_plan_that_is_over_is_left_alone(
     plan.say(a_status())
     assert main(["cancel", NAME, "--home", str(plan.root)]) == ExitCode.DONE
     assert "is over: there is nothing to stop" in capsys.readouterr().out
+
+
+def test_what_is_deleted_takes_its_checkpoints_along(tmp_path: Path) -> None:
+    """Also those outside of the home; nobody could tell later whose they are."""
+    plan = a_home_plan(tmp_path / "home", checkpoint={"path": str(tmp_path / "saved")})
+    plan.say(a_status())
+    saved = tmp_path / "saved" / plan.uid / "step-00000010"
+    saved.mkdir(parents=True)
+    other = tmp_path / "saved" / "other"
+    other.mkdir()
+    assert main(["delete", NAME, "--yes", "--home", str(plan.root)]) == ExitCode.DONE
+    assert list((tmp_path / "saved").iterdir()) == [other]
+    assert not plan.home.plan(plan.uid).root.exists()
