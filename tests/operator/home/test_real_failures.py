@@ -98,15 +98,19 @@ def test_a_device_with_less_than_it_says_is_planned_around(
     run: HomeRun, code: Path
 ) -> None:
     """The bound is widened in the store, a new plan fits, and training goes on."""
-    write(run)
-    small = (*DEVICES[:3], "8", *DEVICES[4:], "--real-device-memory", "2500KiB")
-    ended = run.run(*small, code=code)
+    eight, policy = (*DEVICES[:3], "8", *DEVICES[4:]), "runPolicy: {oomReplanLimit: 4}"
+    write(run, f"{policy}\n  launch: {{policy: PlanOnly}}")
+    dry = run.run(*eight, code=code)
+    assert dry.status.plan is not None, dry.err
+    real_kib = int(0.85 * dry.status.plan.predicted_peak_bytes) // 2**10
+    write(run, policy)
+    ended = run.run(*eight, "--real-device-memory", f"{real_kib}KiB", code=code)
     assert ended.code == ExitCode.DONE, ended.err
     status = ended.status
     assert status.failures.out_of_memory >= 1
     assert status.attempt == 1 + status.failures.out_of_memory
     assert status.observed is not None
-    assert status.observed.peak_bytes <= 2500 * 2**10
+    assert status.observed.peak_bytes <= real_kib * 2**10
     assert sorted(run.losses()) == list(range(1, STEPS + 1))
 
 
