@@ -15,6 +15,7 @@ help:           ## list the targets
 
 EMULATED := --device cpu --devices 8 --device-memory 128MiB
 quickstart: env-local  ## install, then train a small GPT on as few devices as it fits
+	@mkdir -p build
 	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart \
 	  --report build/quickstart.html $(if $(PROVE),--prove)
 
