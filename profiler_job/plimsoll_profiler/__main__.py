@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError, one_line
+from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.layer_costs import Source
@@ -28,6 +28,7 @@ from plimsoll_profiler.errors import BadWorkloadError, TooFewProbesError
 from plimsoll_profiler.profiling import profile
 from plimsoll_profiler.replay_process import environment_of
 from plimsoll_profiler.request import ProfileRequest
+from plimsoll_trainer.console import say
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -40,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except PlimsollError as error:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
-        print(one_line(str(error)), file=sys.stderr)
+        say(None, str(error))
         return exit_code_of(error)
     return ExitCode.DONE
 
