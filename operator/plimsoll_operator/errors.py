@@ -6,7 +6,7 @@
         ├── HomeError           processes or folders of a home cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
-        │   └── SlowStartError          a process was started and does not begin
+        │   └── SlowStartError          a process was started and has not begun
         └── StoreError          the store did not do what was asked, and nothing of it
             ├── StorePathError      no file can be written there
             ├── StoreVersionError   a newer version of Plimsoll wrote it

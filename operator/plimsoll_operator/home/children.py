@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -81,8 +82,8 @@ class Children:
         """Start a child, unless it is there.
 
         Raises:
-            HomeError: its keeper did not begin.
-            SlowStartError: it has not yet.
+            HomeError: its keeper cannot begin.
+            SlowStartError: it has not yet, or was killed before.
         """
         folder = self.folder(task.child_kind, task.subject)
         if (folder / BEGAN).exists():
@@ -102,9 +103,7 @@ class Children:
         end_s = time.monotonic() + START_S
         while not (folder / BEGAN).exists():
             if keeper.poll() and not (folder / BEGAN).exists():
-                said = (folder / "keeper.log").read_text(errors="replace").splitlines()
-                why = said[-1] if said else f"exit status {keeper.returncode}"
-                raise HomeError(f"{folder}: its keeper did not begin: {why}")
+                raise not_begun(folder, keeper.returncode)
             if time.monotonic() > end_s:
                 raise SlowStartError(f"{folder}: no keeper after {START_S:g} s")
             time.sleep(POLL_S)
@@ -179,6 +178,16 @@ class Children:
     def _reap(self) -> None:
         """Let go of keepers that have ended."""
         self._keepers = [k for k in self._keepers if k.poll() is None]
+
+
+def not_begun(folder: Path, status: int) -> HomeError:
+    """Return what it means that a keeper has ended before it began."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        return SlowStartError(f"{folder}: its keeper was ended by {name}")
+    said = (folder / "keeper.log").read_text(errors="replace").splitlines()
+    why = said[-1] if said else f"exit status {status}"
+    return HomeError(f"{folder}: its keeper did not begin: {why}")
 
 
 def is_keeper(process: psutil.Process) -> bool:

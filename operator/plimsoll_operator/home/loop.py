@@ -153,8 +153,8 @@ class Loop:
         try:
             found = await self.one_pass()
         except TEMPORARY as error:
-            if self.is_hurried:
-                raise
+            if self.is_hurried and not isinstance(error, SlowStartError):
+                raise  # else it is what was ended at once, as asked
             reason = str(error)
         except HomeError:
             if not self.is_stopping:

@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.errors import SlowStartError
+from plimsoll_operator.home import children as home_children
 from plimsoll_operator.home.children import KEEPER, MARK, Children
 from plimsoll_operator.home.tasks import TASK, Command, Task, Variable
 from plimsoll_planner.records.document import save
@@ -248,3 +250,17 @@ def test_a_clearing_that_was_killed_leaves_no_ghost(
     assert children.look() == ()
     children.clear(ChildKind.TRAIN, "1")
     assert not gone.exists()
+
+
+def test_a_keeper_that_is_killed_at_once_is_started_again(
+    children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may kill it before it has written anything down."""
+    task = a_task(tmp_path, SLEEPS)
+    with monkeypatch.context() as killed:
+        killed.setattr(home_children, "KEEPER", "tests.support.killed_keeper")
+        with pytest.raises(SlowStartError, match="its keeper was ended by SIGKILL"):
+            children.start(task)
+    assert children.look() == ()
+    children.start(task)
+    assert only(children).state is ChildState.RUNNING
