@@ -179,8 +179,7 @@ def test_a_killed_rank_is_a_disruption_that_counts_against_no_limit(
     write(run, "runPolicy: {backoffLimit: 0}")
     command = run.start(code=code)
     wait_for_steps(run, command, steps=8)
-    ranks = [p for found in run.processes().values() for p in found]
-    kill_now([p for p in ranks if rank_of(p) == 1])
+    kill_rank(run, 1)
     out, err = command.communicate()
     ended = Ended(command.returncode, out, err)
     assert ended.code == ExitCode.DONE, err
@@ -223,9 +222,7 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
     command = run.start(code=code)
     wait_for_steps(run, command, steps=8)
     change(code)
-    kill_now(
-        [p for found in run.processes().values() for p in found if rank_of(p) == 0]
-    )
+    kill_rank(run, 0)
     out, err = command.communicate()
     ended = Ended(command.returncode, out, err)
     assert ended.code == ExitCode.DONE, err
@@ -239,9 +236,7 @@ def test_code_that_goes_on_changing_is_given_up(run: HomeRun, code: Path) -> Non
     command = run.start(code=code)
     wait_for_steps(run, command, steps=8)
     change(code)
-    kill_now(
-        [p for found in run.processes().values() for p in found if rank_of(p) == 0]
-    )
+    kill_rank(run, 0)
     while not list(run.home.root.glob("plans/*/children/train-3")):
         assert command.poll() is None
         time.sleep(0.01)
@@ -251,6 +246,12 @@ def test_code_that_goes_on_changing_is_given_up(run: HomeRun, code: Path) -> Non
     assert ended.code == ExitCode.FAILED, err
     assert succeeded(ended).reason == "ForeignFingerprint"
     assert ended.status.attempt == 3
+
+
+def kill_rank(run: HomeRun, rank: int) -> None:
+    """Kill one rank of the gang that trains."""
+    children = [p for found in run.processes().values() for p in found]
+    kill_now([p for p in children if rank_of(p) == rank])
 
 
 def change(code: Path) -> None:
