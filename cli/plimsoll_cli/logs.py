@@ -16,7 +16,7 @@ from plimsoll_cli.homes import home_option, open_old_home
 from plimsoll_cli.option_types import COUNT, WholeNumber
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.tasks import END
+from plimsoll_planner.records.task import END
 
 POLL_S = 0.2
 LOOK_S, MOST_QUIET = 1.0, 2

@@ -15,8 +15,8 @@ from enum import StrEnum
 
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.folders import HomeFolder
-from plimsoll_operator.home.tasks import END
 from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_planner.records.task import END
 
 
 class Presence(StrEnum):

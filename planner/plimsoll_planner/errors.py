@@ -16,6 +16,7 @@ answers with its text. Infeasible is a result (`records.solution`), not an error
 from __future__ import annotations
 
 import dataclasses
+import errno
 import reprlib
 from decimal import Decimal
 
@@ -25,6 +26,8 @@ LONGEST_VALUE = 80
 """Characters of a value that an error quotes."""
 DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
 """Set where the tracebacks of profiling and training processes are wanted."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where a write works once there is room."""
 
 
 class PlimsollError(Exception):

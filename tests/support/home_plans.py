@@ -18,7 +18,7 @@ from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.commands import report_of
 from plimsoll_operator.home.folders import HomeFolder
-from plimsoll_operator.home.tasks import END, Command, Task
+from plimsoll_planner.records.task import END, Command, Task
 from tests.support.builders import DIGEST, a_plan, an_offer
 from tests.support.reports import a_status
 from tests.support.stores import a_spec

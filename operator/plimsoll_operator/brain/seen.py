@@ -16,14 +16,7 @@ from enum import StrEnum
 from plimsoll_operator.api.status import ObservedStatus
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.solution import Infeasible, Solution
-
-
-class ChildKind(StrEnum):
-    """What a child is for."""
-
-    PROFILE = "profile"
-    REPLAY = "replay"
-    TRAIN = "train"
+from plimsoll_planner.records.task import ChildKind as ChildKind
 
 
 class ChildState(StrEnum):

@@ -23,15 +23,16 @@ from pathlib import Path
 
 import psutil
 
+from plimsoll_operator.brain.endings import ending_of
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.errors import HomeError, SlowStartError
-from plimsoll_operator.home.endings import ending_of
-from plimsoll_operator.home.tasks import BEGAN, END, TASK, Began, End, Task
+from plimsoll_operator.home.advice import advised
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
 
 MARK = "PLIMSOLL_CHILD"
-KEEPER = "plimsoll_operator.home.keeper"
+KEEPER = "plimsoll_trainer.keeper"
 START_S, KILL_S = 30.0, 10.0
 """At most, for a keeper to begin and for a killed process to go."""
 POLL_S = 0.02
@@ -226,7 +227,8 @@ def child_in(folder: Path, *, is_alive: bool) -> Child:
     elif (folder / END).exists():
         end = load(folder / END, End)
         state, since_s = ChildState.ENDED, end.at_s
-        ending, message = ending_of(end, folder)
+        ending, line = ending_of(end)
+        message = advised(line, task.child_kind)[:1024]
     else:
         state, since_s = ChildState.ENDED, began.at_s
         ending, message = Ending.DISRUPTED, "all of its processes were killed"

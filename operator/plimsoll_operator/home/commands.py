@@ -13,8 +13,8 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.brain.request import ProfileWish
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.home.checkpoints import newest_step
-from plimsoll_operator.home.tasks import Command, Task, Variable
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.task import Command, Task, Variable
 
 PROFILER, TRAINER = "plimsoll_profiler", "plimsoll_trainer"
 PLAN, PROFILE, STORE = "plan.json", "profile.json", "ranks.store"

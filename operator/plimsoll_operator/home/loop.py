@@ -41,9 +41,9 @@ from plimsoll_operator.errors import (
     StoreFullError,
 )
 from plimsoll_operator.home.hands import Hands
-from plimsoll_operator.home.keeper import DISK_FULL
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_planner.errors import DISK_FULL
 
 LOOK_S = 1.0
 """At most, between two looks."""

@@ -18,11 +18,11 @@ from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.commands import PLAN, train_task
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.search_thread import in_thread
-from plimsoll_operator.home.tasks import Task
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Goal, Override, Problem
 from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.records.task import Task
 
 STEPS = 2
 """Enough for every peak: the second step has the optimizer's state from the start."""

@@ -16,8 +16,8 @@ from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.errors import SlowStartError
 from plimsoll_operator.home import children as home_children
 from plimsoll_operator.home.children import KEEPER, MARK, Children
-from plimsoll_operator.home.tasks import TASK, Command, Task, Variable
 from plimsoll_planner.records.document import save
+from plimsoll_planner.records.task import TASK, Command, Task, Variable
 
 SLEEPS = "import time; time.sleep(60)"
 SAVES = """

@@ -4,16 +4,17 @@
     began.json   by its keeper, before the first process
     end.json     by its keeper, after the last one
 
-In: what the hands want. Out: documents in the child's folder. A child without
-`began.json` does not exist yet; one without `end.json` runs, or was killed.
+In: what the loop wants. Out: documents in the child's folder, at home or in a pod. A
+child without `began.json` does not exist yet; one without `end.json` runs, or was
+killed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
-from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_planner.records.bounds import Count, Index, Label, Range, Seconds, Text
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.record import Record
@@ -21,6 +22,15 @@ from plimsoll_planner.records.record import Record
 TASK, BEGAN, END = "task.json", "began.json", "end.json"
 Word = Annotated[str, Text(longest=131_072, lines=True)]
 Status = Annotated[int, Range(minimum=-64, maximum=255)]
+Line = Annotated[str, Text(longest=1024)]
+
+
+class ChildKind(StrEnum):
+    """What a child is for."""
+
+    PROFILE = "profile"
+    REPLAY = "replay"
+    TRAIN = "train"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +79,8 @@ class Exit(Record):
     """Its exit code, or minus the signal that ended it."""
     by_keeper: bool = False
     """The keeper ended it, for others had failed or it took too long."""
+    said: Line = ""
+    """The last line that it wrote to stderr."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
+from plimsoll_operator.brain.endings import ending_of
 from plimsoll_operator.brain.seen import Ending
-from plimsoll_operator.home.endings import ending_of
-from plimsoll_operator.home.tasks import End, Exit
+from plimsoll_planner.records.task import End, Exit
 
 LOST = "plimsoll: rank 1: another rank went away in forward: the first rank .."
 OWN = "plimsoll: rank 0: forward: ValueError: no sample at own.py:7"
@@ -22,6 +22,12 @@ def end(*statuses: int, by_keeper: tuple[int, ...] = (), **fields: bool | int) -
         for place, status in enumerate(statuses)
     )
     return End(at_s=1.0, exits=exits, **fields)  # type: ignore[arg-type]
+
+
+def saying(found: End, said: tuple[str, ...]) -> End:
+    """Return the end of processes that have said something last."""
+    pairs = zip(found.exits, said, strict=True)
+    return replace(found, exits=tuple(replace(one, said=line) for one, line in pairs))
 
 
 @pytest.mark.parametrize(
@@ -59,40 +65,19 @@ def end(*statuses: int, by_keeper: tuple[int, ...] = (), **fields: bool | int) -
     ],
 )
 def test_what_exit_codes_mean(
-    found: End, said: tuple[str, ...], ending: Ending, tmp_path: Path
+    found: End, said: tuple[str, ...], ending: Ending
 ) -> None:
     """The reserved code of any rank decides, then what a rank failed of by itself."""
-    for place, text in enumerate(said):
-        (tmp_path / f"{place}.err").write_text(f"a line before\n{text}\n\n")
-    assert ending_of(found, tmp_path)[0] is ending
+    assert ending_of(saying(found, said))[0] is ending
 
 
-def test_the_line_is_that_of_the_rank_that_failed_by_itself(tmp_path: Path) -> None:
+def test_the_line_is_that_of_the_rank_that_failed_by_itself() -> None:
     """Not of one that lost it, though that one ended first."""
-    for place, text in enumerate((LOST, OWN)):
-        (tmp_path / f"{place}.err").write_text(text + "\n")
-    _, message = ending_of(end(1, 1, first=0), tmp_path)
-    assert message == OWN.removeprefix("plimsoll: ")
+    _, message = ending_of(saying(end(1, 1, first=0), (LOST, OWN)))
+    assert message == OWN
 
 
-def test_advice_is_in_words_of_the_manifest(tmp_path: Path) -> None:
-    """Not in options of the trainer, which nobody types; others' lines stay."""
-    folder = tmp_path / "train-1"
-    folder.mkdir()
-    for line in (
-        "step 9 is past --steps 5: give more steps, or another with --resume-from",
-        "of another model: give a new --checkpoint-dir to begin anew",
-        "other data: restore it, or go on with --accept-other-data",
-        "ValueError at own.py:7; --debug shows the traceback",
-    ):
-        (folder / "0.err").write_text(f"plimsoll: {line}\n")
-        assert "--" not in ending_of(end(85), folder)[1].replace(" --anew", "")
-        (folder / "0.err").write_text(f"{line}\n")
-        assert ending_of(end(85), folder)[1] == line
-
-
-def test_a_signal_has_its_name(tmp_path: Path) -> None:
+def test_a_signal_has_its_name() -> None:
     """A process that broke down says nothing itself."""
-    (tmp_path / "0.err").write_text("")
-    _, message = ending_of(end(SEGV, first=0), tmp_path)
+    _, message = ending_of(end(SEGV, first=0))
     assert message == "process 0 was ended by SIGSEGV"

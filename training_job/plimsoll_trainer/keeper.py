@@ -1,7 +1,8 @@
-"""The process that keeps one child: `python -m plimsoll_operator.home.keeper FOLDER`.
+"""The process that keeps one child: `python -m plimsoll_trainer.keeper FOLDER`.
 
 Starts the processes of the task in FOLDER, waits for them, writes down how each ended.
-It leads a session of its own, so a terminal's Ctrl-C does not reach it.
+At home it leads a session of its own, so a terminal's Ctrl-C does not reach it; in a
+pod it works for `plimsoll_trainer.pod`.
 
     one process fails      the others have some seconds to leave, then are killed
     SIGTERM                is passed on: the ranks save and leave; those that have not
@@ -14,7 +15,6 @@ So whoever starts a keeper may be killed at any point and start another one.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import signal
@@ -25,7 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from plimsoll_operator.home.tasks import (
+from plimsoll_planner.errors import DISK_FULL, one_line
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.task import (
     BEGAN,
     END,
     TASK,
@@ -35,15 +38,14 @@ from plimsoll_operator.home.tasks import (
     Exit,
     Task,
 )
-from plimsoll_planner.exit_codes import ExitCode
-from plimsoll_planner.records.document import load, save
 
 POLL_S = 0.05
 GRACE_S = 10.0
 """For ranks to notice that another one is gone, and say so."""
 SAVE_S = 600.0
 """For ranks that were asked to save and leave."""
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+TAIL_BYTES, LONGEST_LINE = 65_536, 1024
+"""Of a log, that its last line is looked for in; of that line, in characters."""
 NOT_STARTED = 127
 """As shells report a command that cannot be run."""
 MEMORY_CGROUP = Path("/sys/fs/cgroup")
@@ -163,8 +165,20 @@ class Keeper:
 
     def exit_of(self, place: int) -> Exit:
         """Return how one process ended."""
-        by_keeper = place in self.ended_by_us
-        return Exit(status=self.processes[place].returncode, by_keeper=by_keeper)
+        return Exit(
+            status=self.processes[place].returncode,
+            by_keeper=place in self.ended_by_us,
+            said=last_line(self.folder / f"{place}.err"),
+        )
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a log that says anything."""
+    with path.open("rb") as log:
+        log.seek(-min(path.stat().st_size, TAIL_BYTES), os.SEEK_END)
+        lines = log.read().decode(errors="replace").split("\n")
+    line = next((line for line in reversed(lines) if line.strip()), "")
+    return one_line(line)[:LONGEST_LINE]
 
 
 def write_down(path: Path, end: End) -> None:
