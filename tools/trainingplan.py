@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from plimsoll_operator.api.manifest import API_VERSION, Metadata
+from plimsoll_operator.api.manifest import Metadata
 from plimsoll_operator.api.reasons import REASONS, WAITING
 from plimsoll_operator.api.schema import Schema, manifest_schema, openapi_schema
 from plimsoll_operator.api.sentences import meanings, on_one_line, opening, words
@@ -21,7 +21,7 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.brain import failures
 from plimsoll_operator.brain.failures import FIRST_WAIT_S, LONGEST_WAIT_S
-from plimsoll_operator.names import KIND, SHORT_NAME
+from plimsoll_operator.names import API_VERSION, KIND, SHORT_NAME
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.records.shape import (
     ChoiceShape,

@@ -3,6 +3,11 @@
     PlimsollError               (plimsoll_planner.errors)
     └── OperatorError           an effect failed
         ├── InventoryError      the devices of a machine cannot be listed
+        ├── ClusterError        the API server did not do what was asked
+        │   ├── ApiDownError        it is busy or away: try again
+        │   ├── ApiConflictError    somebody was quicker: look again
+        │   ├── ApiDeniedError      we may not: a person grants it
+        │   └── ApiRefusedError     what was asked is wrong; `status` says how
         ├── HomeError           processes or folders of a home cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
@@ -29,6 +34,31 @@ class OperatorError(PlimsollError):
 
 class InventoryError(OperatorError):
     """The devices of a machine cannot be listed."""
+
+
+class ClusterError(OperatorError):
+    """The API server did not do what was asked."""
+
+
+class ApiDownError(ClusterError):
+    """The API server is busy or away; asked again, it may do it."""
+
+
+class ApiConflictError(ClusterError):
+    """An object has changed or exists already; whoever asked looks again."""
+
+
+class ApiDeniedError(ClusterError):
+    """We may not do this; a person grants it."""
+
+
+class ApiRefusedError(ClusterError):
+    """What was asked is wrong. `status` is that of HTTP."""
+
+    def __init__(self, text: str, status: int) -> None:
+        """Keep the status beside the text."""
+        super().__init__(text)
+        self.status = status
 
 
 class HomeError(OperatorError):

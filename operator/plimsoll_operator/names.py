@@ -1,4 +1,4 @@
-"""The API group and the labels: names that users write down and that must not change.
+"""The API group, labels and annotations: names that must not change once in use.
 
 The group stands here only (docs/decisions/0003).
 """
@@ -9,11 +9,21 @@ from typing import Final
 
 GROUP: Final = "plimsoll.dev"
 VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "TrainingPlan"
 PLURAL: Final = "trainingplans"
 SHORT_NAME: Final = "tplan"
+CATEGORY: Final = "training"
 
 EMULATED_DEVICE_LABEL: Final = f"{GROUP}/emulated-device"
 """On a node: its devices are emulated; no CUDA job is ever placed there."""
 PLAN_LABEL: Final = f"{GROUP}/plan"
 """On a child: the name of its TrainingPlan. For selecting, never for owning."""
+CHILD_LABEL: Final = f"{GROUP}/child"
+"""On a child: what it is for, a `ChildKind`, or `plan` and `result`."""
+ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
+"""On what belongs to an attempt: its number."""
+SUBJECT_ANNOTATION: Final = f"{GROUP}/subject"
+"""On a Job: what it works on, too long for a label."""
+TOKEN_AUDIENCE: Final = GROUP
+"""Of the tokens by which pods report."""

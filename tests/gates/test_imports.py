@@ -43,7 +43,17 @@ OUTSIDE: dict[str, set[str]] = {
         "importlib.import_module(module)",  # the user's entry point
     },
     "plimsoll_profiler": {"numpy", "torch"},
-    "plimsoll_operator": {"alembic", "psutil", "sqlalchemy", "yaml"},
+    "plimsoll_operator": {
+        "aiohttp",
+        "alembic",
+        "kopf",
+        "kubernetes",
+        "prometheus_client",
+        "psutil",
+        "psycopg",
+        "sqlalchemy",
+        "yaml",
+    },
     "plimsoll_cli": {"click", "platformdirs", "jinja2", "rich"},
 }
 """What each package may import besides the standard library; grows with its use."""

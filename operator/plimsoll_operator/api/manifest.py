@@ -15,7 +15,7 @@ import yaml
 
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.names import GROUP, KIND, VERSION
+from plimsoll_operator.names import API_VERSION, KIND
 from plimsoll_planner.errors import (
     InvalidFieldError,
     MissingFieldError,
@@ -26,7 +26,6 @@ from plimsoll_planner.records.bounds import Text
 from plimsoll_planner.records.record import mapping_of, nearest
 
 FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
-API_VERSION = f"{GROUP}/{VERSION}"
 TABLE_NAME = "offers.csv"
 """Of the table of offers, in a ConfigMap."""
 TEXT_TAG, MERGE_TAG = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"

@@ -17,11 +17,11 @@ import math
 from functools import singledispatch
 from typing import Any, Final, cast
 
-from plimsoll_operator.api.manifest import API_VERSION, TABLE_NAME, Metadata
+from plimsoll_operator.api.manifest import TABLE_NAME, Metadata
 from plimsoll_operator.api.sentences import meanings, opening, words
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Condition, Status
-from plimsoll_operator.names import KIND
+from plimsoll_operator.names import API_VERSION, KIND
 from plimsoll_planner.records.record import Record, required_fields, shapes_of
 from plimsoll_planner.records.shape import (
     MOST_DECIMALS,
