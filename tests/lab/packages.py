@@ -1,7 +1,8 @@
-"""The Debian packages that real nodes need, and installing those that are missing.
+"""The Debian packages that tests need, and installing those that are missing.
 
 Called by `prepare` (installs, as root) and by the fixtures (skip, saying what to run).
-The control plane alone needs none of them.
+Real nodes need them, and the store's tests PostgreSQL; the control plane alone needs
+none of them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import subprocess
 from tests.lab.errors import LabError
 
 NEEDED = (
+    "buildah",  # the project's images, without a daemon
     "busybox-static",  # the small test image and the pods' pause process
     "containerd",
     "containernetworking-plugins",  # bridge and host-local; brings iptables
     "iproute2",
     "mmdebstrap",  # the base image
     "nftables",  # kube-proxy's tool
+    "postgresql",  # a server for the store's tests; brings the user that it runs as
+    "prometheus",  # judges the chart's rules and dashboards
     "runc",
 )
 

@@ -8,22 +8,27 @@ import multiprocessing
 import resource
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy import Connection as SqlConnection
+from sqlalchemy import Executable, Row, inspect, text
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
 from plimsoll_operator.errors import StoreError, StoreFullError
+from plimsoll_operator.store.backend import backend_of
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.rows import ProfileRow
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.observation import ObservedPeak
 from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_planner.records.task import End, Exit
 from tests.support.builders import DIGEST, a_peak, a_plan, a_profile, an_observation
 
 ROOT = Path(__file__).parents[2]
@@ -40,24 +45,65 @@ def a_spec(**parts: Any) -> TrainingPlanSpec:
     return parse_spec(least | parts)
 
 
-def in_store(path: Path, work: Callable[[Store], Awaitable[Found]]) -> Found:
+def in_store(place: Path | str, work: Callable[[Store], Awaitable[Found]]) -> Found:
     """Open a store, work in it and close it."""
 
     async def opened() -> Found:
-        async with open_store(path) as store:
+        async with open_store(place) as store:
             return await work(store)
 
     return asyncio.run(opened())
 
 
-def in_database(path: Path, work: Callable[[Database], Awaitable[Found]]) -> Found:
+def in_database(
+    place: Path | str, work: Callable[[Database], Awaitable[Found]]
+) -> Found:
     """Open what lies under a store, work in it and close it."""
 
     async def opened() -> Found:
-        async with open_database(path) as database:
+        async with open_database(place) as database:
             return await work(database)
 
     return asyncio.run(opened())
+
+
+@contextmanager
+def connected(place: Path | str) -> Generator[SqlConnection]:
+    """Open a transaction on a store behind its back."""
+    engine = backend_of(place).migration_engine()
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def by_hand(
+    place: Path | str,
+    statement: str | Executable,
+    values: Mapping[str, object] | None = None,
+) -> list[Row[Any]]:
+    """Run a statement on a store behind its back; return the rows that it gives."""
+    made = text(statement) if isinstance(statement, str) else statement
+    with connected(place) as connection:
+        found = connection.execute(made, values)
+        return list(found) if found.returns_rows else []
+
+
+def schema_of(place: Path | str) -> dict[str, object]:
+    """Return what the tables of a store are, by their names."""
+    with connected(place) as connection:
+        found = inspect(connection)
+        return {
+            table: (
+                [{**one, "type": str(one["type"])} for one in found.get_columns(table)],
+                found.get_pk_constraint(table),
+                found.get_foreign_keys(table),
+                found.get_unique_constraints(table),
+                found.get_indexes(table),
+            )
+            for table in sorted(found.get_table_names())
+        }
 
 
 def at_once(
@@ -177,12 +223,12 @@ def fill_quota(path: Path) -> tuple[int, str]:
     return in_store(path, work)
 
 
-def open_new(path: Path) -> None:
+def open_new(place: Path | str) -> None:
     """Open a store and do nothing with it."""
-    in_store(path, nothing)
+    in_store(place, nothing)
 
 
-def plan_of_record(path: Path, micro_batch: int) -> int:
+def plan_of_record(place: Path | str, micro_batch: int) -> int:
     """Record a plan as the first attempt; return the micro-batch of that of record."""
     size = 16 * micro_batch
     plan = a_plan(micro_batch=micro_batch, global_batch_size=size, num_micro_batches=8)
@@ -190,19 +236,18 @@ def plan_of_record(path: Path, micro_batch: int) -> int:
     async def work(store: Store) -> int:
         return (await begin_attempt(store, "uid", 1, plan)).micro_batch
 
-    return in_store(path, work)
+    return in_store(place, work)
 
 
-def observe(path: Path, ranks: range) -> None:
+def observe(place: Path | str, ranks: range) -> None:
     """Save a report of each rank."""
 
     async def work(store: Store) -> None:
-        await begin_attempt(store, "uid", 1)
         for rank in ranks:
             observation = an_observation(rank=rank, peaks=PEAKS)
-            await store.observations.save("uid", observation, a_peak())
+            await store.observations.save("uid", observation, a_peak(), 1, 0.0)
 
-    in_store(path, work)
+    in_store(place, work)
 
 
 PEAKS = tuple(
@@ -225,17 +270,16 @@ PEAKS = tuple(
 """As a rank reports them."""
 
 
-def observe_for_ever(path: Path, first: int, said: Connection) -> None:
+def observe_for_ever(place: Path | str, first: int, said: Connection) -> None:
     """Save reports and say each one that is saved, until killed."""
 
     async def work(store: Store) -> None:
-        await begin_attempt(store, "uid", 1)
         for rank in itertools.count(first):
             observation = an_observation(rank=rank, peaks=PEAKS)
-            await store.observations.save("uid", observation, a_peak())
+            await store.observations.save("uid", observation, a_peak(), 1, 0.0)
             said.send(rank)
 
-    in_store(path, work)
+    in_store(place, work)
 
 
 def a_row(request_key: str) -> ProfileRow:
@@ -243,7 +287,13 @@ def a_row(request_key: str) -> ProfileRow:
     return ProfileRow(request_key=request_key, digest=DIGEST, made_s=0.0, document="{}")
 
 
-def stay_in_transaction(path: Path, said: Connection) -> None:
+def an_end(**fields: Any) -> End:
+    """Build the end of a pod with one process."""
+    defaults: dict[str, Any] = {"at_s": 7.5, "exits": (Exit(status=0),)}
+    return End(**(defaults | fields))
+
+
+def stay_in_transaction(place: Path | str, said: Connection) -> None:
     """Write a profile without committing it, say so, and stay there until killed."""
 
     async def work(database: Database) -> None:
@@ -253,7 +303,7 @@ def stay_in_transaction(path: Path, said: Connection) -> None:
             said.send("in it")
             await asyncio.sleep(600)
 
-    in_database(path, work)
+    in_database(place, work)
 
 
 async def begin_attempt(

@@ -24,16 +24,18 @@ class StoredAnswer:
 
 
 class Answers:
-    """The latest answer to each problem."""
+    """The latest answer to each problem, within a scope."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
+    def __init__(self, database: Database, scope: str) -> None:
+        """Work on a database, within a scope of it."""
         self._database = database
+        self._scope = scope
 
     async def find(self, problem_digest: str) -> StoredAnswer | None:
         """Return the answer to a problem."""
+        key = {"scope": self._scope, "problem_digest": problem_digest}
         async with self._database.read() as session:
-            row = await session.get(AnswerRow, problem_digest)
+            row = await session.get(AnswerRow, key)
         if row is None:
             return None
         return StoredAnswer(
@@ -46,6 +48,7 @@ class Answers:
     async def save(self, problem_digest: str, answer: StoredAnswer) -> None:
         """Keep an answer in place of the one before."""
         said = AnswerRow(
+            scope=self._scope,
             problem_digest=problem_digest,
             is_feasible=isinstance(answer.answer, Solution),
             unreplayed=answer.unreplayed,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlalchemy import select, update
 
 from plimsoll_operator.brain.seen import Attempt, Ending
@@ -12,6 +14,14 @@ from plimsoll_planner.records.document import canonical_text, digest_of
 from plimsoll_planner.records.plan import HybridPlan, Phase
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredAttempt(Attempt):
+    """An attempt, with what it trains by."""
+
+    plan: HybridPlan
+    """Of record."""
+
+
 class Attempts:
     """The attempts of each plan, numbered from 1."""
 
@@ -19,7 +29,7 @@ class Attempts:
         """Work on a database."""
         self._database = database
 
-    async def of(self, plan_uid: str) -> tuple[Attempt, ...]:
+    async def of(self, plan_uid: str) -> tuple[StoredAttempt, ...]:
         """Return the attempts of a plan, the oldest first."""
         wanted = (
             select(AttemptRow)
@@ -102,10 +112,11 @@ class Attempts:
             await session.execute(ended)
 
 
-def attempt_of(row: AttemptRow) -> Attempt:
+def attempt_of(row: AttemptRow) -> StoredAttempt:
     """Return an attempt as a decision looks at it."""
-    return Attempt(
+    return StoredAttempt(
         number=row.number,
+        plan_digest=row.plan_digest,
         plan=record_of(HybridPlan, row.document),
         problem_digest=row.problem_digest,
         recorded_s=row.recorded_s,

@@ -29,17 +29,18 @@ from plimsoll_planner.records.document import canonical_text
 
 
 class Calibrations:
-    """The overhead of each key of which something is known."""
+    """The overhead of each key of which something is known, within a scope."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
+    def __init__(self, database: Database, scope: str) -> None:
+        """Work on a database, within a scope of it."""
         self._database = database
+        self._scope = scope
 
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
         """Fit anew from what is stored, keep the result and return it."""
         async with self._database.write() as session:
-            await fit_others(session, key)
-            return await fit_anew(session, key)
+            await fit_others(session, self._scope, key)
+            return await fit_anew(session, self._scope, key)
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
         """Return all that is known, by product."""
@@ -51,7 +52,8 @@ class Calibrations:
 
     async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
         """Return what is known where all conditions hold, in the order of the keys."""
-        wanted = select(CalibrationRow.document).where(*where)
+        mine = CalibrationRow.scope == self._scope
+        wanted = select(CalibrationRow.document).where(mine, *where)
         ordered = wanted.order_by(*CalibrationRow.__table__.primary_key)
         async with self._database.read() as session:
             texts = (await session.scalars(ordered)).all()
@@ -59,27 +61,32 @@ class Calibrations:
 
     async def forget_shortages(self, device_product: str) -> int:
         """Forget that devices of a product ran out of memory; return how often."""
-        mine = ShortageRow.device_product == device_product
+        mine = (
+            ShortageRow.scope == self._scope,
+            ShortageRow.device_product == device_product,
+        )
         async with self._database.write() as session:
-            found = (await session.scalars(select(ShortageRow).where(mine))).all()
+            found = (await session.scalars(select(ShortageRow).where(*mine))).all()
             keys = {key_of(row) for row in found}
-            await session.execute(delete(ShortageRow).where(mine))
+            await session.execute(delete(ShortageRow).where(*mine))
             for key in keys:
-                await fit_others(session, key)
-                await fit_anew(session, key)
+                await fit_others(session, self._scope, key)
+                await fit_anew(session, self._scope, key)
         return len(found)
 
 
-async def fit_anew(session: AsyncSession, key: OverheadKey) -> DeviceOverhead | None:
+async def fit_anew(
+    session: AsyncSession, scope: str, key: OverheadKey
+) -> DeviceOverhead | None:
     """Keep what is known of a key now; nothing where nothing is."""
-    ranks = await ranks_of(session, key)
-    found = observed_overhead(key, ranks, await shortages_of(session, key))
-    await session.execute(
-        delete(CalibrationRow).where(*counts_for(key, CalibrationRow))
-    )
+    ranks = await ranks_of(session, scope, key)
+    found = observed_overhead(key, ranks, await shortages_of(session, scope, key))
+    before = counts_for(scope, key, CalibrationRow)
+    await session.execute(delete(CalibrationRow).where(*before))
     if found is not None:
         row = CalibrationRow(
             **key.to_json(),
+            scope=scope,
             num_observations=found.num_observations,
             document=canonical_text(found),
         )
@@ -87,17 +94,20 @@ async def fit_anew(session: AsyncSession, key: OverheadKey) -> DeviceOverhead | 
     return found
 
 
-async def fit_others(session: AsyncSession, key: OverheadKey) -> None:
+async def fit_others(session: AsyncSession, scope: str, key: OverheadKey) -> None:
     """Fit anew for every version of NCCL, where a key leaves that open."""
     if key.nccl_version:
         return
     version = CalibrationRow.nccl_version
-    others = select(version).where(*runs_like(key, CalibrationRow), version != "")
+    alike = runs_like(scope, key, CalibrationRow)
+    others = select(version).where(*alike, version != "")
     for found in (await session.scalars(others)).all():
-        await fit_anew(session, replace(key, nccl_version=found))
+        await fit_anew(session, scope, replace(key, nccl_version=found))
 
 
-async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank]:
+async def ranks_of(
+    session: AsyncSession, scope: str, key: OverheadKey
+) -> list[ObservedRank]:
     """Return the fullest phase of every rank that finished a step."""
     seen, peak = ObservationRow, ObservedPeakRow
     place = func.row_number().over(
@@ -117,7 +127,7 @@ async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank
             place.label("place"),
         )
         .join(seen.peaks)
-        .where(seen.num_steps > 0, *counts_for(key, seen))
+        .where(seen.num_steps > 0, *counts_for(scope, key, seen))
         .subquery()
     )
     rows = await session.execute(select(phases).where(phases.c.place == 1))
@@ -135,14 +145,16 @@ async def ranks_of(session: AsyncSession, key: OverheadKey) -> list[ObservedRank
     ]
 
 
-async def shortages_of(session: AsyncSession, key: OverheadKey) -> list[Shortage]:
+async def shortages_of(
+    session: AsyncSession, scope: str, key: OverheadKey
+) -> list[Shortage]:
     """Return every shortage that counts for a key.
 
     So does one of a rank that had not told its version of NCCL yet.
     """
     versions = {key.nccl_version, ""}
     wanted = select(ShortageRow).where(
-        *runs_like(key, ShortageRow), ShortageRow.nccl_version.in_(versions)
+        *runs_like(scope, key, ShortageRow), ShortageRow.nccl_version.in_(versions)
     )
     rows = await session.scalars(wanted)
     return [

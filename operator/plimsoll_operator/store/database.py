@@ -1,124 +1,103 @@
 """Transactions on a store, and what ends them.
 
-In: a path. Out: sessions that read or write, whole or not at all. Called by the
-repositories. Whatever goes wrong leaves as a `StoreError`; a file that was deleted or
-replaced under an open store is noticed at the end of each transaction, for SQLite would
-go on writing into the file that nobody sees any more.
+In: a place. Out: sessions that read or write, whole or not at all. Called by the
+repositories. Whatever goes wrong leaves as a `StoreError`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from plimsoll_operator.errors import StoreError, StoreLostError, StoreVersionError
-from plimsoll_operator.store.sqlite import WRITING, engine_for, explaining, prepare
+from plimsoll_operator.errors import StoreError, StoreVersionError
+from plimsoll_operator.store.backend import WRITING, Backend, backend_of
 
-NEWEST_REVISION = "0001"
+NEWEST_REVISION = "0002"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
 
 
 class Database:
-    """A store's file, open."""
+    """A store's file, or its database on a server, open."""
 
-    def __init__(self, path: Path, engine: AsyncEngine) -> None:
-        """Remember which file it is.
-
-        Args:
-            path: absolute.
-            engine: on it.
-        """
-        self.path = path
-        self._engine = engine
-        self._file = file_at(path)
+    def __init__(self, backend: Backend) -> None:
+        """Open it."""
+        self._backend = backend
+        self._engine = backend.engine()
+        # Who waits for a turn in this process needs no connection meanwhile.
         self._one_writer = asyncio.Lock()
-        self._reading = async_sessionmaker(engine, expire_on_commit=False)
+        self._reading = async_sessionmaker(self._engine, expire_on_commit=False)
         self._writing = async_sessionmaker(
-            engine.execution_options(**WRITING), expire_on_commit=False
+            self._engine.execution_options(**WRITING), expire_on_commit=False
         )
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncSession]:
         """Open a transaction that only reads."""
-        async with self._transaction(self._reading) as session:
+        async with self._transaction(self._reading, nullcontext()) as session:
             yield session
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncSession]:
         """Open a transaction that writes; all processes take turns."""
-        async with self._one_writer, self._transaction(self._writing) as session:
+        async with self._transaction(self._writing, self._one_writer) as session:
             yield session
 
     @asynccontextmanager
     async def _transaction(
-        self, sessions: async_sessionmaker[AsyncSession]
+        self,
+        sessions: async_sessionmaker[AsyncSession],
+        turn: AbstractAsyncContextManager[None],
     ) -> AsyncGenerator[AsyncSession]:
         """Commit at the end, and say what an error means.
 
         Raises:
             StoreError: it could not be done, and nothing was.
         """
+        patience = asyncio.timeout(self._backend.patience_s)
         try:
-            with explaining(self.path):
-                async with sessions.begin() as session:
+            with self._backend.explaining():
+                async with patience, turn, sessions.begin() as session:
                     yield session
         except StoreError:
-            self._check_file()
+            self._backend.check()
             raise
-        self._check_file()
-
-    def _check_file(self) -> None:
-        """Raise where the file is not the one that was opened."""
-        if self._file != file_at(self.path):
-            raise StoreLostError(
-                f"{self.path} was deleted or replaced while it was open: put it back, "
-                "or start again with an empty store"
-            )
+        self._backend.check()
 
     async def close(self) -> None:
-        """Let go of the file."""
+        """Let go of it."""
         await self._engine.dispose()
 
 
-def file_at(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file at a path from another one."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 @asynccontextmanager
-async def open_database(path: Path) -> AsyncGenerator[Database]:
-    """Open a file whose tables are those of this version.
+async def open_database(place: Path | str) -> AsyncGenerator[Database]:
+    """Open what has the tables of this version, once it has.
 
     Raises:
         StoreError: it is no store, a newer one, or cannot be written.
     """
-    path = path.absolute()  # noqa: ASYNC240 - asks for the working folder alone
-    revision = await asyncio.to_thread(prepare, path)
+    backend = backend_of(place)
+    revision = await asyncio.to_thread(backend.prepare)
     if revision > NEWEST_REVISION:
         raise StoreVersionError(
-            f"{path} was written by a newer version of Plimsoll (revision {revision}): "
-            "update plimsoll, or name another --home"
+            f"{backend.name} was written by a newer version of Plimsoll (revision "
+            f"{revision}): update plimsoll, or {backend.advice}"
         )
     if revision < NEWEST_REVISION:
-        await asyncio.to_thread(migrate, path)
-    database = Database(path, engine_for(path))
+        await asyncio.to_thread(migrate, backend)
+    database = Database(backend)
     try:
         yield database
     finally:
         await database.close()
 
 
-def migrate(path: Path) -> None:
+def migrate(backend: Backend) -> None:
     """Bring the tables up to this version, unless another process just has."""
     # Alembic takes longer to import than a store to open, and is seldom needed.
     from plimsoll_operator.store.migrate import upgrade  # noqa: PLC0415
 
-    upgrade(path)
+    upgrade(backend)

@@ -26,6 +26,6 @@ def record_of(kind: type[AnyRecord], text: str) -> AnyRecord:
         return kind.from_json(json.loads(text), kind.__name__)
     except (InvalidInputError, ValueError, RecursionError) as error:
         raise StoreDamagedError(
-            f"the store holds what this version cannot read: {error}: name another "
-            "--home"
+            f"the store holds what this version cannot read: {error}: restore it, or "
+            "begin with an empty one"
         ) from None

@@ -1,37 +1,53 @@
-"""Brings the tables of a store up to the newest revision, with Alembic.
+"""Brings the tables of a store to another revision, with Alembic.
 
-In: the path of a store that is new or older. Out: tables as `rows` has them. Called
-where a store is opened, in a thread of its own.
+In: a place where a store is, or will be. Out: tables as `rows` has them, or as they
+were. Called where a store is opened, in a thread of its own; down only by whoever goes
+back to an older version of Plimsoll.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 
-from plimsoll_operator.store.sqlite import explaining, migration_engine_for
+from plimsoll_operator.store.backend import Backend
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 ONE_AT_A_TIME = threading.Lock()
 """Alembic keeps what it works on in variables of its modules."""
 
 
-def upgrade(path: Path, revision: str = "head") -> None:
+def upgrade(backend: Backend, revision: str = "head") -> None:
     """Run the migrations that are missing, all or none of them.
 
     Raises:
         StoreError: it could not be done.
     """
-    engine = migration_engine_for(path)
+    run(command.upgrade, backend, revision)
+
+
+def downgrade(backend: Backend, revision: str) -> None:
+    """Undo all migrations after a revision, all or none of them.
+
+    Raises:
+        StoreError: it could not be done.
+    """
+    run(command.downgrade, backend, revision)
+
+
+def run(what: Callable[[Config, str], None], backend: Backend, revision: str) -> None:
+    """Give Alembic a transaction that has its turn; others find its work done."""
+    engine = backend.migration_engine()
     try:
-        with explaining(path), ONE_AT_A_TIME, engine.begin() as connection:
+        with backend.explaining(), ONE_AT_A_TIME, engine.begin() as connection:
             config = Config(attributes={"connection": connection})
             config.set_main_option(
                 "script_location", str(MIGRATIONS).replace("%", "%%")
             )
-            command.upgrade(config, revision)
+            what(config, revision)
     finally:
         engine.dispose()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import selectinload
 
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
-from plimsoll_operator.store.rows import (
-    AttemptRow,
-    ObservationRow,
-    ObservedPeakRow,
-    key_of,
-)
-from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_operator.store.rows import ObservationRow, ObservedPeakRow, key_of
 from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.observation import Observation, ObservedPeak
@@ -21,14 +15,20 @@ from plimsoll_planner.records.plan import Phase, PhasePeak
 
 
 class Observations:
-    """The latest report of each rank of each attempt."""
+    """The latest report of each rank of each attempt, within a scope."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
+    def __init__(self, database: Database, scope: str) -> None:
+        """Work on a database, within a scope of it."""
         self._database = database
+        self._scope = scope
 
     async def save(
-        self, plan_uid: str, observation: Observation, predicted: PhasePeak
+        self,
+        plan_uid: str,
+        observation: Observation,
+        predicted: PhasePeak,
+        micro_batch: int,
+        now_s: float,
     ) -> None:
         """Keep a report in place of earlier ones of the rank.
 
@@ -37,43 +37,33 @@ class Observations:
             observation: one that has finished fewer steps than the stored one is
                 earlier, and nothing is done.
             predicted: the largest peak of the rank's stage in the plan of record.
-
-        Raises:
-            InvalidFieldError: the attempt has no plan of record.
+            micro_batch: of the plan of record.
+            now_s: seconds since 1970.
         """
+        # A rank has one report, also where a namespace has begun to share since.
         mine = (
             ObservationRow.plan_uid == plan_uid,
             ObservationRow.attempt == observation.attempt,
             ObservationRow.rank == observation.rank,
         )
-        before = (
-            select(AttemptRow.micro_batch, ObservationRow.num_steps)
-            .join_from(AttemptRow, ObservationRow, and_(*mine), isouter=True)
-            .where(
-                AttemptRow.plan_uid == plan_uid,
-                AttemptRow.number == observation.attempt,
-            )
-        )
+        row = row_of(plan_uid, observation, predicted)
+        row.scope, row.micro_batch, row.reported_s = self._scope, micro_batch, now_s
         async with self._database.write() as session:
-            found = (await session.execute(before)).one_or_none()
-            if found is None:
-                rule = "an attempt of the plan that has a plan of record"
-                raise InvalidFieldError(
-                    "Observation.attempt", observation.attempt, rule
-                )
-            num_steps: int | None = found.num_steps
-            if num_steps is not None:
-                if num_steps > observation.num_steps:
+            before = await session.scalar(select(ObservationRow.num_steps).where(*mine))
+            if before is not None:
+                if before > observation.num_steps:
                     return
                 await session.execute(delete(ObservationRow).where(*mine))
-            session.add(row_of(plan_uid, observation, predicted, found.micro_batch))
+            session.add(row)
 
     async def of(self, plan_uid: str, attempt: int) -> tuple[Observation, ...]:
         """Return the latest report of each rank, by rank."""
         wanted = (
             select(ObservationRow)
             .where(
-                ObservationRow.plan_uid == plan_uid, ObservationRow.attempt == attempt
+                ObservationRow.scope == self._scope,
+                ObservationRow.plan_uid == plan_uid,
+                ObservationRow.attempt == attempt,
             )
             .order_by(ObservationRow.rank)
             .options(selectinload(ObservationRow.peaks))
@@ -82,9 +72,20 @@ class Observations:
             rows = (await session.scalars(wanted)).all()
         return tuple(map(observation_of, rows))
 
+    async def news(self, since_s: float) -> set[str]:
+        """Return the uids of plans of all scopes with reports of that time or later.
+
+        Clocks of those who take reports in differ, so that whoever asks again goes back
+        a little.
+        """
+        row = ObservationRow
+        wanted = select(row.plan_uid).where(row.reported_s >= since_s).distinct()
+        async with self._database.read() as session:
+            return set(await session.scalars(wanted))
+
 
 def row_of(
-    plan_uid: str, observation: Observation, predicted: PhasePeak, micro_batch: int
+    plan_uid: str, observation: Observation, predicted: PhasePeak
 ) -> ObservationRow:
     """Return an observation as its rows."""
     return ObservationRow(
@@ -96,7 +97,6 @@ def row_of(
         revision=observation.revision,
         device_kind=observation.device_kind,
         fingerprint=canonical_text(observation.fingerprint),
-        micro_batch=micro_batch,
         num_communicators=observation.num_communicators,
         num_steps=observation.num_steps,
         step_s=list(observation.step_s),

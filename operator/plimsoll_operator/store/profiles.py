@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlalchemy import select
+
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import ProfileRow
@@ -16,6 +18,14 @@ class StoredProfile:
     """A profile, and since when there is one."""
 
     profile: ModelProfile
+    digest: str
+    made_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownProfile:
+    """Which profile there is, and since when."""
+
     digest: str
     made_s: float
 
@@ -35,6 +45,17 @@ class Profiles:
             return None
         profile = record_of(ModelProfile, row.document)
         return StoredProfile(profile=profile, digest=row.digest, made_s=row.made_s)
+
+    async def known(self, request_key: str) -> KnownProfile | None:
+        """Return which profile answers a request, without reading it."""
+        wanted = select(ProfileRow.digest, ProfileRow.made_s).where(
+            ProfileRow.request_key == request_key
+        )
+        async with self._database.read() as session:
+            row = (await session.execute(wanted)).one_or_none()
+        return (
+            None if row is None else KnownProfile(digest=row.digest, made_s=row.made_s)
+        )
 
     async def save(self, profile: ModelProfile, made_s: float) -> None:
         """Keep a profile, in place of the one that answered its request before."""

@@ -10,24 +10,23 @@ from plimsoll_planner.records.replay import Replay
 
 
 class Replays:
-    """One replay of each plan."""
+    """One replay of each plan, within a scope."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
+    def __init__(self, database: Database, scope: str) -> None:
+        """Work on a database, within a scope of it."""
         self._database = database
+        self._scope = scope
 
     async def find(self, plan_digest: str) -> Replay | None:
         """Return the replay of a plan."""
+        key = {"scope": self._scope, "plan_digest": plan_digest}
         async with self._database.read() as session:
-            row = await session.get(ReplayRow, plan_digest)
+            row = await session.get(ReplayRow, key)
         return None if row is None else record_of(Replay, row.document)
 
     async def save(self, replay: Replay) -> None:
         """Keep a replay; the first one of a plan wins."""
+        key = {"scope": self._scope, "plan_digest": replay.plan_digest}
         async with self._database.write() as session:
-            if await session.get(ReplayRow, replay.plan_digest) is None:
-                session.add(
-                    ReplayRow(
-                        plan_digest=replay.plan_digest, document=canonical_text(replay)
-                    )
-                )
+            if await session.get(ReplayRow, key) is None:
+                session.add(ReplayRow(**key, document=canonical_text(replay)))

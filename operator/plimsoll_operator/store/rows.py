@@ -8,9 +8,10 @@ them. Times are seconds since 1970. A change here needs a migration (`migrations
     replay     by the plan's digest    answer     by the problem's digest
     plan       by uid; home's own      attempt    by plan and number
     observation, observed_peak, shortage   by plan and attempt, for calibration
-    calibration   by overhead key
+    calibration   by overhead key          pod_end   by plan, attempt and pod
 
-A plan of a cluster has no row in `plan`, so that nothing refers to that table.
+A plan of a cluster has no row in `plan` or `attempt`, so that nothing refers to them.
+What is found by what it is about, and might be another namespace's, has a `scope`.
 """
 
 from __future__ import annotations
@@ -40,11 +41,15 @@ CONSTRAINTS = {
     "fk": "%(table_name)s_of_%(referred_table_name)s",
 }
 """Names by which a later migration finds what it changes."""
+OVERHEAD_KEY = ("scope", "device_product", "image", "torch_version", "nccl_version")
+"""The columns by which ranks are found that one calibration is fitted to."""
 
 Digest = Annotated[str, mapped_column(String(71))]
 Uid = Annotated[str, mapped_column(String(64))]
 ShortText = Annotated[str, mapped_column(String(LABEL_LENGTH))]
 Document = Annotated[str, mapped_column(Text)]
+Scope = Annotated[str, mapped_column(String(LABEL_LENGTH), server_default="")]
+"""The namespace that a row is for; empty: the one home, or all that share."""
 
 
 class Base(DeclarativeBase):
@@ -55,8 +60,9 @@ class Base(DeclarativeBase):
 
 
 class OverheadKeyColumns:
-    """The fields of `OverheadKey`, by their names."""
+    """The scope, and the fields of `OverheadKey` by their names."""
 
+    scope: Mapped[Scope]
     device_product: Mapped[ShortText]
     image: Mapped[ShortText]
     torch_version: Mapped[ShortText]
@@ -79,6 +85,7 @@ class ReplayRow(Base):
 
     __tablename__ = "replay"
 
+    scope: Mapped[Scope] = mapped_column(primary_key=True)
     plan_digest: Mapped[Digest] = mapped_column(primary_key=True)
     document: Mapped[Document]
 
@@ -106,6 +113,7 @@ class AnswerRow(Base):
 
     __tablename__ = "answer"
 
+    scope: Mapped[Scope] = mapped_column(primary_key=True)
     problem_digest: Mapped[Digest] = mapped_column(primary_key=True)
     is_feasible: Mapped[bool]
     """The document is a `Solution`; else it is an `Infeasible`."""
@@ -160,13 +168,8 @@ class ObservationRow(OverheadKeyColumns, Base):
 
     __tablename__ = "observation"
     __table_args__ = (
-        Index(
-            "observation_by_overhead_key",
-            "device_product",
-            "image",
-            "torch_version",
-            "nccl_version",
-        ),
+        Index("observation_by_overhead_key", *OVERHEAD_KEY),
+        Index("observation_by_time", "reported_s", "plan_uid"),
     )
 
     plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
@@ -186,6 +189,8 @@ class ObservationRow(OverheadKeyColumns, Base):
     """Expected."""
     predicted_upper_bytes: Mapped[int]
     """Of all that is on the device."""
+    reported_s: Mapped[float] = mapped_column(server_default="0")
+    """When it was taken in."""
     peaks: Mapped[list[ObservedPeakRow]] = relationship(
         lazy="raise", order_by="ObservedPeakRow.place"
     )
@@ -218,6 +223,7 @@ class ShortageRow(OverheadKeyColumns, Base):
     """A rank that ran out of device memory; one of each attempt."""
 
     __tablename__ = "shortage"
+    __table_args__ = (Index("shortage_by_overhead_key", *OVERHEAD_KEY),)
 
     plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True)
@@ -230,11 +236,25 @@ class ShortageRow(OverheadKeyColumns, Base):
     predicted_device_bytes: Mapped[int]
 
 
+class PodEndRow(Base):
+    """What a pod told when all of its processes had ended."""
+
+    __tablename__ = "pod_end"
+
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    pod_uid: Mapped[Uid] = mapped_column(primary_key=True)
+    place: Mapped[int]
+    """Of the pod among those of the attempt."""
+    document: Mapped[Document]
+
+
 class CalibrationRow(Base):
     """What sits on a device besides tensors, fitted to what was observed."""
 
     __tablename__ = "calibration"
 
+    scope: Mapped[Scope] = mapped_column(primary_key=True)
     device_product: Mapped[ShortText] = mapped_column(primary_key=True)
     image: Mapped[ShortText] = mapped_column(primary_key=True)
     torch_version: Mapped[ShortText] = mapped_column(primary_key=True)
@@ -254,17 +274,18 @@ def key_of(row: OverheadKeyColumns) -> OverheadKey:
 
 
 def counts_for(
-    key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
+    scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions that a table's rows count for an overhead key."""
-    return (*runs_like(key, table), table.nccl_version == key.nccl_version)
+    return (*runs_like(scope, key, table), table.nccl_version == key.nccl_version)
 
 
 def runs_like(
-    key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
+    scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
     """Return the same conditions, whatever version of NCCL a row has."""
     return (
+        table.scope == scope,
         table.device_product == key.device_product,
         table.image == key.image,
         table.torch_version == key.torch_version,

@@ -10,14 +10,16 @@ from plimsoll_planner.observed_overhead import Shortage
 class Shortages:
     """One shortage of each attempt that ended by one."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
+    def __init__(self, database: Database, scope: str) -> None:
+        """Work on a database, within a scope of it."""
         self._database = database
+        self._scope = scope
 
     async def save(self, plan_uid: str, attempt: int, shortage: Shortage) -> None:
         """Keep a shortage; the first one of an attempt wins."""
         found = ShortageRow(
             **shortage.key.to_json(),
+            scope=self._scope,
             plan_uid=plan_uid,
             attempt=attempt,
             micro_batch=shortage.micro_batch,

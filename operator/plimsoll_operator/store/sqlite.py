@@ -1,11 +1,13 @@
 """The one place that knows SQLite: its file, its engine, its error codes.
 
-In: a path. Out: a file that can be written, an engine on it, and errors that say what
-to do. Called by `database`. All other SQL of the store is portable.
+In: a path. Out: a `Backend`: a file that can be written, engines on it, and errors that
+say what to do. Called by `backend`. All other SQL of the store is portable.
 
 WAL lets readers read while one process writes, and survives a process that is killed at
 any moment. `synchronous=NORMAL` writes to the disk at each checkpoint, not at each
-commit: a machine that loses power may lose its last seconds, never the file.
+commit: a machine that loses power may lose its last seconds, never the file. A file
+that was deleted or replaced under an open store is noticed at the end of each
+transaction, for SQLite would go on writing into the file that nobody sees any more.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,18 +30,16 @@ from plimsoll_operator.errors import (
     StoreDamagedError,
     StoreError,
     StoreFullError,
+    StoreLostError,
     StorePathError,
     StoreVersionError,
 )
+from plimsoll_operator.store.backend import REVISION_TABLE, WRITING, writes
 
 BUSY_S = 60.0
 """Waited for another process, whose transactions last milliseconds."""
 RETRY_S = 0.02
 """Between two tries where SQLite itself does not wait."""
-REVISION_TABLE = "plimsoll_revision"
-"""Of Alembic, under a name that tells our stores from others'."""
-WRITING = {"writes": True}
-"""Execution options of an engine whose transactions write."""
 PRIMARY_CODE = 0xFF
 """The part of an extended error code that names its kind."""
 CANNOT_GROW = (
@@ -48,6 +48,57 @@ CANNOT_GROW = (
     sqlite3.SQLITE_IOERR_TRUNCATE,
 )
 """What quotas and limits end in; a full disk in SQLITE_FULL."""
+
+
+class SqliteFile:
+    """A store in a file; what its methods are for stands in `Backend`."""
+
+    advice = "name another --home"
+    patience_s = None
+
+    def __init__(self, path: Path) -> None:
+        """Remember which file, wherever the process moves."""
+        self.path = path.absolute()
+        self._opened: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def prepare(self) -> str:
+        """Make the file where there is none; return the revision of its tables."""
+        return prepare(self.path)
+
+    def engine(self) -> AsyncEngine:
+        """Return an engine on a file that exists."""
+        self._opened = file_at(self.path)
+        return engine_for(self.path)
+
+    def migration_engine(self) -> Engine:
+        """Return an engine for a thread that changes tables."""
+        return migration_engine_for(self.path)
+
+    def explaining(self) -> AbstractContextManager[None]:
+        """Turn what SQLite and SQLAlchemy raise into a `StoreError`."""
+        return explaining(self.path)
+
+    def check(self) -> None:
+        """Raise where the file is not the one that was opened."""
+        if self._opened != file_at(self.path):
+            raise StoreLostError(
+                f"{self.path} was deleted or replaced while it was open: put it back, "
+                "or start again with an empty store"
+            )
+
+
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Return what tells the file at a path from another one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def prepare(path: Path) -> str:
@@ -169,8 +220,7 @@ def set_up(connection: DBAPIConnection, _: object) -> None:
 
 def begin(connection: Connection) -> None:
     """Open a transaction; one that writes takes its turn before it reads."""
-    writes = WRITING.items() <= connection.get_execution_options().items()
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes(connection) else "BEGIN")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The store: profiles, plans, runs and calibration, each behind a repository.
 
-In: the path of a file. Out: a `Store`. Called by the loop of a home and by the CLI.
+In: the path of a file, or the address of a server. Out: a `Store`. Called by the loops
+of both homes and by the CLI.
 """
 
 from __future__ import annotations
@@ -9,40 +10,76 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sqlalchemy import delete, select, union
+
 from plimsoll_operator.store.answers import Answers
 from plimsoll_operator.store.attempts import Attempts
 from plimsoll_operator.store.calibrations import Calibrations
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.observations import Observations
 from plimsoll_operator.store.plans import Plans
+from plimsoll_operator.store.pod_ends import PodEnds
 from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.questions import Questions
 from plimsoll_operator.store.replays import Replays
+from plimsoll_operator.store.rows import PodEndRow, QuestionRow
 from plimsoll_operator.store.shortages import Shortages
+
+OF_A_PLAN = (QuestionRow, PodEndRow)
+"""What nobody needs once a plan of a cluster is gone."""
 
 
 class Store:
     """All repositories of one database."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
+    def __init__(self, database: Database, scope: str = "") -> None:
+        """Work on a database.
+
+        Args:
+            database: it may be shared by stores of several scopes.
+            scope: whose replays, answers, observations, shortages and calibrations it
+                is about: a namespace, or empty for the one home. The rest is found by
+                the uid of a plan, or by a key that holds the namespace.
+        """
+        self._database = database
         self.profiles = Profiles(database)
-        self.replays = Replays(database)
+        self.replays = Replays(database, scope)
         self.questions = Questions(database)
-        self.answers = Answers(database)
+        self.answers = Answers(database, scope)
         self.attempts = Attempts(database)
         self.plans = Plans(database)
-        self.observations = Observations(database)
-        self.shortages = Shortages(database)
-        self.calibrations = Calibrations(database)
+        self.observations = Observations(database, scope)
+        self.shortages = Shortages(database, scope)
+        self.calibrations = Calibrations(database, scope)
+        self.pod_ends = PodEnds(database)
+
+    def within(self, scope: str) -> Store:
+        """Return the store of another scope, in the same database."""
+        return Store(self._database, scope)
+
+    async def forget(self, plan_uid: str) -> None:
+        """Forget a plan, but not what its ranks were observed to use."""
+        async with self._database.write() as session:
+            for row in OF_A_PLAN:
+                await session.execute(delete(row).where(row.plan_uid == plan_uid))
+
+    async def known_plans(self) -> set[str]:
+        """Return the uids of all plans that can be forgotten."""
+        wanted = union(*(select(row.plan_uid) for row in OF_A_PLAN))
+        async with self._database.read() as session:
+            return set(await session.scalars(wanted))
 
 
 @asynccontextmanager
-async def open_store(path: Path) -> AsyncGenerator[Store]:
+async def open_store(place: Path | str, scope: str = "") -> AsyncGenerator[Store]:
     """Open a store; make it where there is none, and bring an older one up.
+
+    Args:
+        place: the path of a file, or `postgresql://user:password@host:port/database`.
+        scope: see `Store`.
 
     Raises:
         StoreError: it cannot be made, read or written; see `plimsoll_operator.errors`.
     """
-    async with open_database(path) as database:
-        yield Store(database)
+    async with open_database(place) as database:
+        yield Store(database, scope)

@@ -20,7 +20,7 @@ REFUSED = StoredAnswer(
 )
 
 
-def test_the_latest_answer_counts(tmp_path: Path) -> None:
+def test_the_latest_answer_counts(place: Path | str) -> None:
     """A plan before its replay, after it, and no plan at all: each as it was."""
 
     async def work(store: Store) -> None:
@@ -29,4 +29,4 @@ def test_the_latest_answer_counts(tmp_path: Path) -> None:
             await store.answers.save(DIGEST, answer)
             assert await store.answers.find(DIGEST) == answer
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)

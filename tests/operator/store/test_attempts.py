@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import Phase
 from tests.support.builders import DIGEST, a_plan
 from tests.support.stores import at_once, begin_attempt, in_store, plan_of_record
 
 
-def test_the_first_plan_of_an_attempt_is_of_record(tmp_path: Path) -> None:
+def test_the_first_plan_of_an_attempt_is_of_record(place: Path | str) -> None:
     """Who records later is given that one; other plans have attempts of their own."""
     first, later = a_plan(), a_plan(revision=2)
 
@@ -21,13 +23,19 @@ def test_the_first_plan_of_an_attempt_is_of_record(tmp_path: Path) -> None:
         assert await begin_attempt(store, "uid", 1, later, now_s=6.0) == first
         assert await begin_attempt(store, "other", 1, later, now_s=6.0) == later
         assert await store.attempts.of("uid") == (
-            Attempt(number=1, plan=first, problem_digest=DIGEST, recorded_s=5.0),
+            StoredAttempt(
+                number=1,
+                plan=first,
+                plan_digest=digest_of(first),
+                problem_digest=DIGEST,
+                recorded_s=5.0,
+            ),
         )
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_an_attempt_ends_once(tmp_path: Path) -> None:
+def test_an_attempt_ends_once(place: Path | str) -> None:
     """The first ending stays, with rank and phase; attempts come oldest first."""
 
     async def work(store: Store) -> None:
@@ -52,9 +60,10 @@ def test_an_attempt_ends_once(tmp_path: Path) -> None:
             message="later",
         )
         assert await store.attempts.of("uid") == (
-            Attempt(
+            StoredAttempt(
                 number=1,
                 plan=a_plan(),
+                plan_digest=digest_of(a_plan()),
                 problem_digest=DIGEST,
                 ending=Ending.OUT_OF_MEMORY,
                 ended_s=7.5,
@@ -63,20 +72,24 @@ def test_an_attempt_ends_once(tmp_path: Path) -> None:
                 rank=3,
                 phase=Phase.BACKWARD,
             ),
-            Attempt(number=2, plan=a_plan(), problem_digest=DIGEST),
+            StoredAttempt(
+                number=2,
+                plan=a_plan(),
+                plan_digest=digest_of(a_plan()),
+                problem_digest=DIGEST,
+            ),
         )
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_writers_that_come_together_agree_on_one_plan(tmp_path: Path) -> None:
+def test_writers_that_come_together_agree_on_one_plan(place: Path | str) -> None:
     """Of four processes one wins, and the others are told its plan."""
-    path = tmp_path / "store.db"
-    told = at_once(plan_of_record, [(path, size) for size in (1, 2, 4, 1)])
+    told = at_once(plan_of_record, [(place, size) for size in (1, 2, 4, 1)])
     assert len(set(told)) == 1
 
     async def work(store: Store) -> None:
         [attempt] = await store.attempts.of("uid")
         assert attempt.plan.micro_batch == told[0]
 
-    in_store(path, work)
+    in_store(place, work)

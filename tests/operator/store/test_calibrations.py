@@ -18,7 +18,7 @@ from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
 from tests.support.builders import a_plan, an_observation
-from tests.support.stores import begin_attempt, in_store
+from tests.support.stores import in_store
 
 KEY = OverheadKey(device_product="process", torch_version="2.15.0+cpu")
 EXPECTED = ByteInterval(lower_bytes=80, expected_bytes=100, upper_bytes=120)
@@ -57,11 +57,18 @@ def a_shortage() -> Shortage:
     )
 
 
+async def observe(
+    store: Store, plan_uid: str, report: Observation, predicted: PhasePeak
+) -> None:
+    """Save a report of a rank that trains by `a_plan`."""
+    micro_batch = a_plan().micro_batch
+    await store.observations.save(plan_uid, report, predicted, micro_batch, 0.0)
+
+
 async def save(store: Store, reports: Iterable[Observation]) -> None:
     """Save reports of one attempt."""
-    await begin_attempt(store, "uid", 1)
     for report in reports:
-        await store.observations.save("uid", report, PREDICTED)
+        await observe(store, "uid", report, PREDICTED)
 
 
 def fullest(rank: int) -> ObservedRank:
@@ -77,7 +84,7 @@ def fullest(rank: int) -> ObservedRank:
     )
 
 
-def test_the_fullest_phase_of_each_rank_is_fitted(tmp_path: Path) -> None:
+def test_the_fullest_phase_of_each_rank_is_fitted(place: Path | str) -> None:
     """Eight ranks, each once, with what was expected of it; the result is kept."""
 
     async def work(store: Store) -> None:
@@ -88,10 +95,10 @@ def test_the_fullest_phase_of_each_rank_is_fitted(tmp_path: Path) -> None:
         assert await store.calibrations.of(["L4"]) == ()
         assert await store.calibrations.of([]) == ()
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_ranks_that_say_nothing_of_a_key_are_left_out(tmp_path: Path) -> None:
+def test_ranks_that_say_nothing_of_a_key_are_left_out(place: Path | str) -> None:
     """Seven ranks; one of another version, and one that finished no step."""
     other = replace(KEY, torch_version="2.16.0+cpu")
     reports = [
@@ -110,10 +117,10 @@ def test_ranks_that_say_nothing_of_a_key_are_left_out(tmp_path: Path) -> None:
         assert found is not None
         assert found == observed_overhead(KEY, [fullest(r) for r in (*range(7), 8)], ())
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_a_calibration_is_made_anew(tmp_path: Path) -> None:
+def test_a_calibration_is_made_anew(place: Path | str) -> None:
     """More ranks take the place of the earlier fit; each key has its own."""
     with_nccl = replace(KEY, nccl_version="2.27.3")
 
@@ -128,14 +135,13 @@ def test_a_calibration_is_made_anew(tmp_path: Path) -> None:
         third = await store.calibrations.refresh(with_nccl)
         assert await store.calibrations.of(["process"]) == (second, third)
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_a_shortage_can_be_forgotten(tmp_path: Path) -> None:
+def test_a_shortage_can_be_forgotten(place: Path | str) -> None:
     """A device had less for a reason that is gone; only a person knows."""
 
     async def work(store: Store) -> None:
-        await begin_attempt(store, "uid", 1)
         await store.shortages.save("uid", 1, a_shortage())
         assert await store.calibrations.refresh(KEY) is not None
         assert [one.key for one in await store.calibrations.all()] == [KEY]
@@ -143,10 +149,10 @@ def test_a_shortage_can_be_forgotten(tmp_path: Path) -> None:
         assert await store.calibrations.forget_shortages("process") == 1
         assert await store.calibrations.all() == ()
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_ranks_are_not_forgotten_with_a_shortage(tmp_path: Path) -> None:
+def test_ranks_are_not_forgotten_with_a_shortage(place: Path | str) -> None:
     """What they held is fitted again, without it."""
 
     async def work(store: Store) -> None:
@@ -157,10 +163,10 @@ def test_ranks_are_not_forgotten_with_a_shortage(tmp_path: Path) -> None:
         await store.calibrations.forget_shortages("process")
         assert await store.calibrations.all() == (before,)
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_attempts_at_one_plan_are_one_plan(tmp_path: Path) -> None:
+def test_attempts_at_one_plan_are_one_plan(place: Path | str) -> None:
     """Trained again it says nothing new; with other predictions it is another."""
     gpu = replace(KEY, device_product="L4")
     fewer = replace(EXPECTED, expected_bytes=90)
@@ -172,18 +178,17 @@ def test_attempts_at_one_plan_are_one_plan(tmp_path: Path) -> None:
             ("again", PREDICTED),
             ("other", replace(PREDICTED, allocated=fewer)),
         ):
-            await begin_attempt(store, uid, 1)
             for rank in range(8):
                 report = a_report(rank, overhead_key=gpu)
-                await store.observations.save(uid, report, peak)
+                await observe(store, uid, report, peak)
             found.append(await store.calibrations.refresh(gpu))
         numbers = [(one.num_observations, one.num_plans) for one in found if one]
         assert numbers == [(8, 1), (16, 1), (24, 2)]
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_a_shortage_before_any_report_counts_for_every_nccl(tmp_path: Path) -> None:
+def test_a_shortage_before_any_report_counts_for_every_nccl(place: Path | str) -> None:
     """Its rank had not told which one runs there; forgotten it counts for none."""
     gpu = OverheadKey(device_product="L4", torch_version="2.15.0")
     known = replace(gpu, nccl_version="2.27.3")
@@ -202,4 +207,4 @@ def test_a_shortage_before_any_report_counts_for_every_nccl(tmp_path: Path) -> N
         assert await store.calibrations.forget_shortages("L4") == 1
         assert await store.calibrations.all() == (before,)
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)

@@ -23,7 +23,7 @@ from tests.support.stores import a_spec, begin_attempt, in_store
 OFFERS = (an_offer(),)
 
 
-def test_a_plan_begins_empty(tmp_path: Path) -> None:
+def test_a_plan_begins_empty(place: Path | str) -> None:
     """Its first generation, without status, under a uid of its own."""
 
     async def work(store: Store) -> None:
@@ -35,10 +35,10 @@ def test_a_plan_begins_empty(tmp_path: Path) -> None:
         assert await store.plans.find("tiny") == made
         assert await store.plans.find("other") is None
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_a_later_plan_takes_the_name(tmp_path: Path) -> None:
+def test_a_later_plan_takes_the_name(place: Path | str) -> None:
     """The earlier one is not listed any more, and its attempts stay."""
 
     async def work(store: Store) -> None:
@@ -51,10 +51,10 @@ def test_a_later_plan_takes_the_name(tmp_path: Path) -> None:
         assert await store.plans.all() == (second, other)
         assert len(await store.attempts.of(first.uid)) == 1
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_another_spec_is_another_generation(tmp_path: Path) -> None:
+def test_another_spec_is_another_generation(place: Path | str) -> None:
     """Other machines are as well; the same again is not, wherever its code lies."""
 
     async def work(store: Store) -> None:
@@ -67,10 +67,10 @@ def test_another_spec_is_another_generation(tmp_path: Path) -> None:
         assert (edited.generation, edited.spec) == (3, a_spec(suspend=True))
         assert await store.plans.find("tiny") == edited
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_status_and_suspension_are_kept(tmp_path: Path) -> None:
+def test_status_and_suspension_are_kept(place: Path | str) -> None:
     """Each leaves the other as it is."""
     status = Status(attempt=2, start_time="2026-11-21T09:30:00Z")
 
@@ -86,10 +86,10 @@ def test_status_and_suspension_are_kept(tmp_path: Path) -> None:
         assert found is not None
         assert (found.status, found.is_suspended) == (status, False)
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_a_plan_is_told_once_it_was(tmp_path: Path) -> None:
+def test_a_plan_is_told_once_it_was(place: Path | str) -> None:
     """Only of such a one another begins by the same words."""
 
     async def work(store: Store) -> None:
@@ -100,7 +100,7 @@ def test_a_plan_is_told_once_it_was(tmp_path: Path) -> None:
         assert found is not None
         assert found.was_told
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
 def the_first(plan_uid: str) -> Occasion:
@@ -108,7 +108,7 @@ def the_first(plan_uid: str) -> Occasion:
     return Occasion(plan_uid=plan_uid, generation=1, round=0, profile_digest=DIGEST)
 
 
-def test_what_was_observed_outlives_its_plan(tmp_path: Path) -> None:
+def test_what_was_observed_outlives_its_plan(place: Path | str) -> None:
     """Attempts and questions go with the plan; nothing of another plan does."""
 
     async def work(store: Store) -> None:
@@ -116,7 +116,7 @@ def test_what_was_observed_outlives_its_plan(tmp_path: Path) -> None:
         for uid in (made.uid, "other"):
             await begin_attempt(store, uid, 1, now_s=1.0)
             await store.questions.put(the_first(uid), a_problem())
-            await store.observations.save(uid, an_observation(), a_peak())
+            await store.observations.save(uid, an_observation(), a_peak(), 1, 0.0)
         assert [one.uid for one in await store.plans.of_name("tiny")] == [made.uid]
         await store.plans.delete("tiny")
         assert await store.plans.find("tiny") is None
@@ -126,10 +126,10 @@ def test_what_was_observed_outlives_its_plan(tmp_path: Path) -> None:
         assert len(await store.attempts.of("other")) == 1
         assert len(await store.questions.of("other")) == 1
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_a_plan_that_is_deleted_takes_no_more(tmp_path: Path) -> None:
+def test_a_plan_that_is_deleted_takes_no_more(place: Path | str) -> None:
     """What comes late is dropped; an edit, which needs an answer, is refused."""
 
     async def work(store: Store) -> None:
@@ -146,4 +146,4 @@ def test_a_plan_that_is_deleted_takes_no_more(tmp_path: Path) -> None:
             await store.plans.open_again(made.uid)
         assert await store.plans.all() == ()
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)

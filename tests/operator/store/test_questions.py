@@ -14,7 +14,7 @@ from tests.support.stores import in_store
 FIRST = Occasion(plan_uid="uid", generation=1, round=0, profile_digest=DIGEST)
 
 
-def test_a_question_that_was_put_stays(tmp_path: Path) -> None:
+def test_a_question_that_was_put_stays(place: Path | str) -> None:
     """It is found with its digest, on its occasion alone."""
 
     async def work(store: Store) -> None:
@@ -23,10 +23,10 @@ def test_a_question_that_was_put_stays(tmp_path: Path) -> None:
         assert put == StoredQuestion(problem=a_problem(), digest=digest_of(a_problem()))
         assert await store.questions.find(FIRST) == put
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)
 
 
-def test_an_edit_a_lesson_and_a_new_profile_ask_anew(tmp_path: Path) -> None:
+def test_an_edit_a_lesson_and_a_new_profile_ask_anew(place: Path | str) -> None:
     """Each tells questions apart; none is lost, and the latest comes first."""
     occasions = (
         FIRST,
@@ -45,4 +45,4 @@ def test_an_edit_a_lesson_and_a_new_profile_ask_anew(tmp_path: Path) -> None:
         assert await store.questions.of("uid") == tuple(reversed(put))
         assert await store.questions.of("x") == (other,)
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)

@@ -9,7 +9,7 @@ from tests.support.builders import DIGEST, a_replay
 from tests.support.stores import in_store
 
 
-def test_the_first_replay_of_a_plan_stays(tmp_path: Path) -> None:
+def test_the_first_replay_of_a_plan_stays(place: Path | str) -> None:
     """A later one of the same plan changes nothing."""
 
     async def work(store: Store) -> None:
@@ -18,4 +18,4 @@ def test_the_first_replay_of_a_plan_stays(tmp_path: Path) -> None:
         await store.replays.save(a_replay(torch_version="2.16.0"))
         assert await store.replays.find(DIGEST) == a_replay()
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)

@@ -1,4 +1,4 @@
-"""The tables: as long as what goes into them, and no SQLite in them."""
+"""The tables: as long as what goes into them, and of no one database system."""
 
 from __future__ import annotations
 
@@ -27,11 +27,21 @@ def test_every_table_can_be_made_on_postgresql(table: Table) -> None:
     assert f"CONSTRAINT {table.name}_key PRIMARY KEY" in text
 
 
-@pytest.mark.parametrize("word", ["sqlite3", "PRAGMA", "dialects", "exec_driver_sql"])
-def test_sqlite_stands_in_one_module(word: str) -> None:
-    """What is SQLite's own is in `sqlite` and nowhere else."""
+@pytest.mark.parametrize(
+    ("word", "modules"),
+    [
+        ("sqlite3", {"sqlite.py"}),
+        ("PRAGMA", {"sqlite.py"}),
+        ("psycopg", {"postgresql.py"}),
+        ("pg_", {"postgresql.py"}),
+        ("exec_driver_sql", {"sqlite.py", "postgresql.py"}),
+        ("dialects", set[str]()),
+    ],
+)
+def test_each_system_stands_in_one_module(word: str, modules: set[str]) -> None:
+    """What is one database system's own is in its module and nowhere else."""
     found = {file.name for file in PACKAGE.rglob("*.py") if word in file.read_text()}
-    assert found <= {"sqlite.py"}
+    assert found == modules
 
 
 def test_the_fields_of_a_key_fit_their_columns() -> None:

@@ -25,7 +25,7 @@ SHORTAGE = Shortage(
 )
 
 
-def test_the_first_shortage_of_an_attempt_counts(tmp_path: Path) -> None:
+def test_the_first_shortage_of_an_attempt_counts(place: Path | str) -> None:
     """Every number of it, once; that of another attempt counts besides."""
     larger = replace(SHORTAGE, in_use_bytes=10 * 2**30)
 
@@ -39,4 +39,4 @@ def test_the_first_shortage_of_an_attempt_counts(tmp_path: Path) -> None:
         assert await store.calibrations.refresh(KEY) == both
         assert once != both
 
-    in_store(tmp_path / "store.db", work)
+    in_store(place, work)

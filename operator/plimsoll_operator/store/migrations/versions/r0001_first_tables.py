@@ -17,6 +17,15 @@ def upgrade() -> None:
     make_calibration()
 
 
+def downgrade() -> None:
+    """Drop all tables, those that refer to others first."""
+    for name in (
+        *("calibration", "shortage", "observed_peak", "observation"),
+        *("attempt", "question", "plan", "answer", "replay", "profile"),
+    ):
+        op.drop_table(name)
+
+
 def make_documents() -> None:
     """What is found by a digest."""
     op.create_table(

@@ -1,0 +1,52 @@
+"""How pods ended, as they told it themselves: a stopped one is gone before we look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.documents import record_of
+from plimsoll_operator.store.rows import PodEndRow
+from plimsoll_planner.records.document import canonical_text
+from plimsoll_planner.records.task import End
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredEnd:
+    """The end of all processes of a pod."""
+
+    place: int
+    """Index of the pod in its gang."""
+    end: End
+
+
+class PodEnds:
+    """One end of each pod of each attempt."""
+
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
+        self._database = database
+
+    async def save(
+        self, plan_uid: str, attempt: int, place: int, pod_uid: str, end: End
+    ) -> None:
+        """Keep what a pod told; the first end of a pod wins."""
+        key = {"plan_uid": plan_uid, "attempt": attempt, "pod_uid": pod_uid}
+        async with self._database.write() as session:
+            if await session.get(PodEndRow, key) is None:
+                text = canonical_text(end)
+                session.add(PodEndRow(**key, place=place, document=text))
+
+    async def of(self, plan_uid: str, attempt: int) -> dict[str, StoredEnd]:
+        """Return what the pods of an attempt told, by their uids."""
+        wanted = select(PodEndRow).where(
+            PodEndRow.plan_uid == plan_uid, PodEndRow.attempt == attempt
+        )
+        async with self._database.read() as session:
+            rows = (await session.scalars(wanted)).all()
+        return {
+            row.pod_uid: StoredEnd(place=row.place, end=record_of(End, row.document))
+            for row in rows
+        }

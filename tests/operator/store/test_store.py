@@ -1,0 +1,133 @@
+"""What a store is within a scope, and what it forgets with a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plimsoll_operator.store.answers import StoredAnswer
+from plimsoll_operator.store.questions import Occasion
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.observed_overhead import Shortage
+from plimsoll_planner.records.device_overhead import OverheadKey
+from tests.support.builders import (
+    DIGEST,
+    a_peak,
+    a_problem,
+    a_profile,
+    a_replay,
+    an_infeasible,
+    an_observation,
+)
+from tests.support.stores import an_end, in_store
+
+KEY = OverheadKey(device_product="L4", torch_version="2.15.0")
+SHORTAGE = Shortage(
+    key=KEY,
+    micro_batch=2,
+    num_communicators=3,
+    capacity_bytes=2000,
+    in_use_bytes=1000,
+    asked_bytes=500,
+    predicted_allocated_bytes=1000,
+    predicted_device_bytes=1500,
+)
+
+
+def an_answer(num_rounds: int) -> StoredAnswer:
+    """Build an answer that was found after some rounds."""
+    return StoredAnswer(
+        answer=an_infeasible(), unreplayed="", is_certified=True, num_rounds=num_rounds
+    )
+
+
+async def ask(store: Store, plan_uid: str) -> None:
+    """Put a question for a plan."""
+    occasion = Occasion(plan_uid=plan_uid, generation=1, round=0, profile_digest=DIGEST)
+    await store.questions.put(occasion, a_problem())
+
+
+def test_no_namespace_sees_what_another_one_knows(place: Path | str) -> None:
+    """Neither finds nor replaces it; profiles have the namespace in their key."""
+
+    async def work(store: Store) -> None:
+        one, other = store.within("one"), store.within("other")
+        await one.replays.save(a_replay())
+        await one.answers.save(DIGEST, an_answer(1))
+        await one.observations.save("uid", an_observation(), a_peak(), 1, 0.0)
+        for scope in (store, other):
+            assert await scope.replays.find(DIGEST) is None
+            assert await scope.answers.find(DIGEST) is None
+            assert await scope.observations.of("uid", 1) == ()
+        later = a_replay(torch_version="2.16.0")
+        await other.replays.save(later)
+        await other.answers.save(DIGEST, an_answer(2))
+        assert await one.replays.find(DIGEST) == a_replay()
+        assert await other.replays.find(DIGEST) == later
+        assert await one.answers.find(DIGEST) == an_answer(1)
+        assert await other.answers.find(DIGEST) == an_answer(2)
+        await one.profiles.save(a_profile(), 1.0)
+        assert await other.profiles.find(DIGEST) is not None
+
+    in_store(place, work)
+
+
+def test_a_namespace_learns_from_its_own_ranks_alone(place: Path | str) -> None:
+    """From what they held and lacked; it forgets its own shortages alone."""
+    reports = [an_observation(rank=rank, overhead_key=KEY) for rank in range(8)]
+
+    async def work(store: Store) -> None:
+        one, other = store.within("one"), store.within("other")
+        for report in reports:
+            await one.observations.save("a", report, a_peak(), 1, 0.0)
+        assert await other.calibrations.refresh(KEY) is None
+        held = await one.calibrations.refresh(KEY)
+        assert held is not None
+        await other.shortages.save("b", 1, SHORTAGE)
+        assert await one.calibrations.refresh(KEY) == held
+        lacked = await other.calibrations.refresh(KEY)
+        assert lacked is not None
+        assert (lacked.num_observations, lacked.num_shortages) == (0, 1)
+        assert await one.calibrations.forget_shortages("L4") == 0
+        assert await other.calibrations.of(["L4"]) == (lacked,)
+        assert await one.calibrations.of(["L4"]) == (held,)
+        assert await other.calibrations.forget_shortages("L4") == 1
+        assert await other.calibrations.all() == ()
+        assert await one.calibrations.all() == (held,)
+
+    in_store(place, work)
+
+
+def test_reports_follow_a_plan_into_another_scope(place: Path | str) -> None:
+    """Where a namespace begins to share; a rank has one report all the same."""
+
+    async def work(store: Store) -> None:
+        team = store.within("team")
+        for scope in (team, store):
+            await scope.observations.save("uid", an_observation(), a_peak(), 1, 0.0)
+        assert await team.observations.of("uid", 1) == ()
+        assert await store.observations.of("uid", 1) == (an_observation(),)
+
+    in_store(place, work)
+
+
+def test_what_is_a_plans_alone_is_forgotten_with_it(place: Path | str) -> None:
+    """What its ranks held is kept; nothing of another plan is lost."""
+
+    async def work(store: Store) -> None:
+        assert await store.known_plans() == set()
+        for uid in ("uid", "other"):
+            await ask(store, uid)
+            await store.observations.save(uid, an_observation(), a_peak(), 1, 0.0)
+        for uid in ("uid", "ended"):
+            await store.pod_ends.save(uid, 1, 0, "pod", an_end())
+        assert await store.known_plans() == {"uid", "other", "ended"}
+        await store.forget("uid")
+        assert await store.known_plans() == {"other", "ended"}
+        assert await store.questions.of("uid") == ()
+        assert await store.pod_ends.of("uid", 1) == {}
+        assert await store.observations.of("uid", 1) == (an_observation(),)
+        assert len(await store.questions.of("other")) == 1
+        assert len(await store.pod_ends.of("ended", 1)) == 1
+        await store.forget("uid")
+
+    in_store(place, work)
