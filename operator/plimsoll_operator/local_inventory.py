@@ -17,8 +17,11 @@ from pathlib import Path
 from plimsoll_operator.errors import InventoryError
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import CapacityType, Offer
+from plimsoll_planner.units import product_name
 
 LOCAL_NAME = "this machine"
+EMULATED_PRODUCT = "process"
+"""As the trainer names an emulated device."""
 NVIDIA_SMI = (
     "nvidia-smi",
     "--query-gpu=name,memory.total",
@@ -99,7 +102,7 @@ def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
         product, _, mib = line.rpartition(",")
         if not product or not mib.strip().isdecimal():
             raise InventoryError(f"nvidia-smi: not a product and its MiB: {line!r}")
-        devices[product.strip(), int(mib)] += 1
+        devices[product_name(product), int(mib)] += 1
     return tuple(
         Offer(
             name=LOCAL_NAME,
@@ -134,7 +137,7 @@ def share(free_bytes: int, cores: int) -> Offer:
         name=LOCAL_NAME,
         capacity_type=CapacityType.RESERVED,
         device_kind=DeviceKind.EMULATED,
-        device_product="process",
+        device_product=EMULATED_PRODUCT,
         device_memory_bytes=device_memory_bytes,
         devices_per_node=cores,
         concurrent_devices_per_node=cores,

@@ -47,7 +47,8 @@ OUR_COLUMNS = (
 )
 NEEDED_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount")
 DEFAULT_CURRENCY = "USD"
-"""The currency of the catalogues; the column Currency overrides it."""
+"""The currency of catalogues, which have no column Currency; where there is one, each
+price has its own."""
 MIB = 2**20
 SIZE_IN_MIB = re.compile(r"""['"]SizeInMiB['"]\s*:\s*([0-9]{1,9})(\.0+)?\s*[,}]""")
 """In GpuInfo, which is a literal of Python in some catalogues and JSON in others:
@@ -192,14 +193,20 @@ def make_offer(row: Row, capacity_type: CapacityType, price: Decimal | None) -> 
         devices_per_node=count,
         nodes_available=row.whole_number("NodesAvailable", 0),
         price_per_node_hour=price,
-        currency=(row.text("Currency") or DEFAULT_CURRENCY)
-        if price is not None
-        else None,
+        currency=None if price is None else currency(row),
         link_in_node=link(row.scaled("LinkInNodeGBps", 1e9)),
         link_between_nodes=link(row.scaled("LinkBetweenNodesGBps", 1e9)),
         compute_rates=tuple(compute_rates(row)),
         memory_bandwidth_bytes_per_s=row.scaled("MemoryBandwidthGBps", 1e9),
     )
+
+
+def currency(row: Row) -> str:
+    """Return the currency of a price; where there is a column, no cell is guessed."""
+    text = row.text("Currency")
+    if not text and "Currency" in row.cells:
+        raise row.refuse("Currency", "an ISO 4217 code such as USD, beside a price")
+    return text or DEFAULT_CURRENCY
 
 
 def device_kind(row: Row) -> DeviceKind:

@@ -13,6 +13,15 @@ MIB, GIB = 2**20, 2**30
 S_PER_HOUR = 3600
 
 
+def product_name(text: str) -> str:
+    """Return what a driver calls a device, as the labels of nodes have it: no blanks.
+
+    So that what was measured in a pod is found again by the product of its node
+    (GPU feature discovery writes `NVIDIA-H100-80GB-HBM3`).
+    """
+    return "-".join(text.split())
+
+
 def at_least(num_bytes: int) -> str:
     """Return what is needed, rounded up at the second decimal."""
     return in_units(num_bytes, math.ceil)

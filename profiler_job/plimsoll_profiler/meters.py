@@ -18,6 +18,7 @@ from torch import Tensor
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.units import product_name
 from plimsoll_profiler.errors import NoDeviceError
 from plimsoll_profiler.kernel_workspaces import kernel_workspaces
 from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES, LiveBytes
@@ -187,7 +188,7 @@ def measuring_bench(kind: DeviceKind) -> Bench:
     return Bench(
         kind=kind,
         device=torch.device("cuda", torch.cuda.current_device()),
-        product=torch.cuda.get_device_name(),
+        product=product_name(torch.cuda.get_device_name()),
         meter=CudaMeter(),
         is_real=True,
         block_bytes=CUDA_BLOCK_BYTES,

@@ -86,9 +86,9 @@ def test_cuda_devices_are_grouped_by_product_and_memory(path: Path) -> None:
         path, 'printf "NVIDIA H200, 143771\\nNVIDIA H200, 143771\\nNVIDIA L4, 23034\\n"'
     )
     first, second = cuda_offers()
-    assert (first.device_product, first.devices_per_node) == ("NVIDIA H200", 2)
+    assert (first.device_product, first.devices_per_node) == ("NVIDIA-H200", 2)
     assert first.device_memory_bytes == 143771 * MIB
-    assert (second.device_product, second.devices_per_node) == ("NVIDIA L4", 1)
+    assert (second.device_product, second.devices_per_node) == ("NVIDIA-L4", 1)
     assert first.device_kind is second.device_kind is DeviceKind.CUDA
 
 

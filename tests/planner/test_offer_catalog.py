@@ -156,13 +156,13 @@ def test_the_example_is_readable() -> None:
         ("DeviceMemoryMiB", "99999999999", "device_memory_bytes"),
         ("LinkInNodeGBps", "0", "a number above 0"),
         ("Currency", "dollars", "an ISO 4217 code such as USD"),
+        ("Currency", "", "t, line 2, Currency: got '', allowed is an ISO 4217 code"),
     ],
 )
 def test_a_bad_cell_is_named(column: str, cell: str, message: str) -> None:
     """The error says line, column, value and bound, in one line."""
-    table = a_table(
-        SKYPILOT_ROW | {column: cell}, columns=SKYPILOT_COLUMNS + OUR_COLUMNS
-    )
+    row = SKYPILOT_ROW | {"Currency": "USD"} | {column: cell}
+    table = a_table(row, columns=SKYPILOT_COLUMNS + OUR_COLUMNS)
     with pytest.raises(InvalidInputError) as caught:
         parse_offers(table, "t")
     assert message in str(caught.value)

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.units import product_name
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.errors import NoGpuError
 
@@ -138,7 +139,7 @@ class CudaDevice:
     @property
     def product(self) -> str:
         """What people call it."""
-        return torch.cuda.get_device_name(self.torch_device)
+        return product_name(torch.cuda.get_device_name(self.torch_device))
 
     @property
     def capacity_bytes(self) -> int:
