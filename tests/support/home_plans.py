@@ -15,8 +15,8 @@ from typing import Any
 from plimsoll_cli.homes import open_home
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_operator.commands import report_of
 from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.commands import report_of
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_planner.records.task import END, Command, Task
 from tests.support.builders import DIGEST, a_plan, an_offer

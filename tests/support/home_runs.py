@@ -27,9 +27,9 @@ import psutil
 
 from plimsoll_cli.__main__ import main
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.brain.seen import Attempt
 from plimsoll_operator.home.children import MARK
 from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import open_store
 
@@ -135,13 +135,13 @@ class HomeRun:
 
         return asyncio.run(find())
 
-    def attempts(self, name: str = NAME) -> tuple[Attempt, ...]:
+    def attempts(self, name: str = NAME) -> tuple[StoredAttempt, ...]:
         """Return the attempts of the current plan."""
         plan = self.plan(name)
         assert plan is not None
         uid = plan.uid
 
-        async def find() -> tuple[Attempt, ...]:
+        async def find() -> tuple[StoredAttempt, ...]:
             async with open_store(self.home.store) as store:
                 return await store.attempts.of(uid)
 

@@ -32,7 +32,6 @@ from plimsoll_operator.brain.actions import (
 )
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import (
-    Attempt,
     Child,
     ChildKind,
     ChildState,
@@ -41,6 +40,7 @@ from plimsoll_operator.brain.seen import (
     SeenAnswer,
     SeenProfile,
 )
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible, Solution
 
@@ -77,7 +77,7 @@ class World:
     """Digests of plans."""
     is_compared: bool = False
     """The search has taken the replay in."""
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[StoredAttempt] = field(default_factory=list)
     children: dict[tuple[ChildKind, str], Child] = field(default_factory=dict)
     observed: dict[int, ObservedStatus] = field(
         default_factory=dict[int, ObservedStatus]
@@ -292,7 +292,12 @@ class World:
                 self.is_solved, self.is_compared = True, self.is_replayed
             case RecordPlan(attempt=number, plan=plan):
                 if number == len(self.attempts) + 1:
-                    begun = Attempt(number=number, plan=plan, recorded_s=self.now_s)
+                    begun = StoredAttempt(
+                        number=number,
+                        plan=plan,
+                        plan_digest=digest_of(plan),
+                        recorded_s=self.now_s,
+                    )
                     self.attempts.append(begun)
             case RecordEnding(attempt=number):
                 self.record_ending(number, action)

@@ -8,7 +8,8 @@ from typing import Any
 from plimsoll_cli.presence import Presence
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import HybridPlan, Phase
@@ -95,7 +96,7 @@ def a_run(problem: Problem | None = None, **fields: Any) -> RunRecord:
     record = a_record(problem)
     plan = record.plan
     assert plan is not None
-    attempt = Attempt(number=1, plan=plan, ending=Ending.DONE, ended_s=1.7952e9)
+    attempt = StoredAttempt(number=1, plan=plan, ending=Ending.DONE, ended_s=1.7952e9)
     defaults: dict[str, Any] = {
         "status": a_status(),
         "attempts": (attempt,),

@@ -1,0 +1,172 @@
+"""What may be told, by whom, about what: checks without effects.
+
+In: the bytes of a body, a reporter, the plan of record. Out: a document, or an error
+whose text is the answer. Called by `server`.
+
+    what           by        must match                           else
+    ---------------------------------------------------------------------------
+    ModelProfile   profile   request key = subject                403
+    Replay         replay    plan digest = subject                403
+    Observation    train     attempt, plan digest                 409
+                             rank = one of the pod's              403
+                             fingerprint, device kind             422
+    End            train     at most the pod's ranks, no others   422
+"""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import TypeVar
+
+from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_operator.errors import RefusedReportError
+from plimsoll_operator.ingest.identity import Reporter
+from plimsoll_operator.ingest.of_record import Recorded
+from plimsoll_planner.errors import InvalidFieldError, UnreadableError
+from plimsoll_planner.records.document import Document, from_text
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.task import End
+
+MOST_PARTS, MOST_ENTRIES = 400_000, 2_000_000
+"""In a body: lists, mappings and their fields; commas. In Python an empty list or a
+field takes 64 bytes and more, so that 32 MiB of them were 700 MiB; a number takes 40.
+A profile of 1e5 layers has 5e5 entries in a few columns."""
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
+
+def parse_report(body: bytes, kind: type[AnyDocument]) -> AnyDocument:
+    """Return what a body tells.
+
+    Raises:
+        InvalidInputError: it is no such document, or would take too much memory.
+    """
+    num_parts = sum(map(body.count, (b"[", b"{", b":")))
+    if num_parts > MOST_PARTS or body.count(b",") > MOST_ENTRIES:
+        raise UnreadableError(
+            f"{kind.__name__}: more than {MOST_PARTS} lists, mappings and fields, or "
+            f"more than {MOST_ENTRIES} entries"
+        )
+    return from_text(body, kind)
+
+
+def check_kind(reporter: Reporter, wanted: ChildKind) -> None:
+    """Refuse what is the business of another kind of child.
+
+    Raises:
+        RefusedReportError: it is another one.
+    """
+    if reporter.kind is not wanted:
+        raise not_its_business(
+            f"the Job {reporter.job_name} is of the kind {reporter.kind}, and this is "
+            f"told by {wanted}"
+        )
+
+
+def check_profile(profile: ModelProfile, reporter: Reporter) -> None:
+    """Refuse a profile that was not asked for.
+
+    Raises:
+        RefusedReportError: it answers another request.
+    """
+    if profile.request_key != reporter.subject:
+        raise not_its_business(
+            f"ModelProfile.request_key: the Job was asked for {reporter.subject}"
+        )
+
+
+def check_replay(replay: Replay, reporter: Reporter) -> None:
+    """Refuse a replay that was not asked for.
+
+    Raises:
+        RefusedReportError: it is of another plan.
+    """
+    if replay.plan_digest != reporter.subject:
+        raise not_its_business(
+            f"Replay.plan_digest: the Job was asked for {reporter.subject}"
+        )
+
+
+def check_observation(
+    observation: Observation, reporter: Reporter, recorded: Recorded
+) -> None:
+    """Refuse what a pod cannot have observed.
+
+    Raises:
+        RefusedReportError: it is of another attempt, plan or pod.
+        InvalidFieldError: of other code or devices than the plan is for; a rank that
+            finds such does not train.
+    """
+    if observation.attempt != reporter.attempt:
+        raise RefusedReportError(
+            HTTPStatus.CONFLICT,
+            f"Observation.attempt: the pod belongs to attempt {reporter.attempt}",
+        )
+    if observation.plan_digest != recorded.digest:
+        raise RefusedReportError(
+            HTTPStatus.CONFLICT,
+            f"Observation.plan_digest: the plan of record is {recorded.digest}",
+        )
+    ranks = ranks_of(reporter, recorded)
+    if observation.rank not in ranks:
+        raise not_its_business(
+            f"Observation.rank: those of the pod are {ranks.start} to {ranks.stop - 1}"
+        )
+    if observation.fingerprint != recorded.fingerprint:
+        raise InvalidFieldError(
+            "Observation.fingerprint", observation.fingerprint, "that of the plan"
+        )
+    if observation.device_kind is not recorded.device_kind:
+        raise InvalidFieldError(
+            "Observation.device_kind", observation.device_kind, recorded.device_kind
+        )
+
+
+def check_end(end: End, reporter: Reporter, recorded: Recorded) -> None:
+    """Refuse the end of processes that a pod cannot have had.
+
+    Raises:
+        InvalidFieldError: more of them than ranks, the first is none of them, or the
+            full device is that of another pod's rank.
+    """
+    ranks = ranks_of(reporter, recorded)
+    if len(end.exits) > len(ranks):
+        rule = f"at most {len(ranks)}, the ranks of the pod"
+        raise InvalidFieldError("End.exits", len(end.exits), rule)
+    if end.first is not None and end.first >= len(end.exits):
+        raise InvalidFieldError("End.first", end.first, "one of the processes")
+    full = end.full_device
+    if full is not None and full.rank not in ranks:
+        raise InvalidFieldError(
+            "End.full_device.rank", full.rank, "one of the pod's ranks"
+        )
+
+
+def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
+    """Return the ranks of a pod.
+
+    Raises:
+        RefusedReportError: the plan has no such pod.
+    """
+    first = reporter.pod_index * recorded.gpus_per_pod
+    if first >= len(recorded.peaks):
+        raise not_its_business(f"the plan has no pod {reporter.pod_index}")
+    return range(first, first + recorded.gpus_per_pod)
+
+
+def made_s(reporter: Reporter, now_s: float) -> float:
+    """Return when a profile counts as made: later than its cause, whatever clocks say.
+
+    Args:
+        reporter: of the profile.
+        now_s: seconds since 1970.
+    """
+    return max(now_s, math.nextafter(reporter.after_s, math.inf))
+
+
+def not_its_business(text: str) -> RefusedReportError:
+    """Return the answer to a pod that tells what others are to tell."""
+    return RefusedReportError(HTTPStatus.FORBIDDEN, text)

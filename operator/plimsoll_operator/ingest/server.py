@@ -1,0 +1,357 @@
+"""The routes that pods post to.
+
+In: HTTP requests of pods. Out: rows in the store, a wake-up for the plan, an answer.
+Made by the operator's entry point, on every replica. Nothing is read of a body before
+it is known whose it is, and nothing is stored of a report that is refused.
+
+    200, 204   known already; taken
+    401        no token, or none for us
+    403        not a pod of ours, or not its business
+    408, 413   too slow; larger than it may be
+    409        the attempt is over, or something else is on record
+    422        no proper document; the text names the field
+    429, 503   told too much at a time; store or API server away: again, later
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from aiohttp import http_exceptions, web
+
+from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_operator.errors import (
+    ClusterError,
+    OperatorError,
+    RefusedReportError,
+)
+from plimsoll_operator.ingest import reports
+from plimsoll_operator.ingest.bodies import read_body
+from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
+from plimsoll_operator.ingest.limits import Rates, Room
+from plimsoll_operator.ingest.of_record import AttemptsOfRecord
+from plimsoll_operator.ingest.records import Records
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.document import Document, digest_of
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.task import End
+
+MIB = 2**20
+MOST_BYTES, MOST_BYTES_EACH = 96 * MIB, 48 * MIB
+"""Of all bodies in work, and of those of one namespace. To judge one takes up to
+260 MiB besides (measured), so one is judged at a time; Python's lock lets no two be
+judged at once anyway."""
+PER_MIN = 240
+"""Reports of one pod: eight ranks, each told every 2 s."""
+MOST_PODS = 40_000
+LOGGED_PER_MIN = 6
+"""Refusals of one plan, and of strangers together."""
+AGAIN_S = 10
+"""After which a store or an API server may be back."""
+IDLE_S = 75.0
+"""That a connection may be open with no request on it; pods tell every 60 s."""
+LINGER_S = 2.0
+"""For what a refused pod is still sending, so that it reads the answer."""
+
+Key = tuple[str, str]
+"""Namespace and name of a plan."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """What is posted to one path."""
+
+    path: str
+    document: type[Document]
+    teller: ChildKind
+    limit_bytes: int = MIB
+
+
+ROUTES = (
+    Route(
+        path="/v1/profile",
+        document=ModelProfile,
+        teller=ChildKind.PROFILE,
+        limit_bytes=32 * MIB,
+    ),
+    Route(path="/v1/replay", document=Replay, teller=ChildKind.REPLAY),
+    Route(path="/v1/observation", document=Observation, teller=ChildKind.TRAIN),
+    Route(path="/v1/end", document=End, teller=ChildKind.TRAIN),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clocks:
+    """The time, both ways."""
+
+    now: Callable[[], float] = time.time
+    """Seconds since 1970."""
+    steady: Callable[[], float] = time.monotonic
+    """Seconds that never go back."""
+
+
+class Ingest:
+    """Takes in what pods tell."""
+
+    def __init__(
+        self,
+        api: Asks,
+        records: Records,
+        *,
+        told: Callable[[Key], None],
+        counted: Callable[[str, int], None] = lambda _path, _status: None,
+        clocks: Clocks | None = None,
+    ) -> None:
+        """Begin with nothing known.
+
+        Args:
+            api: of the cluster whose pods tell.
+            records: where it goes.
+            told: called with the plan of what was just stored.
+            counted: called with path and status of every answer.
+            clocks: the machine's, unless given.
+        """
+        self._clocks = clocks or Clocks()
+        self._identities = Identities(
+            api, now=self._clocks.now, clock=self._clocks.steady
+        )
+        self._attempts = AttemptsOfRecord(api, clock=self._clocks.steady)
+        self._records = records
+        self._told = told
+        self._counted = counted
+        self._room = Room(most_bytes=MOST_BYTES, most_bytes_each=MOST_BYTES_EACH)
+        self._rates = Rates(
+            per_min=PER_MIN, most_keys=MOST_PODS, clock=self._clocks.steady
+        )
+        self._log_rates = Rates(
+            per_min=LOGGED_PER_MIN, most_keys=MOST_PODS, clock=self._clocks.steady
+        )
+        self._judging = asyncio.Lock()
+        self._saving_profile = asyncio.Lock()
+
+    def app(self) -> web.Application:
+        """Return the routes, for a server that leaves bodies as they were sent."""
+        app = web.Application()
+        for route in ROUTES:
+            app.router.add_post(route.path, self._handler(route))
+        return app
+
+    def _handler(
+        self, route: Route
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """Return what answers on a route."""
+
+        async def answer(request: web.Request) -> web.Response:
+            answer = await self._answer(request, route)
+            self._counted(route.path, answer.status)
+            return answer
+
+        return answer
+
+    async def _answer(self, request: web.Request, route: Route) -> web.Response:
+        """Take a report, or say why not."""
+        reporter: Reporter | None = None
+        try:
+            reporter = await self._reporter(request)
+            return web.Response(status=await self._take(request, route, reporter))
+        except (OperatorError, InvalidInputError) as error:
+            answer = answer_to(error)
+            self._log(route, reporter, answer.status, str(error))
+            return answer
+
+    async def _reporter(self, request: web.Request) -> Reporter:
+        """Return who tells, unless that pod tells too often.
+
+        Raises:
+            RefusedReportError: it is none of ours, or tells too often.
+            ClusterError: the API server cannot say.
+        """
+        bearer = await self._identities.bearer(token_in(request))
+        wait_s = self._rates.take(bearer.pod_uid)
+        if wait_s:
+            raise RefusedReportError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"the pod tells more than {PER_MIN} times a minute",
+                retry_after_s=math.ceil(wait_s),
+            )
+        return await self._identities.reporter(bearer)
+
+    async def _take(
+        self, request: web.Request, route: Route, reporter: Reporter
+    ) -> HTTPStatus:
+        """Read, judge and keep a report.
+
+        Raises:
+            RefusedReportError, InvalidInputError: it is not taken.
+            ClusterError, StoreError: it cannot be, now.
+        """
+        reports.check_kind(reporter, route.teller)
+        with self._room.claim(reporter.namespace) as claim:
+            body = await read_body(request, route.limit_bytes, claim)
+            async with self._judging:
+                document = await asyncio.to_thread(
+                    reports.parse_report, body, route.document
+                )
+        status = await self._keep(reporter, document)
+        if status is HTTPStatus.NO_CONTENT:
+            self._told((reporter.namespace, reporter.plan_name))
+        return status
+
+    async def _keep(self, reporter: Reporter, document: Document) -> HTTPStatus:
+        """Judge what a document says, and keep it."""
+        match document:
+            case ModelProfile():
+                reports.check_profile(document, reporter)
+                return await self._keep_profile(reporter, document)
+            case Replay():
+                reports.check_replay(document, reporter)
+                await self._records.keep_replay(reporter, document)
+            case Observation():
+                return await self._keep_observation(reporter, document)
+            case _:
+                assert isinstance(document, End)  # noqa: S101 - there are four routes
+                recorded = await self._attempts.plan(reporter)
+                reports.check_end(document, reporter, recorded)
+                await self._attempts.require_open(reporter)
+                await self._records.keep_end(reporter, document)
+        return HTTPStatus.NO_CONTENT
+
+    async def _keep_profile(
+        self, reporter: Reporter, profile: ModelProfile
+    ) -> HTTPStatus:
+        """Keep a profile, unless there is one since it was asked for.
+
+        Raises:
+            RefusedReportError: there is, and it is another one.
+        """
+        digest = await asyncio.to_thread(digest_of, profile)
+        async with self._saving_profile:
+            known = await self._records.profile(profile.request_key)
+            if known is not None and known.made_s > reporter.after_s:
+                if known.digest == digest:
+                    return HTTPStatus.OK
+                raise RefusedReportError(
+                    HTTPStatus.CONFLICT,
+                    f"there is another profile since it was asked for: {known.digest}",
+                )
+            made_s = reports.made_s(reporter, self._clocks.now())
+            await self._records.keep_profile(profile, made_s)
+        return HTTPStatus.NO_CONTENT
+
+    async def _keep_observation(
+        self, reporter: Reporter, observation: Observation
+    ) -> HTTPStatus:
+        """Keep what a rank used; before its first step that is nothing."""
+        recorded = await self._attempts.plan(reporter)
+        reports.check_observation(observation, reporter, recorded)
+        await self._attempts.require_open(reporter)
+        predicted = recorded.peaks[observation.rank]
+        if not observation.peaks or predicted is None:
+            return HTTPStatus.OK
+        await self._records.keep_observation(
+            reporter,
+            observation,
+            predicted,
+            recorded.micro_batch,
+            self._clocks.now(),
+        )
+        return HTTPStatus.NO_CONTENT
+
+    def _log(
+        self, route: Route, reporter: Reporter | None, status: int, text: str
+    ) -> None:
+        """Say in the log that a report was refused; not always, where it is often."""
+        where: dict[str, object] = {"route": route.path, "status": int(status)}
+        if reporter is not None:
+            where |= {
+                "namespace": reporter.namespace,
+                "plan": reporter.plan_name,
+                "attempt": reporter.attempt,
+            }
+        if not self._log_rates.take(reporter.plan_uid if reporter else ""):
+            logger.warning("refused a report: %s", text, extra=where)
+
+
+def token_in(request: web.Request) -> str:
+    """Return the bearer token of a request; empty where there is none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def answer_to(error: OperatorError | InvalidInputError) -> web.Response:
+    """Return what a pod is told of an error.
+
+    Where we are at fault it learns no more than that: not which object, or file.
+    """
+    if isinstance(error, RefusedReportError):
+        return refusal(error.status, str(error), error.retry_after_s)
+    if isinstance(error, InvalidInputError):
+        return refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    what = "API server" if isinstance(error, ClusterError) else "store"
+    text = f"the {what} does not answer now: tell it again"
+    return refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, AGAIN_S)
+
+
+def refusal(status: int, text: str, again_s: int = 0) -> web.Response:
+    """Return an answer with a reason."""
+    return web.json_response(
+        {"error": text},
+        status=status,
+        headers={"Retry-After": str(again_s)} if again_s else None,
+    )
+
+
+class FromTheWire(logging.Filter):
+    """Drops tracebacks of connections that broke off, or carry no HTTP.
+
+    Anybody can make such, all day long, and nobody learns from them.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep what is an error of ours."""
+        error = record.exc_info and record.exc_info[1]
+        return not isinstance(
+            error, ConnectionError | http_exceptions.HttpProcessingError
+        )
+
+
+ONLY_OURS = FromTheWire()
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application, *, host: str | None = None, port: int = 0
+) -> AsyncGenerator[int]:
+    """Serve the routes; yields the port.
+
+    Args:
+        app: of `Ingest.app`.
+        host: to listen on; every address unless given.
+        port: 0 takes a free one.
+    """
+    wire = logging.getLogger(f"{__name__}.wire")
+    wire.addFilter(ONLY_OURS)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        logger=wire,
+        auto_decompress=False,  # inflates without a bound
+        keepalive_timeout=IDLE_S,
+        lingering_time=LINGER_S,
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
