@@ -1,4 +1,4 @@
-"""The pages that are made from the types say what the types say."""
+"""The files that are made from the types say what the types say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from plimsoll_operator.api.definition import definition as definition_of_plans
 from plimsoll_operator.api.manifest import parse_manifest
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.schema import manifest_schema
@@ -16,16 +17,25 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Status
 from tests.support.api_values import fields_of
 from tests.support.builders import every_document
-from tools import formats, trainingplan
+from tools import definition, formats, trainingplan
 
 ROOT = Path(__file__).parents[2]
-FILES = {formats.TARGET: formats.page(), **trainingplan.files()}
+FILES = {
+    formats.TARGET: formats.page(),
+    definition.TARGET: definition.page(),
+    **trainingplan.files(),
+}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_page_is_up_to_date(file: Path) -> None:
     """A changed type changes the page: run make docs."""
     assert file.read_text() == FILES[file]
+
+
+def test_the_chart_carries_the_definition() -> None:
+    """YAML reads back as it was written: no word of it is taken for a number."""
+    assert yaml.safe_load(definition.TARGET.read_text()) == definition_of_plans()
 
 
 def test_every_document_is_on_the_page() -> None:

@@ -34,11 +34,12 @@ PlanName = Annotated[
     Text(
         shortest=1,
         longest=40,
-        pattern="[a-z0-9]([-a-z0-9]*[a-z0-9])?",
-        meaning="lower-case letters, digits and - in the middle",
+        pattern="[a-z]([-a-z0-9]*[a-z0-9])?",
+        meaning="lower-case letters, digits and - in the middle, a letter first",
     ),
 ]
-"""So short that the names of all children are names of pods."""
+"""So short that the names of all children are names of pods; and of a Service, which
+opens with a letter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from plimsoll_operator.api.status import ConditionType, Truth
 TRUE, FALSE, UNKNOWN = Truth.TRUE, Truth.FALSE, Truth.UNKNOWN
 Meanings = Mapping[tuple[Truth, str], str]
 WAITING: Final = "Waiting"
-"""Of every condition while it is Unknown because another one comes first."""
+"""Of a condition while it is Unknown because another one comes first."""
 
 
 def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
@@ -31,6 +31,8 @@ def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
         (UNKNOWN, f"{what}Stored"): f"{verb} is done; its result goes into the store.",
         (FALSE, f"{what}OOM"): f"{verb} ran out of the device's memory.",
         (FALSE, f"{what}HostOOM"): f"{verb} ran out of the host's memory.",
+        (FALSE, f"{what}PendingTimeout"): f"{verb} waited for a place to run in for "
+        "longer than `runPolicy.pendingSeconds`; the message says for what.",
         (FALSE, f"{what}Timeout"): f"{verb} took longer than it may.",
         (FALSE, f"{what}Failed"): f"{verb} ended with an error; the message has it.",
         (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
@@ -45,6 +47,8 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         "again when something changes.",
     },
     ConditionType.PROFILED: {
+        (UNKNOWN, "StoreUnavailable"): "The store, which has the profiles, does not "
+        "answer; it is asked again. What runs goes on.",
         (UNKNOWN, "Profiling"): "The workload is being profiled.",
         (TRUE, "Cached"): "The profile was there before the plan was.",
         (TRUE, "Measured"): "The profile was timed on a device.",
@@ -74,17 +78,19 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
     ConditionType.LAUNCHED: {
         (FALSE, "Starting"): "The attempt is written down and about to start.",
         (FALSE, "Pending"): "The ranks wait for machines; the message says for what.",
+        (FALSE, "PendingTimeout"): "They waited for longer than "
+        "`runPolicy.pendingSeconds`, and are being removed.",
+        (FALSE, "Suspending"): "`suspend` is true: the ranks, which have not begun, "
+        "are being removed.",
         (TRUE, "Started"): "The ranks run.",
         (FALSE, "BackingOff"): "An error is waited out before the next attempt.",
         (FALSE, "Suspended"): "`suspend` is true.",
         (FALSE, "PlanOnly"): "`launch.policy` is `PlanOnly`: nothing is started.",
     },
     ConditionType.SUCCEEDED: {
-        (UNKNOWN, "Starting"): "An attempt is about to start.",
         (UNKNOWN, "Running"): "The ranks train.",
         (UNKNOWN, "Suspending"): "The ranks were asked to save and leave.",
         (UNKNOWN, "Ended"): "The attempt is over; what became of it is written down.",
-        (UNKNOWN, "TryingAgain"): "An attempt failed; another one follows.",
         (TRUE, "Trained"): "All steps are done.",
         (TRUE, "PlanOnly"): "The plan is there, and no more was asked for.",
         (FALSE, "GPUOutOfMemory"): "Devices ran out of memory too often.",
@@ -96,10 +102,13 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
         (FALSE, "UnusableCheckpoint"): "There is none to go on from: missing, broken, "
         "or of another training.",
+        (FALSE, "PendingTimeout"): "The ranks waited for their machines for longer "
+        "than `runPolicy.pendingSeconds`; the message says for what.",
         (UNKNOWN, "DeadlineExceeded"): "`runPolicy.runningSeconds` are over: the ranks "
         "were asked to save and leave.",
         (FALSE, "DeadlineExceeded"): "`runPolicy.runningSeconds` are over, and the "
         "ranks have left.",
     },
 }
-"""Succeeded also takes on the reason of a condition that is False for good."""
+"""Succeeded also takes on the reason of the condition that is waited for, and of one
+that is False for good."""

@@ -232,7 +232,8 @@ class RunPolicy(ApiRecord):
     """An attempt is over when all that is left of it sat on unreachable nodes for so
     long."""
     pending_seconds: Timeout = 3600
-    """How long an attempt may wait for its machines; then it is stopped."""
+    """How long an attempt, or what is run before it, may wait for machines; then the
+    plan fails."""
     running_seconds: Timeout | None = None
     """How long an attempt may run; then it is stopped, and the plan fails. Unset: no
     limit."""

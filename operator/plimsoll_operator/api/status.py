@@ -129,6 +129,8 @@ class PlanStatus(ApiRecord):
     """Order of the forward and backward passes of a stage."""
     predicted_peak_bytes: Bytes
     """Upper bound of the fullest rank's device memory."""
+    predicted_peak: Label = ""
+    """The same for people, such as `1.31 GiB`."""
     capacity_bytes: Bytes
     """Of a device, less the headroom: the load line."""
     hourly_cost: DecimalAmount | None = None
@@ -154,11 +156,25 @@ class CertificateStatus(ApiRecord):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadRef(ApiRecord):
+    """What runs the ranks on a cluster."""
+
+    name: Label
+    """Of the Job."""
+    uid: Label
+    """Of the Job: another one of that name has another."""
+    attempt: Count
+    """Number of the attempt that it runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedStatus(ApiRecord):
     """What the ranks really used."""
 
     peak_bytes: Bytes
     """Of the fullest rank."""
+    peak: Label = ""
+    """The same for people, such as `1.31 GiB`."""
     error_percent: DecimalAmount
     """Of the rank whose peak was predicted worst: by how much it was off."""
     step_seconds: DecimalAmount | None = None
@@ -195,6 +211,7 @@ class Status(ApiRecord):
         tuple[PlanStatus, ...], Entries(most=MOST_ALTERNATIVES)
     ] = ()
     """Other plans that fit: fewer GPUs, less memory, more speed or less cost."""
+    workload_ref: WorkloadRef | None = None
     observed: ObservedStatus | None = None
     attempt: Index = 0
     """Number of the newest attempt; 0 before the first."""

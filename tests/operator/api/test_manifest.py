@@ -63,6 +63,7 @@ def test_a_manifest_has_one_plan_and_its_tables() -> None:
             "plan.yaml: metadata.name: got 'Tiny_GPT'",
         ),
         (PLAN.replace("tiny-gpt", "n" * 41), "1 to 40 characters"),
+        (PLAN.replace("tiny-gpt", "7b"), "got '7b', allowed is lower-case letters"),
         (PLAN.replace("name: tiny-gpt, ", ""), "metadata.name: this field is missing"),
         (
             PLAN.replace("steps", "stepz"),

@@ -1,0 +1,57 @@
+{{- define "plimsoll.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* At most 50 characters, so that -ingest and others fit behind it. */}}
+{{- define "plimsoll.fullname" -}}
+{{- $name := include "plimsoll.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "plimsoll.selector" -}}
+app.kubernetes.io/name: {{ include "plimsoll.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "plimsoll.labels" -}}
+{{ include "plimsoll.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: plimsoll
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "plimsoll.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "plimsoll.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- /* In: dict "image" (repository, tag, digest) "root" (the top scope). */}}
+{{- define "plimsoll.image" -}}
+{{- if .image.digest }}
+{{- printf "%s@%s" .image.repository .image.digest }}
+{{- else }}
+{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "plimsoll.claim" -}}
+{{- default (include "plimsoll.fullname" .) .Values.database.sqlite.existingClaim }}
+{{- end }}
+
+{{- define "plimsoll.usesSqlite" -}}
+{{- if not .Values.database.existingSecret }}true{{ end }}
+{{- end }}
+
+{{- define "plimsoll.leaseName" -}}
+{{- default (include "plimsoll.fullname" .) .Values.leaderElection.leaseName }}
+{{- end }}

@@ -1,0 +1,256 @@
+"""The CustomResourceDefinition of TrainingPlans, made from their types.
+
+In: the types that a manifest is read with, and their schema. Out: the definition as
+plain data, as an API server takes it. Called by tools/definition.py, which writes it
+into the chart, and by tests that ask a real API server.
+
+What a schema has no words for stands in rules (CEL):
+
+    a name    opens those of all children, and of a Service
+    spec      may be edited while the ranks do not run: it is planned anew. While they
+              run, and once the plan is over, only `suspend` and `runPolicy` may change.
+
+Source: what an API server makes of nulls and of free mappings was measured on
+Kubernetes 1.36 (tests/lab/test_definition_on_a_server.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from plimsoll_operator.api.manifest import Metadata
+from plimsoll_operator.api.schema import Schema, openapi_schema
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.brain.said import DRY_RUN
+from plimsoll_operator.names import (
+    CATEGORY,
+    GROUP,
+    KIND,
+    PLURAL,
+    SHORT_NAME,
+    SINGULAR,
+    VERSION,
+)
+from plimsoll_planner.records.record import shapes_of
+from plimsoll_planner.records.shape import TextShape
+
+NAME: Final = f"{PLURAL}.{GROUP}"
+"""Of the definition itself."""
+OPENING: Final = (
+    "A TrainingPlan asks for one training: what is trained, in which space a plan for "
+    "it is looked for, and how its job is run."
+)
+MAY_CHANGE: Final = ("suspend", "run_policy")
+"""Fields of a spec, whatever runs."""
+ANYTHING: Final[Schema] = {
+    "x-kubernetes-preserve-unknown-fields": True,
+    "nullable": True,
+}
+ABOVE_ZERO: Final[Schema] = {
+    "rule": "self.matches('[1-9]')",
+    "message": "must be above 0",
+}
+"""With two patterns for one text `kubectl explain` takes the field for an object."""
+FREE: Final[Schema] = {"type": "object", "additionalProperties": ANYTHING}
+"""A mapping of which somebody else knows the names."""
+LAUNCHED: Final = (
+    "the job was launched with it, and only spec.suspend and spec.runPolicy may change "
+    "now: set spec.suspend and edit once the condition Launched is False, or make a "
+    "plan of another name"
+)
+OVER: Final = (
+    "the plan is over: make one of another name; spec.checkpoint.resumeFrom lets it go "
+    "on from the checkpoints of this one"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """What `kubectl get` shows of each plan."""
+
+    name: str
+    type: str = "string"
+    place: str
+    meaning: str
+    is_wide: bool = False
+    """Shown with `-o wide` alone."""
+
+
+COLUMNS: Final = (
+    Column(
+        name="GPUs",
+        type="integer",
+        place=".status.plan.gpus",
+        meaning="Ranks, one on each GPU.",
+    ),
+    Column(
+        name="Product",
+        place=".status.plan.product",
+        meaning="The device it is made for.",
+    ),
+    Column(
+        name="Predicted",
+        place=".status.plan.predictedPeak",
+        meaning="Upper bound of the fullest rank's device memory.",
+    ),
+    Column(
+        name="Observed",
+        place=".status.observed.peak",
+        meaning="Device memory that the fullest rank has used.",
+    ),
+    Column(
+        name="Cost",
+        place=".status.plan.hourlyCost",
+        meaning="Price of the nodes for an hour.",
+        is_wide=True,
+    ),
+    Column(
+        name="Status",
+        place=f'.status.conditions[?(@.type=="{ConditionType.SUCCEEDED}")].reason',
+        meaning="How it ended, or what it does or waits for.",
+    ),
+    Column(
+        name="Age",
+        type="date",
+        place=".metadata.creationTimestamp",
+        meaning="Since it was made.",
+    ),
+)
+
+
+def definition() -> dict[str, Any]:
+    """Return the whole definition."""
+    version: dict[str, Any] = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns(),
+        "schema": {"openAPIV3Schema": root_schema()},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": NAME},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "plural": PLURAL,
+                "singular": SINGULAR,
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "shortNames": [SHORT_NAME],
+                "categories": [CATEGORY],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def columns() -> list[dict[str, Any]]:
+    """Return what `kubectl get` shows of a plan."""
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "jsonPath": column.place,
+            "description": column.meaning,
+            "priority": int(column.is_wide),
+        }
+        for column in COLUMNS
+    ]
+
+
+def root_schema() -> Schema:
+    """Return the schema of a whole object, with the rules beyond it."""
+    spec = served(openapi_schema(TrainingPlanSpec))
+    template = spec["properties"]["template"]
+    # Rules can read this field only where its own fields are named.
+    template["properties"] = {"metadata": FREE, "spec": FREE}
+    template["x-kubernetes-preserve-unknown-fields"] = True
+    del template["additionalProperties"]
+    return {
+        "description": OPENING,
+        "type": "object",
+        "properties": {"spec": spec, "status": served(openapi_schema(Status))},
+        "required": ["spec"],
+        "x-kubernetes-validations": [name_rule(), *edit_rules()],
+    }
+
+
+def served(schema: Schema) -> Schema:
+    """Return a schema with which an API server sees what is equal, and what is not.
+
+    Two things rules do not compare as they are meant. A null differs from a field that
+    is absent: without `nullable` it is dropped. And in a mapping of which no schema
+    knows the fields, one that has another name now is overlooked: as additional
+    properties they are all known.
+    """
+    found: Schema = {
+        word: value
+        for word, value in schema.items()
+        if word not in (*ANYTHING, "allOf")
+    }
+    if "allOf" in schema:
+        found["x-kubernetes-validations"] = [ABOVE_ZERO]
+    if "x-kubernetes-preserve-unknown-fields" in schema:
+        found |= FREE
+    if "properties" in schema:
+        parts = cast("dict[str, Schema]", schema["properties"])
+        found["properties"] = {name: served(part) for name, part in parts.items()}
+    if "items" in schema:
+        found["items"] = served(schema["items"])
+    return found
+
+
+def name_rule() -> Schema:
+    """Return the rule for names; a schema of metadata would say it in its own words."""
+    shape = cast("TextShape", shapes_of(Metadata)["name"])
+    longest, pattern = shape.bound.longest, shape.bound.pattern
+    name = "self.metadata.name"
+    return {
+        "rule": f"size({name}) <= {longest} && {name}.matches('^(?:{pattern})$')",
+        "message": f"metadata.name must be {shape}: the names of all that is made for "
+        "the plan open with it",
+    }
+
+
+def edit_rules() -> list[Schema]:
+    """Return the rules of what may change when, one for each field that may not."""
+    fields = [field.name for field in dataclasses.fields(TrainingPlanSpec)]
+    frozen = [
+        TrainingPlanSpec.wire_name(field) for field in fields if field not in MAY_CHANGE
+    ]
+    return [edit_rule(field) for field in frozen]
+
+
+def edit_rule(field: str) -> Schema:
+    """Return the rule that a field of the spec stays while the ranks run, and after.
+
+    Whether it is there is asked first: reading what is not ends a rule with an error
+    of its own.
+    """
+    now, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    has_ended = said(ConditionType.SUCCEEDED, f"status != '{Truth.UNKNOWN}'")
+    was_dry = said(ConditionType.SUCCEEDED, f"reason == '{DRY_RUN}'")
+    is_over = f"({has_ended} && !{was_dry})"
+    is_launched = said(ConditionType.LAUNCHED, f"status == '{Truth.TRUE}'")
+    same = f"has({now}) ? has({before}) && {now} == {before} : !has({before})"
+    return {
+        "rule": f"!({is_over} || {is_launched}) || ({same})",
+        "messageExpression": f"{is_over} ? '{OVER}' : '{LAUNCHED}'",
+        "message": LAUNCHED,
+        "reason": "FieldValueForbidden",
+        "fieldPath": f".spec.{field}",
+    }
+
+
+def said(kind: ConditionType, what: str) -> str:
+    """Return the expression that a condition was said, with a status or a reason."""
+    told = "oldSelf.status"
+    among = f"{told}.conditions.exists(c, c.type == '{kind}' && c.{what})"
+    return f"(has({told}) && has({told}.conditions) && {among})"

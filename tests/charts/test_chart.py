@@ -1,0 +1,145 @@
+"""The chart as a whole: lint, versions, refused values, names and labels."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from plimsoll_planner.version import __version__
+from tests.lab.cluster import Cluster
+from tests.support.chart import CHART, MONITORING, helm, one, refusal, rendered
+
+pytestmark = pytest.mark.control_plane
+
+EVERYTHING: dict[str, Any] = {
+    "imagePullSecrets": [{"name": "pull"}],
+    "watchNamespaces": ["research", "plimsoll-system"],
+    "database": {"existingSecret": "postgres"},
+    "replicas": 2,
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "additionalLabels": {"release": "mine"}},
+        "prometheusRule": {"enabled": True, "namespace": "monitoring"},
+    },
+    "grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "GPU"}},
+    "service": {"annotations": {"a": "b"}},
+    "serviceAccount": {"annotations": {"a": "b"}},
+    "podDisruptionBudget": {"enabled": True},
+    "networkPolicy": {"enabled": True, "metricsFrom": [{"podSelector": {}}]},
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"team": "one"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+    "topologySpreadConstraints": [],
+    "priorityClassName": "system-cluster-critical",
+}
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_lint_finds_nothing(values: dict[str, Any]) -> None:
+    """In its strict form, where a warning is a failure."""
+    status, said = helm("lint", "--strict", str(CHART), values=values)
+    assert status == 0, said
+    assert "[WARNING]" not in said
+
+
+def test_the_versions_are_that_of_the_project() -> None:
+    """Of chart and images: what is released together is named alike."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+def test_an_old_kubernetes_is_refused() -> None:
+    """With the version that it takes; those of a vendor count as what they are."""
+    place = ("template", "plimsoll", str(CHART), "--kube-version")
+    status, said = helm(*place, "1.28.9")
+    assert status
+    assert ">=1.29.0" in said
+    assert helm(*place, "1.29.4-gke.1043002")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replica": 1}, "replica"),
+        ({"database": {"sqlite": {"path": "/x"}}}, "path"),
+        ({"replicas": "two"}, "replicas"),
+        ({"image": {"digest": "sha256:12"}}, "digest"),
+        ({"logging": {"level": "loud"}}, "level"),
+        ({"watchNamespaces": ["Research"]}, "watchNamespaces"),
+        ({"watchNamespaces": "research"}, "watchNamespaces"),
+        ({"config": {"solverProcesses": 0}}, "solverProcesses"),
+        ({"grafanaDashboard": {"enable": True}}, "enable"),
+        ({"replicas": 2}, "replicas: 2 needs a PostgreSQL"),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], said: str) -> None:
+    """A misspelt value would otherwise be dropped in silence; the field is named."""
+    assert said in refusal(values)
+
+
+def test_the_schema_knows_every_value() -> None:
+    """What values.yaml offers is in the schema, with nothing beside it."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(schema["properties"]) - {"global"} == set(values)
+
+    def check(part: dict[str, Any], found: dict[str, Any], path: str) -> None:
+        for name, inner in found.items():
+            known = part["properties"]
+            assert name in known, f"{path}.{name}"
+            if "properties" in known[name]:
+                assert known[name]["additionalProperties"] is False, f"{path}.{name}"
+                check(known[name], inner, f"{path}.{name}")
+
+    assert schema["additionalProperties"] is False
+    check(schema, values, "values")
+
+
+def test_every_object_says_what_it_belongs_to() -> None:
+    """By the usual labels, which also a person can select by."""
+    objects = rendered(EVERYTHING, apis=[MONITORING])
+    optional = {"NetworkPolicy", "PodDisruptionBudget", "PrometheusRule"}
+    assert optional | {"ServiceMonitor"} <= {each["kind"] for each in objects}
+    for each in objects:
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "plimsoll"
+        assert labels["app.kubernetes.io/instance"] == "plimsoll"
+        assert labels["app.kubernetes.io/version"] == __version__
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+
+
+def test_names_follow_the_release() -> None:
+    """Cut so that nothing behind them is too long; they can be chosen."""
+    assert one(rendered(release="mine"), "Deployment", "mine-plimsoll")
+    chosen = rendered({"fullnameOverride": "own"}, release="mine")
+    assert one(chosen, "Deployment", "own")
+    for each in rendered({"fullnameOverride": "n" * 63}):
+        assert len(each["metadata"]["name"]) <= 63 or each["kind"].startswith("Cluster")
+
+
+def notes(cluster: Cluster, values: dict[str, Any]) -> str:
+    """Return what a person reads once the chart is installed."""
+    command = ("helm", "install", "plimsoll", str(CHART), "--dry-run=client")
+    done = cluster.run(*command, "--values=-", stdin=json.dumps(values))
+    return done.stdout.partition("NOTES:")[2]
+
+
+def test_notes_say_what_to_do_next(control_plane: Cluster) -> None:
+    """And what to expect of what was chosen."""
+    said = notes(control_plane, {"watchNamespaces": ["one", "two"]})
+    assert "serves the TrainingPlans of one, two." in said
+    assert "rollout status deployment/plimsoll" in said
+    assert "leaves the definition, all TrainingPlans and the claim plimsoll." in said
+    assert "is lost" not in said
+    values = {
+        "database": {"sqlite": {"persistence": False}},
+        "metrics": {"serviceMonitor": {"enabled": True}},
+    }
+    said = notes(control_plane, values)
+    assert "serves the TrainingPlans of all namespaces." in said
+    assert "What it measures is lost with its pod" in said
+    assert "does not know monitoring.coreos.com/v1" in said

@@ -1,0 +1,189 @@
+"""The dashboard: every expression is answered by a real Prometheus with something."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import prometheus_client
+import pytest
+import yaml
+
+from tests.lab.control_plane import free_ports
+from tests.support.chart import CHART, of_kind, one, rendered
+from tests.support.metrics_sample import a_registry
+
+pytestmark = pytest.mark.control_plane
+
+DASHBOARD = json.loads((CHART / "dashboards" / "plimsoll.json").read_text())
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+EXPRESSIONS = [
+    (f"{panel['title']}: {target['refId']}", target["expr"])
+    for panel in PANELS
+    for target in panel.get("targets", ())
+]
+FILLED_IN = {"$__rate_interval": "1m", "$namespace": ".*", "$trainingplan": ".*"}
+"""What Grafana puts in the place of its variables."""
+READY_S = 30.0
+
+
+def filled_in(expression: str) -> str:
+    """Return an expression as Prometheus gets it from Grafana."""
+    for variable, value in FILLED_IN.items():
+        expression = expression.replace(variable, value)
+    assert "$" not in expression
+    return expression
+
+
+def ask(address: str, expression: str) -> list[Any]:
+    """Return the series that a Prometheus answers with."""
+    question = f"{address}/api/v1/query?{urlencode({'query': expression})}"
+    with urlopen(question) as found:  # noqa: S310 - of our own Prometheus
+        answer = json.load(found)
+    assert answer["status"] == "success", answer
+    return list(answer["data"]["result"])
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a Prometheus that has scraped all metrics twice."""
+    program = shutil.which("prometheus")
+    if not program:
+        pytest.skip("prometheus is missing: run `sudo make test`, which installs it")
+    scraped, thread = prometheus_client.start_http_server(
+        0, addr="127.0.0.1", registry=a_registry()
+    )
+    folder = tmp_path_factory.mktemp("prometheus")
+    job = {
+        "job_name": "plimsoll",
+        "honor_labels": True,
+        "static_configs": [{"targets": [f"127.0.0.1:{scraped.server_port}"]}],
+    }
+    config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (port,) = free_ports(1)
+    process = subprocess.Popen(
+        [
+            program,
+            f"--config.file={folder}/config.yaml",
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=error",
+        ]
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for_scrapes(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+        scraped.shutdown()
+        thread.join()
+        scraped.server_close()
+
+
+def wait_for_scrapes(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until rates can be taken."""
+    end_s = time.monotonic() + READY_S
+    while time.monotonic() < end_s:
+        assert process.poll() is None, "Prometheus has ended"
+        try:
+            counted = ask(address, "count_over_time(trainingplan_leader[1m]) > 2")
+        except URLError:
+            counted = []
+        if counted:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"nothing was scraped within {READY_S:g} s")
+
+
+@pytest.mark.parametrize(
+    "expression", [e for _, e in EXPRESSIONS], ids=[name for name, _ in EXPRESSIONS]
+)
+def test_a_panel_shows_something(expression: str, prometheus: str) -> None:
+    """Its metrics and labels are those that the operator tells."""
+    assert ask(prometheus, filled_in(expression))
+
+
+def test_a_choice_offers_what_there_is(prometheus: str) -> None:
+    """Namespaces and TrainingPlans are read from a metric that carries them."""
+    offered = {}
+    for variable in DASHBOARD["templating"]["list"]:
+        query = variable["query"]
+        if variable["type"] == "query":
+            said = re.fullmatch(r"label_values\((.*), (\w+)\)", query["query"])
+            assert said, query
+            (series,) = ask(prometheus, filled_in(said[1]))
+            offered[variable["name"]] = series["metric"][said[2]]
+    assert offered == {"namespace": "research", "trainingplan": "tiny-gpt"}
+
+
+def test_legends_name_labels_that_are_there(prometheus: str) -> None:
+    """A label that an expression drops would leave a line without a name."""
+    for panel in PANELS:
+        for target in panel.get("targets", ()):
+            wanted = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            series = ask(prometheus, filled_in(target["expr"]))[0]
+            assert wanted <= set(series["metric"]), target["expr"]
+
+
+def test_a_rule_asks_for_metrics_that_there_are(prometheus: str) -> None:
+    """A misspelt name would never fire."""
+    rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    for rule in rules["groups"][0]["rules"]:
+        names = re.findall(r"trainingplan_\w+", rule["expr"])
+        assert names
+        for name in names:
+            assert ask(prometheus, name), name
+
+
+def test_the_dashboard_knows_no_data_source() -> None:
+    """Each panel asks the one that is chosen above; its own address never changes."""
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    first, *others = DASHBOARD["templating"]["list"]
+    assert (first["name"], first["type"]) == ("datasource", "datasource")
+    assert all(each["datasource"] == chosen for each in others)
+    shown = [panel for panel in PANELS if panel["type"] != "row"]
+    assert len(shown) > 15
+    for panel in shown:
+        assert panel["datasource"] == chosen
+        assert all(target["datasource"] == chosen for target in panel["targets"])
+    assert DASHBOARD["uid"] == "plimsoll"
+    assert "id" not in DASHBOARD
+
+
+def test_panels_stand_beside_each_other() -> None:
+    """None covers another, none leaves the page."""
+    taken: set[tuple[int, int]] = set()
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert at["x"] + at["w"] <= 24
+        assert not taken & cells, panel["title"]
+        taken |= cells
+
+
+def test_grafana_finds_it_by_its_label() -> None:
+    """Where it is asked for; folder and namespace are a matter of Grafana's set-up."""
+    name = "plimsoll-dashboard"
+    assert name not in of_kind(rendered(), "ConfigMap")
+    told = {"enabled": True, "namespace": "grafana", "annotations": {"folder": "GPU"}}
+    found = one(rendered({"grafanaDashboard": told}), "ConfigMap", name)
+    assert json.loads(found["data"]["plimsoll.json"]) == DASHBOARD
+    assert found["metadata"]["namespace"] == "grafana"
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert found["metadata"]["annotations"] == {"folder": "GPU"}
