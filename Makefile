@@ -7,7 +7,7 @@ ENV := .venv
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test check lint format lab lab-down bench soak docs \
+.PHONY: help quickstart test check lint format lab lab-down bench soak docs images \
   constraints clean
 
 help:           ## list the targets
@@ -50,9 +50,18 @@ soak: env-dev   ## kill whole runs at random moments, KILLS=200 times
 	@PLIMSOLL_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 3600 \
 	  tests/operator/home/test_kills.py
 
-docs: env-dev   ## write the pages that are made from the code
+docs: env-dev   ## write the pages that are made from the code, and the definition
 	@$(BIN)/python -m tools.formats
 	@$(BIN)/python -m tools.trainingplan
+	@$(BIN)/python -m tools.definition
+
+images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=plimsoll/
+	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),plimsoll/) \
+	  $(PYTHON) -m tools.images $(IMAGES)
+
+images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=plimsoll/
+	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),plimsoll/) \
+	  $(PYTHON) -m tools.images $(IMAGES)
 
 constraints: env-dev  ## resolve the newest versions into constraints.txt
 	@$(BIN)/python tools/constraints.py

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+from plimsoll_operator.api.definition import MAY_CHANGE
 from plimsoll_operator.api.manifest import Metadata
 from plimsoll_operator.api.reasons import REASONS, WAITING
 from plimsoll_operator.api.schema import Schema, manifest_schema, openapi_schema
@@ -32,6 +33,9 @@ from plimsoll_planner.records.shape import (
 )
 from tools.formats import ROOT, table
 
+MAY_CHANGE_TEXT = " and ".join(
+    f"`{TrainingPlanSpec.wire_name(field)}`" for field in MAY_CHANGE
+)
 EXAMPLE = f"""\
 apiVersion: {API_VERSION}
 kind: {KIND}
@@ -72,6 +76,7 @@ cluster it is an object like any other, in a namespace.
 - [status](#status): what is told back
 - [Conditions](#conditions) and their reasons
 - [Failures](#failures): what follows them
+- [Edits](#edits): what may change when
 - [Rules beyond the schema](#rules-beyond-the-schema)
 
 ## Example
@@ -97,8 +102,10 @@ CONDITIONS = f"""
 ## Conditions
 
 Each stands in `status.conditions` once, in the order in which they come true. While
-another one comes first, it is `Unknown` with the reason `{WAITING}`. What is `False`
-for good ends the plan, and `Succeeded` takes on its reason.
+another one comes first, it is `Unknown` with the reason `{WAITING}`. `Succeeded` is the
+summary: while the ranks do not run it takes on the reason and the message of the step
+that is waited for. What is `False` for good ends the plan, and `Succeeded` takes on its
+reason as well.
 """
 FAILURES = f"""
 ## Failures
@@ -111,6 +118,15 @@ of memory once. At home nobody deletes ranks: what is removed there is started a
 
 A plan that has failed and had saved goes on when it is run again. Counts are since
 then, or since the spec was edited.
+"""
+EDITS = f"""
+## Edits
+
+Until the ranks run every edit of `spec` is planned anew. While `Launched` is `True`,
+and once the plan is over, only {MAY_CHANGE_TEXT} may change: on a cluster the API
+server refuses the rest, and says what to do instead. Whoever sets `suspend` may edit
+more as soon as `Launched` is `False`; the next attempt goes on from the last
+checkpoint.
 """
 BEYOND = """
 ## Rules beyond the schema
@@ -251,7 +267,7 @@ def page() -> str:
     paths = paths_below(TrainingPlanSpec, "spec", {})
     paths = paths_below(Status, "status", paths)
     lines = [line for kind in paths for line in section(kind, paths)]
-    lines += [*conditions(), *what_follows(), *rules_beyond(paths)]
+    lines += [*conditions(), *what_follows(), EDITS.rstrip(), *rules_beyond(paths)]
     return HEADER + "\n".join(lines) + "\n"
 
 

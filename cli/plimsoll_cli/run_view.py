@@ -23,16 +23,18 @@ from rich.table import Table
 from rich.text import Text
 
 from plimsoll_cli.memory_bars import memory_bars
+from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.failures import RESPONSES
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.home.loop import Glance
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.explain import counted, device_noun
 
 LINE_EVERY_S = 10.0
 """Between lines of progress where nobody watches."""
 BAR_WIDTH = 28
-UNTOLD = ("Waiting", "Suspended", "TryingAgain")
+UNTOLD = (WAITING, "Suspended")
 """Reasons of conditions under which nothing goes on."""
 LATEST_STEPS = 20
 """That the rate is taken over."""
@@ -181,7 +183,7 @@ class RunView:
         return Group(*parts)
 
 
-def ended_in(glance: Glance) -> list[Attempt]:
+def ended_in(glance: Glance) -> list[StoredAttempt]:
     """Return the attempts whose end is written down."""
     return [one for one in glance.seen.attempts if one.ending is not None]
 

@@ -8,15 +8,18 @@
         │   ├── ApiConflictError    somebody was quicker: look again
         │   ├── ApiDeniedError      we may not: a person grants it
         │   └── ApiRefusedError     what was asked is wrong; `status` says how
+        ├── TooLargeError       a document is too large for where it has to go
+        ├── RefusedReportError  what a pod told is not taken; `status` says how
         ├── HomeError           processes or folders of a home cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
         │   └── SlowStartError          a process was started and has not begun
         └── StoreError          the store did not do what was asked, and nothing of it
-            ├── StorePathError      no file can be written there
-            ├── StoreVersionError   a newer version of Plimsoll wrote it
+            ├── StorePathError      no store can be there, or we may not use it
+            ├── StoreVersionError   another version of Plimsoll wrote it
             ├── StoreFullError      the disk is full
             ├── StoreBusyError      another process writes for too long
+            ├── StoreDownError      its server is away: try again
             ├── StoreLostError      deleted or replaced while it was open
             └── StoreDamagedError   no store, or one that cannot be read
 
@@ -61,6 +64,24 @@ class ApiRefusedError(ClusterError):
         self.status = status
 
 
+class TooLargeError(OperatorError):
+    """A document does not go where it has to; the text says what to change."""
+
+
+class RefusedReportError(OperatorError):
+    """What a pod told is not taken, and nothing of it is stored; ingest answers so.
+
+    `status` is that of HTTP; `retry_after_s` says when it may be told again, and 0
+    that this changes nothing.
+    """
+
+    def __init__(self, status: int, text: str, *, retry_after_s: int = 0) -> None:
+        """Keep what the answer needs beside the text."""
+        super().__init__(text)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
 class HomeError(OperatorError):
     """Processes or folders of a home do not do what they should."""
 
@@ -82,11 +103,11 @@ class StoreError(OperatorError):
 
 
 class StorePathError(StoreError):
-    """No file can be written at the path of the store."""
+    """No store can be at this path or address, or we may not use it."""
 
 
 class StoreVersionError(StoreError):
-    """A newer version of Plimsoll wrote the store."""
+    """A newer version of Plimsoll wrote the store, or one that was never released."""
 
 
 class StoreFullError(StoreError):
@@ -95,6 +116,14 @@ class StoreFullError(StoreError):
 
 class StoreBusyError(StoreError):
     """Another process writes for too long; asked again, it may go on."""
+
+
+class StoreDownError(StoreError):
+    """The server does not answer; asked again, it may. A home has none.
+
+    Where it went away at the very end of a transaction, that may have been done: all
+    that repositories write may be written twice.
+    """
 
 
 class StoreLostError(StoreError):

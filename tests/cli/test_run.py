@@ -14,7 +14,7 @@ from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.homes import open_home
 from plimsoll_cli.run import run
-from plimsoll_operator.store.sqlite import REVISION_TABLE
+from plimsoll_operator.store.backend import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
 from tests.support.command_lines import an_offers_file
 from tests.support.home_runs import run_in

@@ -14,8 +14,9 @@ from plimsoll_cli.plan_page import outcome_lines
 from plimsoll_cli.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Status, Truth
-from plimsoll_operator.brain.seen import Attempt, Ending, Seen
+from plimsoll_operator.brain.seen import Ending, Seen
 from plimsoll_operator.home.loop import Glance
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.overheads import EMULATED
 from plimsoll_planner.records.plan import HybridPlan
@@ -52,7 +53,7 @@ def a_glance(**fields: Any) -> Glance:
     defaults: dict[str, Any] = {
         "plan": stored,
         "status": status,
-        "seen": Seen(attempts=(Attempt(number=1, plan=plan),)),
+        "seen": Seen(attempts=(StoredAttempt(number=1, plan=plan),)),
         "reports": None,
         "work": None,
     }
@@ -78,7 +79,7 @@ def test_one_rank_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     plan = a_run(a_question(1_000_000)).plan
     assert plan is not None
     assert plan.num_gpus == 1
-    attempt = Attempt(number=1, plan=plan)
+    attempt = StoredAttempt(number=1, plan=plan)
     with RunView() as view:
         view.passed(a_glance(seen=Seen(attempts=(attempt,))))
     assert "attempt 1: 1 rank is starting" in capsys.readouterr().err
@@ -88,7 +89,7 @@ def test_what_had_ended_before_the_command_began_is_not_told_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What ends under its eyes is."""
-    open_one = Attempt(number=2, plan=a_plan_of_record())
+    open_one = StoredAttempt(number=2, plan=a_plan_of_record())
     first = replace(open_one, number=1, ending=Ending.CHECKPOINTED)
     second = replace(open_one, ending=Ending.OUT_OF_MEMORY, message="rank 1: too much")
     with RunView() as view:

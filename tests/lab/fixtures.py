@@ -1,4 +1,4 @@
-"""The lab as pytest fixtures: `control_plane`, `nodes` and `namespace`.
+"""The lab as pytest fixtures: `control_plane`, `nodes`, `namespace`, and images.
 
 A plugin, loaded by tests/conftest.py. Each lab is started by the first test that asks
 for it and shared by the whole session. Where something is missing the test is skipped,
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import owner
+from tests.lab import owner, project_images
 from tests.lab.cluster import Cluster
 from tests.lab.errors import LabError
 from tests.lab.owner import Level
@@ -36,6 +36,18 @@ def control_plane() -> Iterator[Cluster]:
 def nodes() -> Iterator[Cluster]:
     """Return a cluster of two real nodes; needs root."""
     yield from _lab("nodes")
+
+
+@pytest.fixture(scope="session")
+def operator_image(nodes: Cluster) -> str:
+    """Return the name of the operator's image, which all nodes have."""
+    return _on_nodes("operator", nodes)
+
+
+@pytest.fixture(scope="session")
+def runtime_image(nodes: Cluster) -> str:
+    """Return the name of the image with trainer and profiler, which all nodes have."""
+    return _on_nodes("runtime", nodes)
 
 
 @pytest.fixture
@@ -79,6 +91,21 @@ def tail(path: Path) -> str:
         stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
         lines = stream.read().decode(errors="replace").splitlines()
     return "\n".join(line[:200] for line in lines[-TAIL_LINES:])
+
+
+def archive_of(image: str) -> Path:
+    """Return an image of the project, built now where tests may build, else skip."""
+    if may_prepare():
+        project_images.make_archive(image)
+    if not (archive := project_images.find_archive(image)):
+        pytest.skip(f"the image of the {image} is not built: run `sudo make test`")
+    return archive
+
+
+def _on_nodes(image: str, nodes: Cluster) -> str:
+    """Give the nodes an image of the project and return its name."""
+    nodes.load_image(archive_of(image))
+    return project_images.image_name(image)
 
 
 def _lab(level: Level) -> Iterator[Cluster]:

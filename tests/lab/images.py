@@ -37,7 +37,7 @@ BUSYBOX_TOOLS = ("cat", "echo", "hostname", "nslookup", "sh", "sleep", "tail", "
 
 def find_images() -> Path | None:
     """Return the archive of all images if it is in the cache."""
-    folder = cache.find(_key())
+    folder = cache.find(key())
     return folder / ARCHIVE if folder else None
 
 
@@ -47,10 +47,11 @@ def make_images() -> Cached:
     Raises:
         LabError: a read-only cache folder, or mmdebstrap failed.
     """
-    return cache.make_once(_key(), _make)
+    return cache.make_once(key(), _make)
 
 
-def _key() -> str:
+def key() -> str:
+    """Return the name of the archive in the cache, by all it is made from."""
     recipe = [Path(each).read_bytes() for each in (__file__, archives.__file__)]
     return f"images-{cache.digest([*recipe, _release().encode()])}"
 

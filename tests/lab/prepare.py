@@ -10,9 +10,10 @@ import os
 import time
 from collections.abc import Callable
 
-from tests.lab import build, images, nodes, packages
+from tests.lab import build, images, nodes, packages, project_images
 from tests.lab.errors import LabError
 from tests.lab.owner import Level
+from tools.images import DOCKERFILES
 
 
 def prepare(say: Callable[[str], None], *, level: Level) -> None:
@@ -34,6 +35,8 @@ def prepare(say: Callable[[str], None], *, level: Level) -> None:
     else:
         say("packages: installed")
     say(f"images: {images.make_images()}")
+    for image in DOCKERFILES:
+        say(f"image of the {image}: {project_images.make_archive(image)}")
 
 
 def require(level: Level) -> None:

@@ -21,9 +21,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import IO, Protocol
 
 from plimsoll_planner.errors import DISK_FULL, one_line
 from plimsoll_planner.exit_codes import ExitCode
@@ -62,18 +65,53 @@ def main() -> None:
             return
         if (folder / BEGAN).exists():
             return
-        keeper = Keeper(folder=folder, task=load(folder / TASK, Task))
+        keeper = Keeper(
+            task=load(folder / TASK, Task), outputs=FileOutputs(folder=folder)
+        )
         signal.signal(signal.SIGTERM, keeper.ask)
         save(folder / BEGAN, Began(pid=os.getpid(), at_s=time.time()))
         write_down(folder / END, keeper.keep())
+
+
+class Outputs(Protocol):
+    """Where the processes of a task say what they say."""
+
+    @contextmanager
+    def open(self, place: int) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """Open stdout and stderr of one process while it is started."""
+        ...
+
+    def last_line(self, place: int) -> str:
+        """Return the last line of a process on stderr, once it has ended."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOutputs:
+    """Files in the folder of the child."""
+
+    folder: Path
+
+    @contextmanager
+    def open(self, place: int) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """Append to two files."""
+        with (
+            (self.folder / f"{place}.out").open("ab") as out,
+            (self.folder / f"{place}.err").open("ab") as err,
+        ):
+            yield out, err
+
+    def last_line(self, place: int) -> str:
+        """Return the last line that says anything."""
+        return last_line(self.folder / f"{place}.err")
 
 
 @dataclass(kw_only=True)
 class Keeper:
     """Keeps the processes of one task."""
 
-    folder: Path
     task: Task
+    outputs: Outputs
     processes: list[subprocess.Popen[bytes]] = field(
         default_factory=list[subprocess.Popen[bytes]]
     )
@@ -120,12 +158,9 @@ class Keeper:
         )
 
     def start(self, place: int, command: Command) -> subprocess.Popen[bytes]:
-        """Start one process; what it says goes to files."""
+        """Start one process."""
         extra = {variable.name: variable.value for variable in command.variables}
-        with (
-            (self.folder / f"{place}.out").open("ab") as out,
-            (self.folder / f"{place}.err").open("ab") as err,
-        ):
+        with self.outputs.open(place) as (out, err):
             return subprocess.Popen(  # noqa: S603 - our own modules
                 command.words,
                 stdin=subprocess.DEVNULL,
@@ -168,7 +203,7 @@ class Keeper:
         return Exit(
             status=self.processes[place].returncode,
             by_keeper=place in self.ended_by_us,
-            said=last_line(self.folder / f"{place}.err"),
+            said=self.outputs.last_line(place),
         )
 
 

@@ -35,13 +35,19 @@ class Options:
     timeout_s: float = 60.0
     store_file: Path | None = None
     """Where the ranks of one machine find each other, if not by torchrun's address."""
+    meet_at: tuple[str, int] | None = None
+    """Host and port of rank 0, where ranks of several machines find each other."""
+    meet_timeout_s: float = 600.0
+    """For the last rank to come there: machines are ready one after the other."""
     device_memory: int = 0
     """Bytes of an emulated device; 0 is what the plan says."""
     debug: bool = False
 
 
 MOST_SECONDS = 1e6
+MOST_PORT = 65_535
 STORE_HELP = "new for each attempt: ranks of one machine meet here, without torchrun"
+MEET_HELP = "of rank 0: ranks of several machines meet here, without torchrun"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
 MEMORY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -69,6 +75,8 @@ def parser() -> argparse.ArgumentParser:
     add("--fingerprint-from", type=Path, nargs="+", default=[], metavar="profile.json")
     add("--timeout-s", type=seconds, default=60.0, help="for another rank (60)")
     add("--store-file", type=Path, metavar="FILE", help=STORE_HELP)
+    add("--meet-at", type=meeting_point, metavar="HOST:PORT", help=MEET_HELP)
+    add("--meet-timeout-s", type=seconds, default=600.0, help="for the last one (600)")
     add("--device-memory", type=memory, default=0, metavar="4GiB", help=MEMORY_HELP)
     add("--debug", action="store_true", help="show tracebacks")
     group = made.add_argument_group("checkpoints")
@@ -123,6 +131,14 @@ def memory(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text}: an amount such as 4GiB is allowed")
     return int(float(found["number"]) * UNITS[found["unit"]])
+
+
+def meeting_point(text: str) -> tuple[str, int]:
+    """Read a host and a port."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
+        raise argparse.ArgumentTypeError(f"{text}: HOST:PORT is allowed")
+    return host, int(port)
 
 
 def seconds(text: str) -> float:

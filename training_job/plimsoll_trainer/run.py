@@ -103,6 +103,15 @@ def meeting_place(place: Place, options: Options) -> dist.Store | None:  # type:
     if options.store_file is not None:
         path, num_ranks = str(options.store_file), place.num_ranks
         return dist.FileStore(path, num_ranks)  # type: ignore[attr-defined]
+    if options.meet_at is not None:
+        host, port = options.meet_at
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            host,
+            port,
+            place.num_ranks,
+            is_master=place.rank == 0,
+            timeout=timedelta(seconds=options.meet_timeout_s),
+        )
     alone = "RANK" not in os.environ
     return dist.HashStore() if alone else None  # type: ignore[attr-defined]
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.report.scales import time_text
-from plimsoll_operator.brain.seen import Attempt
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.explain import counted
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import HybridPlan
@@ -51,13 +51,13 @@ def attempt_rows(record: RunRecord) -> Iterator[AttemptRow]:
         before = digest
 
 
-def where_text(attempt: Attempt) -> str:
+def where_text(attempt: StoredAttempt) -> str:
     """Return which rank ended it, and in which phase."""
     parts = [] if attempt.rank is None else [f"rank {attempt.rank}"]
     return ", ".join(parts + ([str(attempt.phase)] if attempt.phase else []))
 
 
-def ended_text(attempt: Attempt) -> str:
+def ended_text(attempt: StoredAttempt) -> str:
     """Return when an attempt ended; nothing where it has not."""
     if attempt.ending is None:
         return ""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from plimsoll_cli.presence import Presence
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
@@ -29,7 +30,7 @@ class RunRecord:
     """What the search was asked; None before it was."""
     answer: Solution | Infeasible | None
     """What it said last."""
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[StoredAttempt, ...]
     """All of them, the oldest first."""
     observations: tuple[Observation, ...]
     """Of the latest attempt that has any, by rank."""

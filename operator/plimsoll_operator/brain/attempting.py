@@ -6,6 +6,7 @@ stop and settle a gang. Called by `decide`.
 
 from __future__ import annotations
 
+from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import LaunchPolicy
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import (
@@ -17,7 +18,7 @@ from plimsoll_operator.brain.actions import (
     WakeAt,
 )
 from plimsoll_operator.brain.failures import given_up, next_start_s
-from plimsoll_operator.brain.said import Look, Said
+from plimsoll_operator.brain.said import DRY_RUN, Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.solution import Infeasible
 
@@ -26,7 +27,7 @@ def ended_before(look: Look) -> Said:
     """Say whether the latest attempt was the last one."""
     latest = look.latest
     if latest is None:
-        return Said(truth=Truth.UNKNOWN, reason="Waiting", goes_on=True)
+        return Said(truth=Truth.UNKNOWN, reason=WAITING, goes_on=True)
     clear = tuple(Clear(child=c) for c in look.seen.children if is_train(c))
     if latest.ending is Ending.DONE:
         return Said(truth=Truth.TRUE, reason="Trained", actions=clear, is_final=True)
@@ -39,22 +40,14 @@ def ended_before(look: Look) -> Said:
             actions=clear,
             is_final=True,
         )
-    return Said(
-        truth=Truth.UNKNOWN,
-        reason="TryingAgain",
-        message=latest.message,
-        actions=clear,
-        goes_on=True,
-    )
+    return Said(truth=Truth.UNKNOWN, reason=WAITING, actions=clear, goes_on=True)
 
 
 def next_attempt(look: Look) -> Said:
     """Say why no gang runs yet, and write down the plan of the next one."""
     found = look.seen.answer
     if look.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
-        return Said(
-            truth=Truth.FALSE, reason="PlanOnly", is_final=True, is_success=True
-        )
+        return Said(truth=Truth.FALSE, reason=DRY_RUN, is_final=True, is_success=True)
     if look.spec.suspend:
         return Said(truth=Truth.FALSE, reason="Suspended")
     at_s = next_start_s(look.counted, look.now_s)
@@ -62,9 +55,9 @@ def next_attempt(look: Look) -> Said:
         wake = (WakeAt(at_s=at_s),)
         return Said(truth=Truth.FALSE, reason="BackingOff", actions=wake)
     if found is None or isinstance(found.answer, Infeasible):
-        return Said(truth=Truth.FALSE, reason="Waiting")
+        return Said(truth=Truth.FALSE, reason=WAITING)
     record = RecordPlan(
-        attempt=len(look.seen.attempts) + 1,
+        attempt=look.latest.number + 1 if look.latest is not None else 1,
         plan=found.answer.plan,
         problem_digest=found.problem_digest,
     )
@@ -77,34 +70,33 @@ def launched(look: Look) -> Said:
     child = look.seen.child(ChildKind.TRAIN, str(attempt.number))
     if child is None:
         if look.spec.suspend:
-            return Said(truth=Truth.FALSE, reason="Suspended", goes_on=True)
+            return Said(truth=Truth.FALSE, reason="Suspended")
         start = StartTraining(attempt=attempt.number)
-        return Said(
-            truth=Truth.FALSE, reason="Starting", actions=(start,), goes_on=True
-        )
-    if child.state is ChildState.PENDING:
-        waited_s = look.now_s - child.since_s
-        limit_s = look.spec.run_policy.pending_seconds
-        stop = (StopTraining(attempt=attempt.number),) if waited_s > limit_s else ()
-        return Said(
-            truth=Truth.FALSE,
-            reason="Pending",
-            message=child.message,
-            actions=(*stop, WakeAt(at_s=child.since_s + limit_s + 1)),
-            goes_on=True,
-        )
-    return Said(truth=Truth.TRUE, reason="Started")
+        return Said(truth=Truth.FALSE, reason="Starting", actions=(start,))
+    if child.state is not ChildState.PENDING:
+        return Said(truth=Truth.TRUE, reason="Started")
+    stop = StopTraining(attempt=attempt.number)
+    if look.spec.suspend:
+        return Said(truth=Truth.FALSE, reason="Suspending", actions=(stop,))
+    is_late = look.is_late(child)
+    return Said(
+        truth=Truth.FALSE,
+        reason="PendingTimeout" if is_late else "Pending",
+        message=child.message,
+        actions=(stop if is_late else WakeAt(at_s=look.late_s(child)),),
+    )
 
 
 def succeeded(look: Look) -> Said:
-    """Say how the open attempt goes; write down its end, stop it where asked."""
+    """Say how the open attempt goes, once it was started; stop it where asked."""
     attempt = look.seen.attempts[-1]
     child = look.seen.child(ChildKind.TRAIN, str(attempt.number))
     if child is None or child.state is ChildState.PENDING:
-        return Said(truth=Truth.UNKNOWN, reason="Starting")
+        return Said(truth=Truth.UNKNOWN, reason=WAITING)
     limit_s = look.spec.run_policy.running_seconds
     until_s = look.now_s if child.state is ChildState.RUNNING else child.since_s
-    is_late = limit_s is not None and until_s - child.started_s > limit_s
+    has_begun = child.started_s > 0
+    is_late = limit_s is not None and has_begun and until_s - child.started_s > limit_s
     if child.state is ChildState.RUNNING or child.ending is None:
         stop = StopTraining(attempt=attempt.number)
         if look.spec.suspend or is_late:

@@ -7,8 +7,9 @@ it is asked for and whatever crashed in between. Called by the loop of either ho
     Accepted -> Profiled -> Planned -> Certified -> Launched -> Succeeded
 
 Each condition is a step. A step that is not there yet says so and asks for what brings
-it on; those behind it wait. While an attempt is open only the last two are looked at:
-what it trains by is its plan of record, whatever was edited or lost since.
+it on; those behind it wait, and the summary, Succeeded, says what is waited for. While
+an attempt is open only the last two are looked at: what it trains by is its plan of
+record, whatever was edited or lost since.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
+from plimsoll_operator.api.status import (
+    Condition,
+    ConditionType,
+    Status,
+    Truth,
+    WorkloadRef,
+)
 from plimsoll_operator.brain.actions import Action, Clear, WakeAt
 from plimsoll_operator.brain.attempting import (
     ended_before,
@@ -28,15 +35,14 @@ from plimsoll_operator.brain.attempting import (
 )
 from plimsoll_operator.brain.failures import failures_of
 from plimsoll_operator.brain.preparing import accepted, certified, planned, profiled
-from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import Seen
+from plimsoll_operator.brain.said import DRY_RUN, Look, Said
+from plimsoll_operator.brain.seen import ChildKind, Seen
 from plimsoll_operator.brain.summary import (
     alternatives_of,
     certificate_status,
     plan_status,
     profile_status,
 )
-from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Solution
 
 
@@ -65,16 +71,17 @@ def decide(
         generation: of the spec.
         now_s: seconds since 1970.
     """
-    if status.is_over:
+    if is_closed(status, generation):
         return Decision(actions=clearing(seen), status=status)
     look = Look(spec=spec, seen=seen, generation=generation, now_s=now_s)
-    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = time_text(now_s)
     told = replace(
         status,
         observed_generation=generation,
-        attempt=len(seen.attempts),
+        attempt=look.latest.number if look.latest is not None else 0,
         failures=failures_of(look.counted),
         start_time=status.start_time or now,
+        completion_time="",
     )
     actions: list[Action] = []
     steps = steps_for(look)
@@ -83,18 +90,61 @@ def decide(
         said = step(look)
         actions += said.actions
         told = told.saying(condition(kind, said, generation), now)
-        if said.is_final and kind is not ConditionType.SUCCEEDED:
-            told = told.saying(failed_by(said, generation), now)
         if said.is_final or not (said.truth is Truth.TRUE or said.goes_on):
             if kind is not ConditionType.SUCCEEDED:
-                behind = [later for later, _ in steps[place:]]
+                told = told.saying(summary(look, said), now)
+                behind = [
+                    later
+                    for later, _ in steps[place:]
+                    if later is not ConditionType.SUCCEEDED
+                ]
             break
     told = waiting(told, (*behind, *unsaid(told)), generation, now)
-    told = with_answer(told, seen)
+    told = with_workload(with_answer(told, seen), seen)
     if told.is_over:
         told = replace(told, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
     return Decision(actions=tuple(actions), status=told)
+
+
+def is_closed(status: Status, generation: int) -> bool:
+    """Tell whether nothing more is decided on a plan.
+
+    It has come to its end; but a dry run goes on where a person edits it, above all to
+    launch what it has found.
+    """
+    said = status.condition(ConditionType.SUCCEEDED)
+    is_dry = said is not None and said.reason == DRY_RUN
+    return status.is_over and not (is_dry and status.observed_generation < generation)
+
+
+def unreadable(
+    status: Status, fault: str, *, generation: int, now_s: float
+) -> Decision:
+    """Return what is said of a plan whose spec the types refuse; nothing is done.
+
+    A schema lets more through than the types do.
+
+    Args:
+        status: as it was said last.
+        fault: why the spec cannot be read.
+        generation: of the spec.
+        now_s: seconds since 1970.
+    """
+    now = time_text(now_s)
+    said = Said(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
+    told = replace(
+        status,
+        observed_generation=generation,
+        start_time=status.start_time or now,
+    ).saying(condition(ConditionType.ACCEPTED, said, generation), now)
+    others = [kind for kind in ConditionType if kind is not ConditionType.ACCEPTED]
+    return Decision(actions=(), status=waiting(told, others, generation, now))
+
+
+def time_text(at_s: float) -> str:
+    """Return a time as a status tells it."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 Step = Callable[[Look], Said]
@@ -134,8 +184,24 @@ def with_answer(status: Status, seen: Seen) -> Status:
             alternatives=alternatives_of(found),
         )
     planned = status.plan.digest if status.plan is not None else ""
-    is_of_plan = seen.attempts and digest_of(seen.attempts[-1].plan) == planned
-    return replace(status, observed=seen.observed if is_of_plan else None)
+    is_of_plan = seen.attempts and seen.attempts[-1].plan_digest == planned
+    # What was told before stands while the store, which holds it, cannot be asked.
+    observed = seen.observed or (status.observed if seen.store_fault else None)
+    return replace(status, observed=observed if is_of_plan else None)
+
+
+def with_workload(status: Status, seen: Seen) -> Status:
+    """Return the status with the Job of the latest attempt; it stays when that ends."""
+    number = seen.attempts[-1].number if seen.attempts else 0
+    child = seen.child(ChildKind.TRAIN, str(number))
+    if child is not None and child.workload_uid:
+        ref = WorkloadRef(
+            name=child.workload_name, uid=child.workload_uid, attempt=number
+        )
+        return replace(status, workload_ref=ref)
+    before = status.workload_ref
+    is_latest = before is not None and before.attempt == number
+    return status if is_latest else replace(status, workload_ref=None)
 
 
 def condition(kind: ConditionType, said: Said, generation: int) -> Condition:
@@ -149,10 +215,20 @@ def condition(kind: ConditionType, said: Said, generation: int) -> Condition:
     )
 
 
-def failed_by(said: Said, generation: int) -> Condition:
-    """Return the summary where a step before it is the end; a dry run succeeds."""
-    truth = Truth.TRUE if said.is_success else Truth.FALSE
-    return condition(ConditionType.SUCCEEDED, replace(said, truth=truth), generation)
+def summary(look: Look, said: Said) -> Condition:
+    """Return the summary where a step before it is the end, or is waited for.
+
+    A dry run succeeds. What ended the latest attempt is told with what is waited for,
+    where that tells nothing itself.
+    """
+    truth = Truth.UNKNOWN
+    if said.is_final:
+        truth = Truth.TRUE if said.is_success else Truth.FALSE
+    latest, message = look.latest, said.message
+    if not message and not said.is_final and latest is not None and latest.message:
+        message = f"attempt {latest.number} ended: {latest.message}"
+    told = replace(said, truth=truth, message=message)
+    return condition(ConditionType.SUCCEEDED, told, look.generation)
 
 
 def unsaid(status: Status) -> list[ConditionType]:

@@ -29,6 +29,8 @@ RESERVED = {
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"
 """Said by ranks that failed because another one did."""
+UNSAVED = "and nothing is saved"
+"""Said by ranks that were asked to stop, and have nowhere to save."""
 
 
 def ending_of(end: End) -> tuple[Ending, str]:
@@ -70,7 +72,8 @@ def culprits(end: End) -> tuple[list[int], list[int]]:
     for place, one in enumerate(end.exits):
         if one.by_keeper or one.status in (ExitCode.DONE, ExitCode.CHECKPOINTED):
             continue
-        if -one.status in FROM_OUTSIDE:
+        was_asked = end.was_stopped and UNSAVED in one.said
+        if -one.status in FROM_OUTSIDE or was_asked:
             killed.append(place)
         elif OTHER_RANK not in one.said:
             failed.append(place)

@@ -15,6 +15,7 @@ edits it, or runs what has failed again, has seen what went wrong.
     asked to stop          nothing         no limit                  resuming
     foreign fingerprint    nothing         once                      profiling again
     unusable checkpoint                    never                     -
+    never started                          never                     -
     bad workload, deadline                 never                     -
 """
 
@@ -70,6 +71,7 @@ RESPONSES = {
     Ending.BAD_WORKLOAD: Response(reason="BadWorkload", kind=Kind.FINAL),
     Ending.UNUSABLE_CHECKPOINT: Response(reason="UnusableCheckpoint", kind=Kind.FINAL),
     Ending.TIMED_OUT: Response(reason="DeadlineExceeded", kind=Kind.FINAL),
+    Ending.NEVER_STARTED: Response(reason="PendingTimeout", kind=Kind.FINAL),
 }
 
 

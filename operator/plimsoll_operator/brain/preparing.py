@@ -26,6 +26,8 @@ from plimsoll_planner.records.solution import Infeasible, Termination
 
 LEAST_S = 10.0
 """From one beginning to the next of something that is disrupted each time."""
+STORE_AGAIN_S = 10.0
+"""Until a store that could not be asked is asked again."""
 
 
 def accepted(look: Look) -> Said:
@@ -40,6 +42,13 @@ def accepted(look: Look) -> Said:
 def profiled(look: Look) -> Said:
     """Say whether there is a profile, and bring it about."""
     seen = look.seen
+    if seen.store_fault:
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason="StoreUnavailable",
+            message=seen.store_fault,
+            actions=(WakeAt(at_s=look.now_s + STORE_AGAIN_S),),
+        )
     child = seen.child(ChildKind.PROFILE, seen.profile_key)
     if seen.profile is not None and is_current(look):
         done = (child, *outdated_replays(look))
@@ -58,7 +67,7 @@ def profiled(look: Look) -> Said:
     if child is None:
         start = StartProfile(request_key=seen.profile_key)
         return Said(truth=Truth.UNKNOWN, reason="Profiling", actions=(start,))
-    return of_child(child, "Profile", StoreProfile(child=child), look.now_s)
+    return of_child(look, child, "Profile", StoreProfile(child=child))
 
 
 def is_current(look: Look) -> bool:
@@ -103,17 +112,24 @@ def again(child: Child, now_s: float) -> Action:
     return WakeAt(at_s=at_s) if child.started_s <= now_s < at_s else Clear(child=child)
 
 
-def of_child(child: Child, what: str, store: Action, now_s: float) -> Said:
+def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
     """Say where profiling or replaying stands.
 
     Args:
+        look: what is looked at.
         child: it exists.
         what: opens the reason.
         store: puts its result into the store.
-        now_s: seconds since 1970.
     """
+    if child.state is ChildState.PENDING and look.is_late(child):
+        return failed(child, f"{what}PendingTimeout")
     if child.state is ChildState.PENDING:
-        return Said(truth=Truth.UNKNOWN, reason=f"{what}Pending", message=child.message)
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason=f"{what}Pending",
+            message=child.message,
+            actions=(WakeAt(at_s=look.late_s(child)),),
+        )
     if child.state is ChildState.RUNNING or child.ending is None:
         reason = "Profiling" if what == "Profile" else "Replaying"
         return Said(truth=Truth.UNKNOWN, reason=reason, message=child.message)
@@ -124,7 +140,7 @@ def of_child(child: Child, what: str, store: Action, now_s: float) -> Said:
             truth=Truth.UNKNOWN,
             reason=f"{what}Disrupted",
             message=child.message,
-            actions=(again(child, now_s),),
+            actions=(again(child, look.now_s),),
         )
     reason = {
         Ending.OUT_OF_MEMORY: f"{what}OOM",
@@ -132,7 +148,13 @@ def of_child(child: Child, what: str, store: Action, now_s: float) -> Said:
         Ending.TIMED_OUT: f"{what}Timeout",
         Ending.BAD_WORKLOAD: "BadWorkload",
         Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
+        Ending.NEVER_STARTED: f"{what}PendingTimeout",
     }.get(child.ending, f"{what}Failed")
+    return failed(child, reason)
+
+
+def failed(child: Child, reason: str) -> Said:
+    """Say that profiling or replaying has failed for good, and clear it away."""
     return Said(
         truth=Truth.FALSE,
         reason=reason,
@@ -188,7 +210,7 @@ def certified(look: Look) -> Said:
         if child is None or child in outdated_replays(look):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
             return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
-        said = of_child(child, "Replay", StoreReplay(child=child), look.now_s)
+        said = of_child(look, child, "Replay", StoreReplay(child=child))
         return said if must or not said.is_final else skipped(said)
     rounds = found.num_rounds if found is not None else 0
     return Said(

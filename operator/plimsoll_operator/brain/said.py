@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import Action
-from plimsoll_operator.brain.seen import Attempt, Seen
+from plimsoll_operator.brain.seen import Attempt, Child, Seen
+
+DRY_RUN: Final = "PlanOnly"
+"""Reason of a plan that is there, and is not to be launched."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +34,14 @@ class Look:
         """The attempts whose ends count: those of this generation."""
         attempts = self.seen.attempts
         return tuple(one for one in attempts if one.generation == self.generation)
+
+    def is_late(self, child: Child) -> bool:
+        """Tell whether a child that is pending has waited for longer than it may."""
+        return self.now_s >= self.late_s(child)
+
+    def late_s(self, child: Child) -> float:
+        """Return when a child that is pending will have waited for too long."""
+        return child.since_s + self.spec.run_policy.pending_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_operator.api.status import ObservedStatus
-from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.task import ChildKind as ChildKind
 
@@ -49,6 +49,8 @@ class Ending(StrEnum):
     DELETED = "deleted"
     """By a person."""
     TIMED_OUT = "timed-out"
+    NEVER_STARTED = "never-started"
+    """It waited too long for its machines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,11 +64,15 @@ class Child:
     since_s: float
     """When it took that state; seconds since 1970."""
     started_s: float = 0.0
-    """When it began to run."""
+    """When it began to run; 0 where it never did."""
     ending: Ending | None = None
     """Given where it ended."""
     message: str = ""
     """Its root cause in one line, or what it waits for."""
+    workload_name: str = ""
+    """Of its Job on a cluster."""
+    workload_uid: str = ""
+    """Of its Job on a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +80,8 @@ class Attempt:
     """A plan of record: written once, before its gang is started."""
 
     number: int
-    plan: HybridPlan
+    plan_digest: str = ""
+    """Of the plan of record."""
     problem_digest: str = ""
     """Of what was asked when it was planned."""
     recorded_s: float = 0.0
@@ -128,6 +135,8 @@ class Seen:
 
     complaint: str = ""
     """What the spec names and is not there, in one line; empty where all is."""
+    store_fault: str = ""
+    """Why the store cannot be asked, in one line; empty where it answers."""
     profile: SeenProfile | None = None
     profile_key: str = ""
     """Of the profile that the spec asks for."""

@@ -25,6 +25,7 @@ from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.units import at_least
 
 
 def profile_status(seen: Seen) -> ProfileStatus | None:
@@ -57,6 +58,7 @@ def observed_status(
     step_s = [s for one in found for s in one.step_s]
     return ObservedStatus(
         peak_bytes=max(peaks.values()),
+        peak=at_least(max(peaks.values())),
         error_percent=rounded(100 * max(errors, default=0.0)),
         step_seconds=rounded(median(step_s)) if step_s else None,
     )
@@ -103,6 +105,7 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
         micro_batch=plan.micro_batch,
         schedule=plan.schedule,
         predicted_peak_bytes=plan.peak_bytes or 0,
+        predicted_peak=at_least(plan.peak_bytes) if plan.peak_bytes else "",
         capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
         hourly_cost=plan.price_per_hour,
         currency=plan.currency or "",

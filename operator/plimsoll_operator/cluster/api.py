@@ -37,7 +37,7 @@ config: Any = untyped_config
 Object = dict[str, Any]
 """As the API server reads and writes it."""
 TIMEOUT_S: Final = 20.0
-"""Of a request: longer than a slow API server takes, shorter than a Lease lasts."""
+"""Of a request: longer than a slow API server takes. A Lease has limits of its own."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 METADATA_ONLY: Final = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -123,7 +123,7 @@ class Api:
             url = url_of(kind, namespace, **query)
             accept = METADATA_ONLY if metadata_only else "application/json"
             page = (await self._ask("GET", url, accept=accept)).object
-            found += page["items"]
+            found += page["items"] or ()  # null where there are none
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
                 return found

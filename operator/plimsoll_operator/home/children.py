@@ -23,10 +23,10 @@ from pathlib import Path
 
 import psutil
 
+from plimsoll_operator.advice import AT_HOME, advised
 from plimsoll_operator.brain.endings import ending_of
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.errors import HomeError, SlowStartError
-from plimsoll_operator.home.advice import advised
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
@@ -228,7 +228,7 @@ def child_in(folder: Path, *, is_alive: bool) -> Child:
         end = load(folder / END, End)
         state, since_s = ChildState.ENDED, end.at_s
         ending, line = ending_of(end)
-        message = advised(line, task.child_kind)[:1024]
+        message = advised(line, task.child_kind, AT_HOME)[:1024]
     else:
         state, since_s = ChildState.ENDED, began.at_s
         ending, message = Ending.DISRUPTED, "all of its processes were killed"

@@ -9,36 +9,40 @@ is put while an attempt is open, or once the plan is over.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.brain.preparing import is_current
-from plimsoll_operator.brain.question import question_of, require_sound
+from plimsoll_operator.brain.question import require_sound
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import (
     Attempt,
     ChildKind,
-    Ending,
     Seen,
-    SeenAnswer,
     SeenProfile,
 )
-from plimsoll_operator.brain.summary import headline_of, observed_status
+from plimsoll_operator.brain.summary import observed_status
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.code import fingerprint_now
 from plimsoll_operator.home.reports import GangReports
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile
-from plimsoll_operator.store.questions import Occasion, StoredQuestion
+from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
 
-ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
-"""Endings after which what is known has changed."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HomeSeen(Seen):
+    """What is seen at home: also what each attempt trains by."""
+
+    attempts: tuple[StoredAttempt, ...] = ()
 
 
 class Eyes:
@@ -59,8 +63,7 @@ class Eyes:
         """By plan: since when there was the profile of the first look."""
         self._code: dict[str, Fingerprint | None] = {}
         """By plan: what its code was when that profile was held to it."""
-        self.refused: dict[str, str] = {}
-        """By digest: questions that the search cannot judge, and why."""
+        self.asking = Asking(store)
 
     def wish(self, plan: StoredPlan) -> ProfileWish:
         """Return the profile that a plan asks for."""
@@ -68,13 +71,15 @@ class Eyes:
         is_here = kind is DeviceKind.EMULATED or self._cuda_is_here
         return profile_wish(plan.spec, kind, plan.folder, is_here=is_here)
 
-    async def look(self, plan: StoredPlan, children: Children, now_s: float) -> Seen:
+    async def look(
+        self, plan: StoredPlan, children: Children, now_s: float
+    ) -> HomeSeen:
         """Look at one plan."""
         wish = self.wish(plan)
         profile = await self._store.profiles.find(wish.key)
         self._found.setdefault(plan.uid, profile.made_s if profile else None)
         attempts = await self._store.attempts.of(plan.uid)
-        seen = Seen(
+        seen = HomeSeen(
             complaint=complaint_of(
                 plan.spec, plan.offers, cuda_is_here=self._cuda_is_here
             ),
@@ -97,9 +102,9 @@ class Eyes:
             asked = await self.question(plan, attempts, profile)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
-        if asked.digest in self.refused:
-            return replace(seen, complaint=self.refused[asked.digest])
-        return await self._with_answer(seen, asked)
+        if asked.digest in self.asking.refused:
+            return replace(seen, complaint=self.asking.refused[asked.digest])
+        return replace(seen, answer=await self.asking.answer(asked))
 
     async def _seen(
         self, plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
@@ -121,7 +126,7 @@ class Eyes:
         )
 
     def reports(
-        self, plan: StoredPlan, attempt: Attempt, children: Children
+        self, plan: StoredPlan, attempt: StoredAttempt, children: Children
     ) -> GangReports:
         """Return what the ranks of an attempt have told so far."""
         place = plan.uid, attempt.number
@@ -142,37 +147,14 @@ class Eyes:
         Raises:
             InvalidInputError: parts of the spec contradict each other or the profile.
         """
-        occasion = Occasion(
-            plan_uid=plan.uid,
+        asker = Asker(
+            uid=plan.uid,
             generation=plan.generation,
-            round=round_of(attempts),
-            profile_digest=profile.digest,
+            spec=plan.spec,
+            offers=plan.offers,
+            attempts=attempts,
         )
-        before = await self._store.questions.find(occasion)
-        if before is not None:
-            return before
-        products = {offer.device_product for offer in plan.offers}
-        overheads = await self._store.calibrations.of(products)
-        asked = question_of(plan.spec, profile.profile, plan.offers, overheads)
-        return await self._store.questions.put(occasion, asked)
-
-    async def _with_answer(self, seen: Seen, asked: StoredQuestion) -> Seen:
-        """Add what the search said, and whether the replay it waits for has come."""
-        found = await self._store.answers.find(asked.digest)
-        if found is None:
-            return seen
-        waits_for = found.unreplayed
-        replay = await self._store.replays.find(waits_for) if waits_for else None
-        answer = SeenAnswer(
-            answer=found.answer,
-            problem_digest=asked.digest,
-            unreplayed=found.unreplayed,
-            has_replay=replay is not None,
-            headline=headline_of(asked.problem, found.answer),
-            is_certified=found.is_certified,
-            num_rounds=found.num_rounds,
-        )
-        return replace(seen, answer=answer)
+        return await self.asking.question(asker, profile)
 
 
 def complaint_of(
@@ -196,8 +178,3 @@ def complaint_of(
     except InvalidInputError as error:
         return str(error)
     return ""
-
-
-def round_of(attempts: Sequence[Attempt]) -> int:
-    """Return how often the question has changed by what attempts have taught."""
-    return sum(attempt.ending in ASKED_ANEW for attempt in attempts)

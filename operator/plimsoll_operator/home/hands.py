@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from plimsoll_operator.asking import search_once
 from plimsoll_operator.brain.actions import (
     Action,
     Clear,
@@ -28,33 +30,32 @@ from plimsoll_operator.brain.actions import (
     WakeAt,
 )
 from plimsoll_operator.brain.question import limits_of
-from plimsoll_operator.brain.seen import ChildKind, Ending
-from plimsoll_operator.errors import HomeError
-from plimsoll_operator.home.checkpoints import check_room, checkpoint_bytes
-from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.commands import (
+from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_operator.commands import (
     PLAN,
     PROFILE,
+    Gang,
+    Where,
     profile_task,
     replay_task,
     train_task,
 )
+from plimsoll_operator.errors import HomeError
+from plimsoll_operator.home.checkpoints import check_room, checkpoint_bytes
+from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import PlanFolder
-from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.home.search_thread import in_thread
-from plimsoll_operator.store.answers import StoredAnswer
+from plimsoll_operator.learning import Lesson, learn, peak_of
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.observed_overhead import Shortage, unreported_shortage
-from plimsoll_planner.records.document import digest_of, from_text, load, save
+from plimsoll_planner.records.document import from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
-from plimsoll_planner.records.plan import HybridPlan, PhasePeak
-from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.replay import Replay
-from plimsoll_planner.records.solution import Solution
+
+STORE = "ranks.store"
+"""File by which the ranks of a gang find each other, in the folder of the child."""
 
 
 @dataclass(kw_only=True)
@@ -78,6 +79,17 @@ class Hands:
         if not path:
             return self.folder.checkpoints
         return Path(self.plan.folder) / path / self.plan.uid
+
+    @property
+    def resume_from(self) -> Path | None:
+        """Checkpoints of another plan that the job begins with."""
+        path = self.plan.spec.checkpoint.resume_from
+        return Path(self.plan.folder) / path if path else None
+
+    def where(self, folder: Path) -> Where:
+        """Return where a child with this folder runs."""
+        code = self.plan.folder
+        return Where(folder=folder, code=code, interpreter=(sys.executable,))
 
     def end_all(self) -> None:
         """End whatever runs for the plan, saved or not."""
@@ -133,7 +145,7 @@ class Hands:
         """Start to profile."""
         wish = self.eyes.wish(self.plan)
         folder = self.children.folder(ChildKind.PROFILE, wish.key)
-        task = profile_task(wish, self.plan.spec, folder, self.plan.folder)
+        task = profile_task(wish, self.plan.spec, self.where(folder))
         await asyncio.to_thread(self.children.start, task)
 
     async def _later(self) -> float:
@@ -156,46 +168,23 @@ class Hands:
 
     async def _solve(self) -> None:
         """Search, with the replays that are known."""
-        # Imported here, for whoever only looks needs no numpy.
-        from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
-
-        asked = await self._asked()
-        known: dict[str, Replay] = {}
-        search = partial(
-            solve_with_replay, asked.problem, lambda plan: known.get(digest_of(plan))
+        asking = self.eyes.asking
+        await asking.solve(
+            await self._asked(),
+            lambda problem, known: in_thread(partial(search_once, problem, known)),
         )
-        while True:
-            try:
-                found = await in_thread(search)
-            except InvalidInputError as error:
-                self.eyes.refused[asked.digest] = str(error)
-                return
-            waits_for = ""
-            if found.waits and isinstance(found.answer, Solution):
-                waits_for = digest_of(found.answer.plan)
-            replay = await self.store.replays.find(waits_for) if waits_for else None
-            if replay is None:
-                break
-            known[waits_for] = replay
-        answer = StoredAnswer(
-            answer=found.answer,
-            unreplayed=waits_for,
-            is_certified=found.is_certified,
-            num_rounds=len(found.rounds),
-        )
-        await self.store.answers.save(asked.digest, answer)
 
     async def _start_replay(self, digest: str) -> None:
         """Start to replay the plan that the search waits for."""
         asked = await self._asked()
-        found = await self.store.answers.find(asked.digest)
-        if found is None or not isinstance(found.answer, Solution):
+        plan = await self.eyes.asking.unreplayed_plan(asked)
+        if plan is None:
             return  # the question has changed since the decision
         folder = self.children.folder(ChildKind.REPLAY, digest)
         folder.mkdir(parents=True, exist_ok=True)
-        save(folder / PLAN, found.answer.plan)
+        save(folder / PLAN, plan)
         save(folder / PROFILE, asked.problem.profile)
-        task = replay_task(digest, self.plan.spec, folder, self.plan.folder)
+        task = replay_task(digest, self.plan.spec, self.where(folder))
         await asyncio.to_thread(self.children.start, task)
 
     async def _start_training(self, number: int) -> None:
@@ -205,15 +194,16 @@ class Hands:
         folder = self.children.folder(ChildKind.TRAIN, str(number))
         folder.mkdir(parents=True, exist_ok=True)
         save(folder / PLAN, plan)
-        task = train_task(
-            number,
-            plan,
-            self.plan.spec,
-            folder,
-            self.plan.folder,
+        gang = Gang(
+            attempt=number,
+            num_ranks=plan.num_gpus,
+            num_local=plan.num_gpus,
+            meeting=("--store-file", str(folder / STORE)),
             checkpoints=self.checkpoints,
+            resume_from=self.resume_from,
             device_memory_bytes=self.device_memory_bytes,
         )
+        task = train_task(gang, self.plan.spec, self.where(folder))
         await asyncio.to_thread(self.children.start, task)
 
     async def _stop_training(self, number: int) -> None:
@@ -229,24 +219,29 @@ class Hands:
         """Write down what the ranks observed, then how the attempt ended."""
         attempt = (await self.store.attempts.of(self.plan.uid))[action.attempt - 1]
         reports = self.eyes.reports(self.plan, attempt, self.children)
+        now_s = await self._later()
         for observation in reports.observations:
             if observation.peaks:
                 peak = peak_of(attempt.plan, observation.rank)
-                await self.store.observations.save(self.plan.uid, observation, peak)
-        keys = {one.overhead_key for one in reports.observations}
-        if action.ending is Ending.OUT_OF_MEMORY:
-            shortage = shortage_of(attempt.plan, limits_of(self.plan.spec), reports)
-            if shortage.is_surprise:
-                await self.store.shortages.save(self.plan.uid, action.attempt, shortage)
-                keys.add(shortage.key)
-        for key in keys:
-            await self.store.calibrations.refresh(key)
+                await self.store.observations.save(
+                    self.plan.uid, observation, peak, attempt.plan.micro_batch, now_s
+                )
+        lesson = Lesson(
+            plan_uid=self.plan.uid,
+            attempt=action.attempt,
+            plan=attempt.plan,
+            limits=limits_of(self.plan.spec),
+            observations=reports.observations,
+            full_device=reports.full_device,
+            ending=action.ending,
+        )
+        await learn(self.store, lesson)
         full = reports.full_device
         await self.store.attempts.end(
             self.plan.uid,
             action.attempt,
             ending=action.ending,
-            ended_s=await self._later(),
+            ended_s=now_s,
             generation=self.plan.generation,
             message=action.child.message,
             rank=None if full is None else full.rank,
@@ -262,33 +257,3 @@ def replay_in(path: Path) -> Replay:
     """
     lines = path.read_text().splitlines() or [""]
     return from_text(lines[-1], Replay, str(path))
-
-
-def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:
-    """Return the largest predicted peak of a rank."""
-    peak = plan.stage_of(rank).peak()
-    assert peak is not None  # noqa: S101 - a plan of record is one that was predicted
-    return peak
-
-
-def shortage_of(plan: HybridPlan, limits: Limits, reports: GangReports) -> Shortage:
-    """Return what is learned from a rank that ran out of device memory."""
-    full = reports.full_device
-    if full is None:
-        return unreported_shortage(plan, limits)
-    told = (one for one in reports.observations if one.rank == full.rank and one.peaks)
-    observation = next(told, None)
-    if observation is None:
-        return unreported_shortage(plan, limits, full.rank)
-    offer = plan.offers[plan.stage_of(full.rank).offer]
-    peak = peak_of(plan, full.rank)
-    return Shortage(
-        key=observation.overhead_key,
-        micro_batch=plan.micro_batch,
-        num_communicators=observation.num_communicators,
-        capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
-        in_use_bytes=max(one.allocated_bytes for one in observation.peaks),
-        asked_bytes=full.asked_bytes,
-        predicted_allocated_bytes=peak.allocated.upper_bytes,
-        predicted_device_bytes=peak.device.upper_bytes,
-    )

@@ -40,6 +40,7 @@ from plimsoll_operator.errors import (
     StoreError,
     StoreFullError,
 )
+from plimsoll_operator.home.eyes import HomeSeen
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
@@ -69,7 +70,7 @@ class Outcome(StrEnum):
 class Pass:
     """A look, and what was decided on it."""
 
-    seen: Seen
+    seen: HomeSeen
     decision: Decision
     is_suspended: bool
     """Somebody wanted the plan to stop before the look, so nothing began after it."""
@@ -81,7 +82,7 @@ class Glance:
 
     plan: StoredPlan
     status: Status
-    seen: Seen
+    seen: HomeSeen
     reports: GangReports | None
     """Of the latest attempt."""
     work: Path | None
@@ -235,14 +236,14 @@ class Loop:
         if found is not None and found.uid == self.plan.uid:
             self.hands.plan = found
 
-    def reports(self, seen: Seen) -> GangReports | None:
+    def reports(self, seen: HomeSeen) -> GangReports | None:
         """Return what the ranks of the latest attempt tell."""
         if not seen.attempts:
             return None
         hands = self.hands
         return hands.eyes.reports(self.plan, seen.attempts[-1], hands.children)
 
-    def work(self, seen: Seen) -> Path | None:
+    def work(self, seen: HomeSeen) -> Path | None:
         """Return where a child that prepares the plan prints what it does."""
         for child in seen.children:
             if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
@@ -263,7 +264,7 @@ class Loop:
             if child.kind is ChildKind.TRAIN:
                 children.stop(child.kind, child.subject)
 
-    async def leave(self, seen: Seen) -> None:
+    async def leave(self, seen: HomeSeen) -> None:
         """End what prepares the plan; it is found in the store or begun again.
 
         So is what was asked to start and has not begun yet.

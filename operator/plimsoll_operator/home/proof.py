@@ -14,9 +14,9 @@ from pathlib import Path
 
 from plimsoll_operator.api.spec import Checkpoint
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.commands import PLAN, Gang, train_task
 from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.commands import PLAN, train_task
-from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.home.hands import STORE, Hands
 from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
@@ -105,18 +105,17 @@ def two_steps(
 ) -> Task:
     """Return the gang of a plan, on devices that have what the proof says."""
     spec = hands.plan.spec
-    return train_task(
-        number,
-        plan,
-        replace(
-            spec,
-            training=replace(spec.training, steps=STEPS),
-            checkpoint=Checkpoint(),
-        ),
-        folder,
-        hands.plan.folder,
+    gang = Gang(
+        attempt=number,
+        num_ranks=plan.num_gpus,
+        num_local=plan.num_gpus,
+        meeting=("--store-file", str(folder / STORE)),
         checkpoints=folder / "checkpoints",
         device_memory_bytes=usable_bytes,
+    )
+    brief = replace(spec, training=replace(spec.training, steps=STEPS))
+    return train_task(
+        gang, replace(brief, checkpoint=Checkpoint()), hands.where(folder)
     )
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plimsoll_operator.home.commands import report_of
+from plimsoll_operator.commands import report_of
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.records.task import FullDevice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,16 +28,6 @@ class StepTold:
     """Steps finished."""
     loss: float
     step_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FullDevice:
-    """A rank that ran out of device memory."""
-
-    rank: int
-    phase: Phase
-    asked_bytes: int
-    """0 where nobody says."""
 
 
 class Report:

@@ -15,8 +15,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from plimsoll_planner.records.bounds import Count, Index, Label, Range, Seconds, Text
+from plimsoll_planner.records.bounds import (
+    Bytes,
+    Count,
+    Index,
+    Label,
+    Range,
+    Seconds,
+    Text,
+)
 from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.record import Record
 
 TASK, BEGAN, END = "task.json", "began.json", "end.json"
@@ -84,6 +93,16 @@ class Exit(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FullDevice(Record):
+    """A rank that ran out of device memory."""
+
+    rank: Index
+    phase: Phase
+    asked_bytes: Bytes
+    """0 where nobody says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class End(Document):
     """All processes of a child have ended."""
 
@@ -98,3 +117,5 @@ class End(Document):
     """The kernel killed something for want of memory meanwhile."""
     message: Word = ""
     """What was wrong where a process could not even be started."""
+    full_device: FullDevice | None = None
+    """In a pod; at home it stands in the reports of the ranks."""

@@ -13,7 +13,8 @@ pytest.importorskip("numpy")
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.problem import Limits, Override
 from tests.support.browser import Browser, require_chromium
 from tests.support.questions import a_device, a_question
@@ -35,7 +36,7 @@ def a_long_one() -> RunRecord:
     plan = record.plan
     assert plan is not None
     message = BROKEN_NOWHERE.replace("-", "_")
-    ended = Attempt(
+    ended = StoredAttempt(
         number=1, plan=plan, ending=Ending.APPLICATION_ERROR, message=message
     )
     status = a_status("Valid", "AppError", truth=Truth.FALSE, message=message)

@@ -10,7 +10,8 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.report.facts import attempt_rows, provenance
 from plimsoll_operator.api.status import ProfileStatus
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import Phase
 from tests.support.builders import a_fingerprint, a_plan
@@ -21,7 +22,7 @@ def test_attempts_say_what_ended_them_and_what_came_after() -> None:
     """A device that was full is planned anew; a lost machine is not."""
     first, second = a_plan(), a_plan(revision=2)
     attempts = (
-        Attempt(
+        StoredAttempt(
             number=1,
             plan=first,
             ending=Ending.OUT_OF_MEMORY,
@@ -30,8 +31,8 @@ def test_attempts_say_what_ended_them_and_what_came_after() -> None:
             rank=1,
             phase=Phase.BACKWARD,
         ),
-        Attempt(number=2, plan=second, ending=Ending.DISRUPTED, ended_s=1.7953e9),
-        Attempt(number=3, plan=second),
+        StoredAttempt(number=2, plan=second, ending=Ending.DISRUPTED, ended_s=1.7953e9),
+        StoredAttempt(number=3, plan=second),
     )
     rows = list(attempt_rows(a_record(attempts=attempts)))
     assert [row.plan for row in rows] == [

@@ -13,7 +13,8 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.problem import Limits
 from tests.support.builders import a_fingerprint
 from tests.support.questions import a_question
@@ -75,8 +76,8 @@ def failed() -> RunRecord:
     plan = record.plan
     assert plan is not None
     attempts = (
-        Attempt(number=1, plan=plan, ending=Ending.OUT_OF_MEMORY, message="full"),
-        Attempt(number=2, plan=plan),
+        StoredAttempt(number=1, plan=plan, ending=Ending.OUT_OF_MEMORY, message="full"),
+        StoredAttempt(number=2, plan=plan),
     )
     return replace(record, attempts=attempts)
 
@@ -175,7 +176,9 @@ def test_what_users_write_is_text() -> None:
         record,
         name=EVIL,
         uid=EVIL,
-        attempts=(Attempt(number=1, plan=plan, ending=Ending.DONE, message=EVIL),),
+        attempts=(
+            StoredAttempt(number=1, plan=plan, ending=Ending.DONE, message=EVIL),
+        ),
     )
     page = outline(evil)
     assert page.of("script", "img") == []

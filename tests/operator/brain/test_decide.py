@@ -97,6 +97,7 @@ TABLE: list[tuple[list[Ending], dict[str, Any], tuple[Truth, str], int]] = [
     ([Ending.BAD_WORKLOAD], {}, (Truth.FALSE, "BadWorkload"), 1),
     ([Ending.UNUSABLE_CHECKPOINT], {}, (Truth.FALSE, "UnusableCheckpoint"), 1),
     ([Ending.TIMED_OUT], {}, (Truth.FALSE, "DeadlineExceeded"), 1),
+    ([Ending.NEVER_STARTED], {}, (Truth.FALSE, "PendingTimeout"), 1),
 ]
 
 
@@ -141,6 +142,7 @@ def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
         (Ending.TIMED_OUT, "ProfileTimeout"),
         (Ending.BAD_WORKLOAD, "BadWorkload"),
         (Ending.APPLICATION_ERROR, "ProfileFailed"),
+        (Ending.NEVER_STARTED, "ProfilePendingTimeout"),
     ],
 )
 def test_a_profile_that_fails_ends_the_plan(ending: Ending, reason: str) -> None:

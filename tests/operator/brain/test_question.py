@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,19 @@ import pytest
 from plimsoll_operator.api.spec import parse_spec
 from plimsoll_operator.brain.question import question_of, require_sound
 from plimsoll_operator.brain.spec_paths import in_spec
-from plimsoll_operator.brain.summary import certificate_status, plan_status
+from plimsoll_operator.brain.summary import (
+    certificate_status,
+    observed_status,
+    plan_status,
+)
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.record import Record, shapes_of
+from plimsoll_planner.units import at_least
 from tests.support.builders import a_profile, a_solution, an_offer, an_overhead
+from tests.support.reports import told_by
 
 LEAST = {"globalBatchSize": 8, "steps": 60}
 
@@ -67,6 +74,8 @@ def test_a_status_names_the_plan_and_why_one_fewer_fails() -> None:
     plan = plan_status(answer.plan, answer.certificate.space.limits)
     assert plan.gpus == answer.plan.num_gpus == 4
     assert plan.capacity_bytes == answer.plan.offers[0].device_memory_bytes
+    assert plan.predicted_peak_bytes == answer.plan.peak_bytes
+    assert plan.predicted_peak == at_least(plan.predicted_peak_bytes)
     told = certificate_status(answer)
     assert (told.smaller_gpus, told.verdict) == (3, Verdict.FAILS)
     assert told.reason == "rank 0, backward: needs 11.00 MiB, has 10.00 MiB"
@@ -153,3 +162,13 @@ def test_every_field_that_a_spec_sets_has_its_path(record: type[Record]) -> None
         opening, part, name = in_spec(f"Problem.{record.__name__}.{field}").split(".")
         assert opening == "spec"
         assert name in getattr(spec, part).to_json()
+
+
+def test_a_status_tells_the_fullest_rank_in_bytes_and_for_people() -> None:
+    """Before a step is done no rank has come to its peak, and nothing is told."""
+    plan = a_solution().plan
+    told = [told_by(plan, rank, (rank + 1) * 2**30) for rank in range(2)]
+    found = observed_status(plan, told)
+    assert found is not None
+    assert (found.peak_bytes, found.peak) == (2 * 2**30, "2.00 GiB")
+    assert observed_status(plan, [replace(one, num_steps=0) for one in told]) is None

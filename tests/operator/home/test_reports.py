@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from plimsoll_operator.home.commands import report_of
+from plimsoll_operator.commands import report_of
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_planner.records.plan import Phase
 from tests.support.builders import an_observation

@@ -1,0 +1,136 @@
+"""What the search is asked for a plan, and what it said: through the store.
+
+In: a plan with all that is known of it. Out: a question that was put in writing, its
+answer, and whether the replay that it waits for has come. Called by eyes and hands of
+both homes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.brain.question import question_of
+from plimsoll_operator.brain.seen import Attempt, Ending, SeenAnswer
+from plimsoll_operator.brain.summary import headline_of
+from plimsoll_operator.store.answers import StoredAnswer
+from plimsoll_operator.store.profiles import StoredProfile
+from plimsoll_operator.store.questions import Occasion, StoredQuestion
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.solution import Solution
+
+ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
+"""Endings after which what is known has changed."""
+
+Search = Callable[[Problem, Mapping[str, Replay]], Awaitable[StoredAnswer]]
+"""Searches, with the replays that are known by the digest of their plan."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asker:
+    """A plan that asks."""
+
+    uid: str
+    generation: int
+    spec: TrainingPlanSpec
+    offers: tuple[Offer, ...]
+    attempts: Sequence[Attempt]
+
+
+class Asking:
+    """Questions and answers of the plans in a store."""
+
+    def __init__(self, store: Store) -> None:
+        """Look into a store."""
+        self._store = store
+        self.refused: dict[str, str] = {}
+        """By digest: questions that the search cannot judge, and why."""
+
+    async def question(self, asker: Asker, profile: StoredProfile) -> StoredQuestion:
+        """Return what the search is asked for a plan as it is now.
+
+        Raises:
+            InvalidInputError: parts of the spec contradict each other or the profile.
+        """
+        occasion = Occasion(
+            plan_uid=asker.uid,
+            generation=asker.generation,
+            round=round_of(asker.attempts),
+            profile_digest=profile.digest,
+        )
+        before = await self._store.questions.find(occasion)
+        if before is not None:
+            return before
+        products = {offer.device_product for offer in asker.offers}
+        overheads = await self._store.calibrations.of(products)
+        asked = question_of(asker.spec, profile.profile, asker.offers, overheads)
+        return await self._store.questions.put(occasion, asked)
+
+    async def answer(self, asked: StoredQuestion) -> SeenAnswer | None:
+        """Return what the search said, and whether the replay it waits for has come."""
+        found = await self._store.answers.find(asked.digest)
+        if found is None:
+            return None
+        waits_for = found.unreplayed
+        replay = await self._store.replays.find(waits_for) if waits_for else None
+        return SeenAnswer(
+            answer=found.answer,
+            problem_digest=asked.digest,
+            unreplayed=found.unreplayed,
+            has_replay=replay is not None,
+            headline=headline_of(asked.problem, found.answer),
+            is_certified=found.is_certified,
+            num_rounds=found.num_rounds,
+        )
+
+    async def solve(self, asked: StoredQuestion, search: Search) -> None:
+        """Let the search answer, with the replays that are known; keep the answer."""
+        known: dict[str, Replay] = {}
+        while True:
+            try:
+                found = await search(asked.problem, known)
+            except InvalidInputError as error:
+                self.refused[asked.digest] = str(error)
+                return
+            waits_for = found.unreplayed
+            replay = await self._store.replays.find(waits_for) if waits_for else None
+            if replay is None:
+                break
+            known[waits_for] = replay
+        await self._store.answers.save(asked.digest, found)
+
+    async def unreplayed_plan(self, asked: StoredQuestion) -> HybridPlan | None:
+        """Return the plan whose replay the search waits for, None where it does not."""
+        found = await self._store.answers.find(asked.digest)
+        if found is None or not isinstance(found.answer, Solution):
+            return None
+        return found.answer.plan if found.unreplayed else None
+
+
+def search_once(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
+    """Search until an answer stands, or a replay is wanted that is not known."""
+    # Imported here, for whoever only looks needs no numpy.
+    from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
+
+    found = solve_with_replay(problem, lambda plan: known.get(digest_of(plan)))
+    waits_for = ""
+    if found.waits and isinstance(found.answer, Solution):
+        waits_for = digest_of(found.answer.plan)
+    return StoredAnswer(
+        answer=found.answer,
+        unreplayed=waits_for,
+        is_certified=found.is_certified,
+        num_rounds=len(found.rounds),
+    )
+
+
+def round_of(attempts: Sequence[Attempt]) -> int:
+    """Return how often the question has changed by what attempts have taught."""
+    return sum(attempt.ending in ASKED_ANEW for attempt in attempts)

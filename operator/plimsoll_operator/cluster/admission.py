@@ -1,0 +1,127 @@
+"""Whether a plan can be launched at all: asked of the API server, before any work.
+
+In: a plan whose spec makes sense. Out: nothing, or why not, in words of the spec. The
+Job and one of its pods are rendered as they would be, and made in a dry run with strict
+validation: quotas, pod security, typing errors and missing service accounts show here,
+not after a profile and a search. Done once for each generation of a spec.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from plimsoll_operator.api.spec import Backend, LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.cluster.api import CLAIMS, JOBS, PODS, Api, Kind, Object
+from plimsoll_operator.cluster.children import job_of
+from plimsoll_operator.cluster.placement import node_affinity_for
+from plimsoll_operator.cluster.plans import PlanObject
+from plimsoll_operator.cluster.pod_template import PodParts, Release, pod_template
+from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
+from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.task import ChildKind, Command, Task
+
+DRY: Final = "0"
+"""Number of no attempt, for the names of what is made in a dry run."""
+
+
+class Admission:
+    """Asks the API server."""
+
+    def __init__(self, api: Api, release: Release) -> None:
+        """Render pods of a release."""
+        self._api = api
+        self._release = release
+
+    async def check(self, plan: PlanObject, offers: Sequence[Offer]) -> None:
+        """Refuse a plan that the API server would refuse.
+
+        Args:
+            plan: its spec makes sense.
+            offers: the machines that it may use.
+
+        Raises:
+            InvalidInputError: saying what it would refuse.
+            ClusterError: it does not answer.
+        """
+        if plan.spec is None or was_accepted(plan):
+            return
+        check_backend(plan.spec)
+        template = json.loads(plan.spec.template)
+        pods = pod_template(template, dry_parts(plan, offers[0]), self._release)
+        await self._check_claim(plan)
+        job = job_of(plan.owner, ChildKind.TRAIN, DRY, pods)
+        await self._try(JOBS, plan, job)
+        await self._try(PODS, plan, pod_of(job))
+
+    async def _check_claim(self, plan: PlanObject) -> None:
+        """Refuse a claim that is not there; its pods would wait for it."""
+        assert plan.spec is not None  # noqa: S101 - asked by `check`
+        name, namespace = plan.spec.checkpoint.claim_name, plan.owner.namespace
+        if name and await self._api.get(CLAIMS, namespace, name) is None:
+            rule = f"a PersistentVolumeClaim of namespace {namespace}: make it first"
+            raise InvalidFieldError("spec.checkpoint.claimName", name, rule)
+
+    async def _try(self, kind: Kind, plan: PlanObject, made: Object) -> None:
+        """Make an object in a dry run."""
+        try:
+            await self._api.create(kind, plan.owner.namespace, made, dry_run=True)
+        except ApiConflictError:
+            return  # one of its name is there: it was made once
+        except (ApiRefusedError, ApiDeniedError) as error:
+            said = f"spec.template: the cluster refuses its {made['kind']}: {error}"
+            raise InvalidInputError(said) from None
+
+
+def was_accepted(plan: PlanObject) -> bool:
+    """Tell whether this generation of a spec was found good before."""
+    said = plan.status.condition(ConditionType.ACCEPTED)
+    return (
+        plan.status.holds(ConditionType.ACCEPTED)
+        and said is not None
+        and said.observed_generation == plan.generation
+    )
+
+
+def check_backend(spec: TrainingPlanSpec) -> None:
+    """Refuse what this release cannot launch with."""
+    launches = spec.launch.policy is LaunchPolicy.LAUNCH
+    if launches and spec.launch.backend is not Backend.JOB:
+        rule = f"{Backend.JOB}: this release launches Indexed Jobs alone"
+        raise InvalidFieldError("spec.launch.backend", spec.launch.backend.value, rule)
+
+
+def dry_parts(plan: PlanObject, offer: Offer) -> PodParts:
+    """Return parts of a pod with one GPU, as every gang has them."""
+    spec = plan.spec
+    assert spec is not None  # noqa: S101 - asked by `check`
+    command = Command(words=("-m", "plimsoll_trainer"))
+    task = Task(child_kind=ChildKind.TRAIN, subject=DRY, commands=(command,), folder="")
+    return PodParts(
+        task=task,
+        labels={},
+        num_gpus=1,
+        per_gpu=spec.launch.per_gpu,
+        affinity=node_affinity_for(offer),
+        subdomain=plan.owner.service,
+        claim=spec.checkpoint.claim_name,
+        priority_class=spec.launch.priority_class_name,
+    )
+
+
+def pod_of(job: Object) -> Object:
+    """Return a pod of a Job as its controller would make it."""
+    template, metadata = job["spec"]["template"], job["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **template.get("metadata", {}),
+            "name": f"{metadata['name']}-0",
+            "namespace": metadata["namespace"],
+        },
+        "spec": template["spec"],
+    }

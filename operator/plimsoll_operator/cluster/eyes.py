@@ -1,0 +1,238 @@
+"""A look at one plan of a cluster: its objects, its pods, what the store knows.
+
+In: a TrainingPlan. Out: `Seen`, for a decision. Everything is looked up live; what is
+absent is absent. Pods are asked for alone where a Job waits, ends or has ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.asking import Asker, Asking
+from plimsoll_operator.brain.decide import is_closed
+from plimsoll_operator.brain.preparing import is_current
+from plimsoll_operator.brain.question import require_sound
+from plimsoll_operator.brain.request import ProfileWish, profile_wish
+from plimsoll_operator.brain.said import Look
+from plimsoll_operator.brain.seen import (
+    Attempt,
+    Seen,
+    SeenProfile,
+)
+from plimsoll_operator.brain.summary import (
+    observed_peak_bytes,
+    observed_status,
+    predicted_peaks,
+)
+from plimsoll_operator.cluster.admission import Admission
+from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api, Object
+from plimsoll_operator.cluster.jobs import JobEyes
+from plimsoll_operator.cluster.machines import Machines
+from plimsoll_operator.cluster.plans import PlanObject
+from plimsoll_operator.cluster.record_maps import PlansOfRecord, attempts_in
+from plimsoll_operator.errors import StoreError
+from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
+from plimsoll_operator.plan_metrics import RankPeak
+from plimsoll_operator.store.profiles import StoredProfile
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What was looked up for a plan that is not launched."""
+
+    spec: TrainingPlanSpec
+    offers: tuple[Offer, ...]
+    wish: ProfileWish
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSeen(Seen):
+    """What is seen on a cluster: also the device memory of each rank."""
+
+    ranks: tuple[RankPeak, ...] = ()
+    """Of the latest attempt."""
+
+
+class Eyes:
+    """Looks at the plans of a cluster."""
+
+    def __init__(
+        self, api: Api, store: Store, machines: Machines, admission: Admission
+    ) -> None:
+        """Look at an API server, and into the store of one scope."""
+        self._api = api
+        self._store = store
+        self._machines = machines
+        self._admission = admission
+        self.jobs = JobEyes(api, store, machines)
+        self.asking = Asking(store)
+        self.plans_of_record = PlansOfRecord(api)
+
+    async def look(self, plan: PlanObject, now_s: float) -> ClusterSeen:
+        """Look at one plan.
+
+        Raises:
+            ClusterError: the API server does not tell.
+        """
+        attempts = await self.attempts(plan)
+        jobs = await self._owned(plan, await self._list(plan))
+        is_open = bool(attempts) and attempts[-1].ending is None
+        children = await self.jobs.children(plan, jobs, attempts, now_s)
+        seen = ClusterSeen(attempts=attempts, children=children)
+        try:
+            seen = await self._with_observed(plan, seen)
+            if is_closed(plan.status, plan.generation) or is_open:
+                return seen
+            return await self._with_preparation(plan, seen, now_s)
+        except StoreError as error:
+            return replace(seen, store_fault=str(error))
+
+    async def attempts(self, plan: PlanObject) -> tuple[Attempt, ...]:
+        """Return what ConfigMaps tell of attempts."""
+        maps = await self._api.list(
+            CONFIG_MAPS,
+            plan.owner.namespace,
+            labels=f"{PLAN_LABEL}={plan.owner.name},{ATTEMPT_LABEL}",
+            metadata_only=True,
+        )
+        return attempts_in(await self._owned(plan, maps))
+
+    async def known(self, plan: PlanObject) -> Known:
+        """Look up what a plan is made from.
+
+        Raises:
+            InvalidInputError: the spec names what is not there.
+            ClusterError: the API server does not tell.
+        """
+        assert plan.spec is not None  # noqa: S101 - whoever looks has asked
+        template = json.loads(plan.spec.template)
+        namespace = plan.owner.namespace
+        offers = await self._machines.offers(namespace, plan.spec, template)
+        kind = offers[0].device_kind
+        is_here = kind is DeviceKind.EMULATED or any(
+            one.device_kind is kind
+            for one in (await self._machines.inventory(template)).offers
+        )
+        place = place_of(namespace, template)
+        wish = profile_wish(plan.spec, kind, place, is_here=is_here)
+        return Known(spec=plan.spec, offers=offers, wish=wish)
+
+    async def profile(self, known: Known) -> StoredProfile | None:
+        """Return the profile in the store that a plan asks for."""
+        return await self._store.profiles.find(known.wish.key)
+
+    def asker(
+        self, plan: PlanObject, known: Known, attempts: Sequence[Attempt]
+    ) -> Asker:
+        """Return a plan as one that asks the search."""
+        return Asker(
+            uid=plan.owner.uid,
+            generation=plan.generation,
+            spec=known.spec,
+            offers=known.offers,
+            attempts=attempts,
+        )
+
+    async def _list(self, plan: PlanObject) -> list[Object]:
+        """Return all Jobs with the label of a plan."""
+        labels = f"{PLAN_LABEL}={plan.owner.name}"
+        return await self._api.list(JOBS, plan.owner.namespace, labels=labels)
+
+    async def _owned(self, plan: PlanObject, found: Sequence[Object]) -> list[Object]:
+        """Return those objects that belong to this very plan."""
+        return [one for one in found if plan.owner.owns(one)]
+
+    async def _with_observed(self, plan: PlanObject, seen: ClusterSeen) -> ClusterSeen:
+        """Add what the ranks of the latest attempt have used so far."""
+        if not seen.attempts:
+            return seen
+        latest = seen.attempts[-1]
+        of_record = await self.plans_of_record.find(plan.owner, latest)
+        if of_record is None:
+            return seen
+        told = await self._store.observations.of(plan.owner.uid, latest.number)
+        return replace(
+            seen,
+            observed=observed_status(of_record, told),
+            ranks=rank_peaks(of_record, told),
+        )
+
+    async def _with_preparation(
+        self, plan: PlanObject, seen: ClusterSeen, now_s: float
+    ) -> ClusterSeen:
+        """Add what is there of profile, question and answer, or what is wrong."""
+        if plan.spec is None:
+            return replace(seen, complaint=plan.fault)
+        try:
+            known = await self.known(plan)
+            require_sound(plan.spec, known.offers)
+            await self._admission.check(plan, known.offers)
+            return await self._with_answer(plan, known, seen, now_s)
+        except InvalidInputError as error:
+            return replace(seen, complaint=str(error))
+
+    async def _with_answer(
+        self, plan: PlanObject, known: Known, seen: ClusterSeen, now_s: float
+    ) -> ClusterSeen:
+        """Add the profile, and what the search said to the question made from it."""
+        profile = await self.profile(known)
+        seen = replace(
+            seen,
+            profile_key=known.wish.key,
+            profile=None if profile is None else seen_profile(plan, known, profile),
+        )
+        look = Look(spec=known.spec, seen=seen, generation=plan.generation, now_s=now_s)
+        if profile is None or not is_current(look):
+            return seen
+        asker = self.asker(plan, known, seen.attempts)
+        asked = await self.asking.question(asker, profile)
+        if asked.digest in self.asking.refused:
+            return replace(seen, complaint=self.asking.refused[asked.digest])
+        return replace(seen, answer=await self.asking.answer(asked))
+
+
+def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak, ...]:
+    """Return what each rank was predicted to use, and has used."""
+    used = {
+        one.rank: observed_peak_bytes(one)
+        for one in told
+        if one.peaks and one.num_steps
+    }
+    return tuple(
+        RankPeak(rank=rank, predicted_bytes=predicted, observed_bytes=used.get(rank))
+        for rank, predicted in predicted_peaks(plan).items()
+    )
+
+
+def seen_profile(plan: PlanObject, known: Known, profile: StoredProfile) -> SeenProfile:
+    """Return a profile as a decision looks at it.
+
+    Whether it is of the code that runs is told by whatever is started with it.
+    """
+    return SeenProfile(
+        source=Source(known.wish.source),
+        made_s=profile.made_s,
+        was_cached=profile.made_s < plan.created_s,
+    )
+
+
+def place_of(namespace: str, template: Mapping[str, Any]) -> str:
+    """Return where code comes from: equal places run equal code.
+
+    All of the pods' template but what only says where they may run.
+    """
+    pod = dict(template.get("spec") or {})
+    for field in ("tolerations", "affinity", "nodeSelector", "schedulerName"):
+        pod.pop(field, None)
+    return json.dumps([namespace, pod], sort_keys=True, separators=(",", ":"))

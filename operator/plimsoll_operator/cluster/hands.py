@@ -1,0 +1,372 @@
+"""Does what a decision asks for: objects are made, and things are written down.
+
+In: an action for one plan. Out: its effect. Each may be asked for again, also after a
+crash in the middle of it: names follow from the plan, so what was made is found made.
+An object of such a name that belongs to somebody else is left alone, and waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.brain.actions import (
+    Action,
+    Clear,
+    RecordEnding,
+    RecordPlan,
+    Solve,
+    StartProfile,
+    StartReplay,
+    StartTraining,
+    StopTraining,
+    StoreProfile,
+    StoreReplay,
+    WakeAt,
+)
+from plimsoll_operator.brain.question import limits_of
+from plimsoll_operator.brain.seen import Child, ChildKind, Seen
+from plimsoll_operator.cluster.api import (
+    CONFIG_MAPS,
+    JOBS,
+    SERVICES,
+    Api,
+    Kind,
+    Object,
+)
+from plimsoll_operator.cluster.children import (
+    child_name,
+    config_map,
+    job_of,
+    labels_of,
+    meeting_point,
+    packed,
+    service_of,
+)
+from plimsoll_operator.cluster.eyes import Eyes, Known
+from plimsoll_operator.cluster.placement import node_affinity_for
+from plimsoll_operator.cluster.plans import PlanObject
+from plimsoll_operator.cluster.pod_template import (
+    CHECKPOINTS,
+    ROOT,
+    PodParts,
+    Release,
+    pod_template,
+)
+from plimsoll_operator.cluster.record_maps import Outcome, plan_map, result_map
+from plimsoll_operator.cluster.solver import Solver
+from plimsoll_operator.commands import (
+    Gang,
+    Where,
+    profile_task,
+    replay_task,
+    train_task,
+)
+from plimsoll_operator.errors import ApiConflictError, ClusterError
+from plimsoll_operator.learning import Lesson, learn
+from plimsoll_operator.store.questions import StoredQuestion
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.task import Task
+
+IN_POD: Final = Where(folder=Path(f"{ROOT}/work"))
+"""Where a child runs: its files in the pod's folder of work."""
+
+
+@dataclass(kw_only=True)
+class Hands:
+    """Acts for the plans of one scope."""
+
+    api: Api
+    store: Store
+    eyes: Eyes
+    solver: Solver
+    release: Release
+    clock: Callable[[], float]
+    """Seconds since 1970."""
+
+    async def act(self, plan: PlanObject, seen: Seen, action: Action) -> None:
+        """Do one thing.
+
+        Raises:
+            OperatorError: it could not be done; asked again, it may work.
+        """
+        match action:
+            case StartProfile():
+                await self._start_profile(plan, seen)
+            case StartReplay():
+                await self._start_replay(plan, seen)
+            case StartTraining(attempt=number):
+                await self._start_training(plan, seen, number)
+            case StopTraining(attempt=number):
+                name = child_name(plan.owner, ChildKind.TRAIN, str(number))
+                await self._delete_job(plan, name, foreground=True)
+            case (
+                Clear(child=child)
+                | StoreProfile(child=child)
+                | StoreReplay(child=child)
+            ):
+                # A result that a finished pod has told is in the store, and seen there;
+                # where it is not, it is lost, and made again.
+                await self._clear(plan, child)
+            case _:
+                await self._write(plan, seen, action)
+
+    async def _write(self, plan: PlanObject, seen: Seen, action: Action) -> None:
+        """Write something down."""
+        match action:
+            case Solve():
+                self.solver.start(
+                    plan.owner, self.eyes.asking, await self._asked(plan, seen)
+                )
+            case RecordPlan(attempt=number, plan=chosen):
+                made = plan_map(
+                    plan.owner,
+                    number,
+                    chosen,
+                    problem_digest=action.problem_digest,
+                    now_s=self.clock(),
+                )
+                await self._create(CONFIG_MAPS, plan, made)
+            case RecordEnding():
+                await self._record_ending(plan, seen, action)
+            case _:
+                assert isinstance(action, WakeAt)  # noqa: S101 - the queue waits
+
+    async def _start_profile(self, plan: PlanObject, seen: Seen) -> None:
+        """Start to profile: on a device where one is measured, else without."""
+        known = await self.eyes.known(plan)
+        task = profile_task(known.wish, known.spec, IN_POD)
+        measures = known.wish.source is Source.MEASURED
+        affinity = node_affinity_for(known.offers[0]) if measures else None
+        template = self._template(
+            plan, known.spec, task, num_gpus=int(measures), affinity=affinity
+        )
+        await self._start(plan, seen, known.wish.key, ChildKind.PROFILE, template)
+
+    async def _start_replay(self, plan: PlanObject, seen: Seen) -> None:
+        """Start to replay the plan that the search waits for; no device is needed."""
+        asked = await self._asked(plan, seen)
+        wanted = await self.eyes.asking.unreplayed_plan(asked)
+        if wanted is None or seen.answer is None:
+            return  # the question has changed since the decision
+        digest = seen.answer.unreplayed
+        spec = spec_of(plan)
+        data = packed(plan=wanted, profile=asked.problem.profile)
+        made = config_map(plan.owner, ChildKind.REPLAY, digest, data)
+        await self._create(CONFIG_MAPS, plan, made)
+        task = replay_task(digest, spec, IN_POD)
+        inputs = made["metadata"]["name"]
+        template = self._template(plan, spec, task, inputs=inputs)
+        await self._start(plan, seen, digest, ChildKind.REPLAY, template)
+
+    async def _start_training(self, plan: PlanObject, seen: Seen, number: int) -> None:
+        """Start a gang by its plan of record."""
+        of_record = await self._plan_of_record(plan, seen, number)
+        spec, shape = spec_of(plan), of_record.pods
+        await self._create(SERVICES, plan, service_of(plan.owner))
+        task = train_task(self._gang(plan, of_record, number), spec, IN_POD)
+        template = self._template(
+            plan,
+            spec,
+            task,
+            num_gpus=shape.gpus_per_pod,
+            affinity=affinity_of(of_record),
+            inputs=child_name(plan.owner, "plan", str(number)),
+            trains=True,
+        )
+        await self._start(
+            plan, seen, str(number), ChildKind.TRAIN, template, num_pods=shape.num_pods
+        )
+
+    def _gang(self, plan: PlanObject, of_record: HybridPlan, number: int) -> Gang:
+        """Return the ranks of one pod, with where they meet and where they save."""
+        root, wanted = Path(CHECKPOINTS), spec_of(plan).checkpoint
+        saves = bool(wanted.claim_name)
+        return Gang(
+            attempt=number,
+            num_ranks=of_record.num_gpus,
+            num_local=of_record.pods.gpus_per_pod,
+            meeting=("--meet-at", meeting_point(plan.owner, number)),
+            checkpoints=root / wanted.path / plan.owner.uid if saves else None,
+            resume_from=root / wanted.resume_from if wanted.resume_from else None,
+        )
+
+    def _template(
+        self,
+        plan: PlanObject,
+        spec: TrainingPlanSpec,
+        task: Task,
+        *,
+        num_gpus: int = 0,
+        affinity: Object | None = None,
+        inputs: str = "",
+        trains: bool = False,
+    ) -> Object:
+        """Return the template of a child's pods."""
+        parts = PodParts(
+            task=task,
+            labels=labels_of(plan.owner, task.child_kind),
+            num_gpus=num_gpus,
+            per_gpu=spec.launch.per_gpu,
+            affinity=affinity,
+            inputs=inputs,
+            subdomain=plan.owner.service if trains else "",
+            claim=spec.checkpoint.claim_name if trains else "",
+            priority_class=spec.launch.priority_class_name,
+        )
+        return pod_template(json.loads(spec.template), parts, self.release)
+
+    async def _start(
+        self,
+        plan: PlanObject,
+        seen: Seen,
+        subject: str,
+        kind: ChildKind,
+        template: Object,
+        *,
+        num_pods: int = 1,
+    ) -> None:
+        """Make the Job of a child."""
+        made = job_of(
+            plan.owner,
+            kind,
+            subject,
+            template,
+            num_pods=num_pods,
+            queue=spec_of(plan).launch.queue_name,
+            after_s=later_than_all(plan, seen, 0.0),
+        )
+        await self._create(JOBS, plan, made)
+
+    async def _asked(self, plan: PlanObject, seen: Seen) -> StoredQuestion:
+        """Return the question as it was put."""
+        known: Known = await self.eyes.known(plan)
+        profile = await self.eyes.profile(known)
+        if profile is None:
+            raise ClusterError("the profile is in the store no more: it is made again")
+        asker = self.eyes.asker(plan, known, seen.attempts)
+        return await self.eyes.asking.question(asker, profile)
+
+    async def _plan_of_record(
+        self, plan: PlanObject, seen: Seen, number: int
+    ) -> HybridPlan:
+        """Return what an attempt trains by."""
+        attempt = next(one for one in seen.attempts if one.number == number)
+        found = await self.eyes.plans_of_record.find(plan.owner, attempt)
+        if found is None:
+            name = child_name(plan.owner, "plan", str(number))
+            raise ClusterError(f"ConfigMap {name}, the plan of record, is gone")
+        return found
+
+    async def _record_ending(
+        self, plan: PlanObject, seen: Seen, action: RecordEnding
+    ) -> None:
+        """Keep what the ranks observed, then write down how the attempt ended."""
+        uid, number = plan.owner.uid, action.attempt
+        name = child_name(plan.owner, ChildKind.TRAIN, str(number))
+        job = await self.api.get(JOBS, plan.owner.namespace, name)
+        mine = job if job is not None and plan.owner.owns(job) else None
+        end = await self.eyes.jobs.end(plan, mine, number)
+        full = end.full_device if end is not None else None
+        told = await self.store.observations.of(uid, number)
+        lesson = Lesson(
+            plan_uid=uid,
+            attempt=number,
+            plan=await self._plan_of_record(plan, seen, number),
+            limits=limits_of(spec_of(plan)),
+            observations=told,
+            full_device=full,
+            ending=action.ending,
+        )
+        await learn(self.store, lesson)
+        outcome = Outcome(
+            ending=action.ending,
+            ended_s=later_than_all(plan, seen, self.clock()),
+            generation=plan.generation,
+            message=action.child.message,
+            rank=None if full is None else full.rank,
+            phase=None if full is None else full.phase,
+        )
+        data = packed(**{f"rank-{one.rank}": one for one in told})
+        await self._create(
+            CONFIG_MAPS, plan, result_map(plan.owner, number, outcome, data)
+        )
+
+    async def _clear(self, plan: PlanObject, child: Child) -> None:
+        """Remove a child, and what was put beside its pods."""
+        name = child_name(plan.owner, child.kind, child.subject)
+        await self._delete_job(plan, name)
+        if child.kind is ChildKind.REPLAY:
+            namespace = plan.owner.namespace
+            found = await self.api.get(CONFIG_MAPS, namespace, name)
+            if found is not None and plan.owner.owns(found):
+                uid = found["metadata"]["uid"]
+                await self.api.delete(CONFIG_MAPS, namespace, name, uid=uid)
+
+    async def _delete_job(
+        self, plan: PlanObject, name: str, *, foreground: bool = False
+    ) -> None:
+        """Delete a Job of a plan, if it is there."""
+        namespace = plan.owner.namespace
+        found = await self.api.get(JOBS, namespace, name)
+        if found is None or not plan.owner.owns(found):
+            return
+        if "deletionTimestamp" in found["metadata"] and foreground:
+            return  # asked for already
+        uid = found["metadata"]["uid"]
+        await self.api.delete(JOBS, namespace, name, uid=uid, foreground=foreground)
+
+    async def _create(self, kind: Kind, plan: PlanObject, made: Object) -> None:
+        """Make an object, unless it is made.
+
+        Raises:
+            ForeignObjectError: one of its name belongs to somebody else.
+        """
+        namespace, name = plan.owner.namespace, made["metadata"]["name"]
+        try:
+            await self.api.create(kind, namespace, made)
+        except ApiConflictError:
+            found = await self.api.get(kind, namespace, name)
+            if found is not None and not plan.owner.owns(found):
+                raise ForeignObjectError(
+                    f"{made['kind']} {namespace}/{name} belongs to somebody else: "
+                    "delete it, or give the plan another name"
+                ) from None
+
+
+class ForeignObjectError(ClusterError):
+    """An object that we want to make is there, and is not ours."""
+
+
+def spec_of(plan: PlanObject) -> TrainingPlanSpec:
+    """Return the spec of a plan that was decided on."""
+    assert plan.spec is not None  # noqa: S101 - nothing is asked for without one
+    return plan.spec
+
+
+def affinity_of(plan: HybridPlan) -> Object:
+    """Return where the pods of a plan may go: all that have the memory it needs."""
+    offer = plan.offers[0]
+    need_bytes = min(plan.peak_bytes or math.inf, offer.device_memory_bytes)
+    return node_affinity_for(offer, need_bytes=int(need_bytes))
+
+
+def later_than_all(plan: PlanObject, seen: Seen, now_s: float) -> float:
+    """Return the time: later than all that is known to have happened.
+
+    Clocks of machines differ, and what follows from what is told by their order.
+    """
+    before_s = max(
+        plan.created_s,
+        *(one.ended_s for one in seen.attempts),
+        *(one.since_s for one in seen.children),
+        0.0,
+    )
+    return max(now_s, math.nextafter(before_s, math.inf))

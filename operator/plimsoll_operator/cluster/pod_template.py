@@ -1,0 +1,303 @@
+"""A pod of ours, out of the template that a person wrote.
+
+In: `spec.template`, and what the pod is to do. Out: the template of a Job. One
+container is where our process runs: that named `trainer`, else the only one. It keeps
+all that a person gave it; what we need is added, and what only we can know is refused
+where it is given. Everything else in a template is the API server's to judge, by a dry
+run of what is made here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NoReturn, cast
+
+from plimsoll_operator.api.quantities import cores, memory_bytes
+from plimsoll_operator.api.spec import PerGPU
+from plimsoll_operator.cluster.api import Object
+from plimsoll_operator.cluster.placement import merged
+from plimsoll_operator.cluster.taints import GPU_TOLERATION
+from plimsoll_operator.names import GPU_RESOURCE, TOKEN_AUDIENCE
+from plimsoll_planner.errors import DEBUG_VARIABLE, InvalidFieldError
+from plimsoll_planner.records.document import to_text
+from plimsoll_planner.records.task import Task
+
+MAIN: Final = "trainer"
+"""Name of the container that is ours, where there are several."""
+PREFIX: Final = "plimsoll-"
+"""Of the names of our volumes and containers."""
+CODE: Final = "/opt/plimsoll"
+"""Where trainer and profiler lie; readable alone."""
+ROOT: Final = "/run/plimsoll"
+"""Where else we mount; `plimsoll_trainer.pod.inputs` looks there."""
+CHECKPOINTS: Final = f"{ROOT}/checkpoints"
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where processes share memory
+TOKEN_S: Final = 3600
+"""Life of a token; the kubelet renews it before."""
+GRACE_S: Final = 720
+"""For ranks to save and leave, and to tell so; a person may give another time."""
+RESERVED: Final = (
+    *("PET_", "PLIMSOLL_", "MASTER_", "TORCHELASTIC_"),
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX"),
+)
+"""How names of variables begin that we or torch.distributed give their values."""
+OURS: Final = ("restartPolicy", "hostname", "subdomain", "nodeName")
+"""Fields of a pod that a person cannot give."""
+RESTRICTED: Final[Object] = {
+    "runAsNonRoot": True,
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+PATH: Final = "spec.template"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """What pods get from the operator's release."""
+
+    runtime_image: str
+    """Holds trainer and profiler."""
+    ingest_url: str
+    """Where pods report to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodParts:
+    """What the pod of a child has, besides what the template says."""
+
+    task: Task
+    labels: Mapping[str, str]
+    num_gpus: int
+    per_gpu: PerGPU
+    inputs: str = ""
+    """ConfigMap with what the task reads; empty: nothing."""
+    affinity: Object | None = None
+    """Node affinity of the devices that are planned for."""
+    subdomain: str = ""
+    """Service by which the pods of a gang find each other."""
+    claim: str = ""
+    """Volume claim for checkpoints; empty: none."""
+    priority_class: str = ""
+
+
+def pod_template(
+    template: Mapping[str, Any], parts: PodParts, release: Release
+) -> Object:
+    """Return the template of a Job.
+
+    Raises:
+        InvalidFieldError: the template has no container to run in, or gives what only
+            we can know.
+    """
+    made = copy.deepcopy(dict(template))
+    pod = part_of(made, "spec", PATH)
+    check_pod(pod)
+    container = main_container(pod)
+    metadata = part_of(made, "metadata", PATH)
+    part_of(metadata, "labels", f"{PATH}.metadata").update(parts.labels)
+    fill_container(container, parts, release)
+    add(pod, "volumes", volumes_of(parts))
+    if parts.num_gpus:
+        add(pod, "tolerations", [GPU_TOLERATION])
+    add(pod, "initContainers", [code_container(release)], in_front=True)
+    pod |= {"restartPolicy": "Never"}
+    pod.setdefault("automountServiceAccountToken", False)
+    pod.setdefault("enableServiceLinks", False)
+    pod.setdefault("terminationGracePeriodSeconds", GRACE_S)
+    if parts.subdomain:
+        pod["subdomain"] = parts.subdomain
+    if parts.priority_class:
+        pod["priorityClassName"] = parts.priority_class
+    if parts.affinity:
+        pod["affinity"] = merged(pod.get("affinity"), parts.affinity)
+    return made
+
+
+def image_of(template: Mapping[str, Any]) -> str:
+    """Return the image that our process runs in.
+
+    Raises:
+        InvalidFieldError: the template has no container to run in.
+    """
+    pod = part_of(copy.deepcopy(dict(template)), "spec", PATH)
+    return str(main_container(pod)["image"])
+
+
+def check_pod(pod: Object) -> None:
+    """Refuse what only we can know of a pod."""
+    for field in OURS:
+        if field in pod:
+            refuse(f"spec.{field}", pod[field], "left out: Plimsoll sets it")
+    for field in ("volumes", "containers", "initContainers"):
+        for place, one in enumerate(entries(pod, field)):
+            name = str(one.get("name", ""))
+            if name.startswith(PREFIX):
+                rule = f"a name that does not begin with {PREFIX}"
+                refuse(f"spec.{field}[{place}].name", name, rule)
+
+
+def main_container(pod: Object) -> Object:
+    """Return the container that is ours.
+
+    Raises:
+        InvalidFieldError: there is none, or nobody can tell which.
+    """
+    containers = entries(pod, "containers")
+    named = [one for one in containers if one.get("name") == MAIN]
+    found = named or containers
+    if len(found) != 1:
+        names = [one.get("name") for one in containers]
+        rule = f"one container, or one named {MAIN} among several"
+        refuse("spec.containers", names, rule)
+    [container] = found
+    container.setdefault("name", MAIN)
+    place = f"spec.containers[{containers.index(container)}]"
+    if not isinstance(container.get("image"), str) or not container["image"]:
+        refuse(f"{place}.image", container.get("image"), "an image with torch in it")
+    if container.get("args"):
+        rule = "left out: Plimsoll sets them; `command` may name the interpreter"
+        refuse(f"{place}.args", container["args"], rule)
+    for variable in entries(container, "env"):
+        name = str(variable.get("name", ""))
+        if name.startswith(RESERVED):
+            refuse(f"{place}.env", name, f"a name that does not begin with {name}")
+    limits = part_of(part_of(container, "resources", place), "limits", place)
+    if GPU_RESOURCE in limits:
+        rule = "left out: the plan says how many; spec.override.gpus fixes it"
+        refuse(f"{place}.resources.limits", limits[GPU_RESOURCE], rule)
+    return container
+
+
+def fill_container(container: Object, parts: PodParts, release: Release) -> None:
+    """Give our process its command, environment, files and share of the node."""
+    container.setdefault("command", ["python3"])
+    container["args"] = [f"{CODE}/start.py"]
+    # What ends before it can tell so is known by its last lines.
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    told = {
+        "PLIMSOLL_TASK": to_text(parts.task),
+        "PLIMSOLL_INGEST_URL": release.ingest_url,
+        "PLIMSOLL_IMAGE": container["image"],
+        DEBUG_VARIABLE: "1",
+    }
+    add(container, "env", [{"name": name, "value": it} for name, it in told.items()])
+    mounted = {str(one.get("mountPath")) for one in entries(container, "volumeMounts")}
+    add(container, "volumeMounts", mounts_of(parts, mounted))
+    fill_resources(part_of(container, "resources", PATH), parts)
+
+
+def fill_resources(resources: Object, parts: PodParts) -> None:
+    """Ask for GPUs, and for what goes with each; what a person asks for stays."""
+    requests = part_of(resources, "requests", PATH)
+    limits = part_of(resources, "limits", PATH)
+    share = max(parts.num_gpus, 1)
+    memory = str(memory_bytes(parts.per_gpu.memory) * share)
+    if "cpu" not in limits:
+        requests.setdefault("cpu", milli(cores(parts.per_gpu.cpu) * share))
+    if "memory" not in requests:
+        limits.setdefault("memory", memory)
+        requests["memory"] = limits["memory"]
+    if parts.num_gpus:
+        limits[GPU_RESOURCE] = str(parts.num_gpus)
+
+
+def milli(number: Decimal) -> str:
+    """Return a number of cores as Kubernetes writes it, rounded up."""
+    return f"{-int(-number * 1000 // 1)}m"
+
+
+def mounts_of(parts: PodParts, mounted: Iterable[str]) -> list[Object]:
+    """Return what our process sees, besides what a person has mounted."""
+    wanted = [
+        ("code", CODE, True),
+        ("work", f"{ROOT}/work", False),
+        ("token", f"{ROOT}/token", True),
+        ("shm", SHARED_MEMORY, False),
+    ]
+    if parts.inputs:
+        wanted.append(("inputs", f"{ROOT}/inputs", True))
+    if parts.claim:
+        wanted.append(("checkpoints", CHECKPOINTS, False))
+    return [
+        {"name": f"{PREFIX}{name}", "mountPath": path, "readOnly": read_only}
+        for name, path, read_only in wanted
+        if path not in mounted
+    ]
+
+
+def volumes_of(parts: PodParts) -> list[Object]:
+    """Return the volumes behind them."""
+    token = {
+        "audience": TOKEN_AUDIENCE,
+        "expirationSeconds": TOKEN_S,
+        "path": "token",
+    }
+    made: dict[str, Object] = {
+        "code": {"emptyDir": {}},
+        "work": {"emptyDir": {}},
+        "token": {"projected": {"sources": [{"serviceAccountToken": token}]}},
+        "shm": {"emptyDir": {"medium": "Memory"}},
+    }
+    if parts.inputs:
+        made["inputs"] = {"configMap": {"name": parts.inputs}}
+    if parts.claim:
+        made["checkpoints"] = {"persistentVolumeClaim": {"claimName": parts.claim}}
+    return [{"name": f"{PREFIX}{name}"} | volume for name, volume in made.items()]
+
+
+def code_container(release: Release) -> Object:
+    """Return what copies trainer and profiler into the pod."""
+    small = {"cpu": "50m", "memory": "64Mi"}
+    return {
+        "name": f"{PREFIX}code",
+        "image": release.runtime_image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": [CODE],
+        "securityContext": RESTRICTED,
+        "resources": {"requests": small, "limits": {"memory": small["memory"]}},
+        "volumeMounts": [{"name": f"{PREFIX}code", "mountPath": CODE}],
+    }
+
+
+def part_of(whole: Object, field: str, path: str) -> Object:
+    """Return the mapping in a field, made where there is none."""
+    found: object = whole.get(field)
+    if found is None:
+        found = {}
+    if not isinstance(found, dict):
+        raise InvalidFieldError(f"{path}.{field}", found, "a mapping of fields")
+    whole[field] = found
+    return cast("Object", found)
+
+
+def entries(whole: Object, field: str) -> list[Object]:
+    """Return the mappings in a list.
+
+    Raises:
+        InvalidFieldError: it is none.
+    """
+    found: object = whole.get(field) or []
+    if not isinstance(found, list):
+        refuse(field, found, "a list")
+    listed = cast("list[object]", found)
+    if not all(isinstance(one, dict) for one in listed):
+        refuse(field, listed, "a list of mappings")
+    return cast("list[Object]", listed)
+
+
+def add(
+    whole: Object, field: str, more: list[Object], *, in_front: bool = False
+) -> None:
+    """Add entries to a list."""
+    there = entries(whole, field)
+    whole[field] = [*more, *there] if in_front else [*there, *more]
+
+
+def refuse(field: str, value: object, rule: str) -> NoReturn:
+    """Raise that a field of the template is wrong."""
+    raise InvalidFieldError(f"{PATH}.{field}", value, rule)

@@ -1,0 +1,163 @@
+"""One pass over one plan: look, decide, say, act. And when to look again.
+
+In: the key of a plan. Out: its status, and what was asked for; the queue is told when
+the plan wants another look. Whatever goes wrong is an error of this pass alone: the
+queue tries again, later each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.brain.actions import Action, StopTraining, WakeAt
+from plimsoll_operator.brain.decide import Decision, decide, unreadable
+from plimsoll_operator.brain.seen import Child, ChildState, Seen
+from plimsoll_operator.cluster.api import PLANS, Api
+from plimsoll_operator.cluster.eyes import Eyes
+from plimsoll_operator.cluster.hands import Hands
+from plimsoll_operator.cluster.plans import PlanObject, plan_of
+from plimsoll_operator.cluster.telling import Teller
+from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.errors import ClusterError
+
+Key = tuple[str, str]
+"""Namespace and name of a plan."""
+SOONEST_S, LATEST_S = 2.0, 30.0
+"""Between looks at pods that wait, which tell nobody when they go on."""
+ENDING_S: Final = 5.0
+"""Between looks at pods that are asked to end."""
+REFUSED_S: Final = 60.0
+"""Between looks at what a spec names and is not there."""
+WAITING = (WakeAt, StopTraining)
+"""Actions after which nothing has changed yet."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """Eyes and hands for plans that share what they know."""
+
+    eyes: Eyes
+    hands: Hands
+
+
+@dataclass(kw_only=True)
+class Reconciler:
+    """Makes passes."""
+
+    api: Api
+    queue: WorkQueue
+    scope_of: Callable[[str], Scope]
+    """By namespace."""
+    teller: Teller
+    may_decide: Callable[[], bool]
+    """Whether the Lease is still ours."""
+    clock: Callable[[], float]
+    """Seconds since 1970."""
+    monotonic: Callable[[], float]
+    """The queue's clock."""
+    written: dict[Key, str] = field(default_factory=dict[Key, str])
+    """Versions of plans that we have written: who watches one learns nothing new."""
+
+    async def one_pass(self, key: Key) -> Decision | None:
+        """Look at a plan and do what is to be done.
+
+        Returns:
+            What was decided; None where there is no such plan.
+
+        Raises:
+            OperatorError: something could not be looked at or done; it is tried again.
+        """
+        found = await self.api.get(PLANS, *key)
+        if found is None:
+            return None
+        plan, now_s = plan_of(found), self.clock()
+        scope = self.scope_of(plan.owner.namespace)
+        if plan.is_deleting:
+            return None
+        seen = await scope.eyes.look(plan, now_s)
+        self.teller.seen(plan, seen.ranks)
+        decision = decision_on(plan, seen, now_s)
+        if decision.status != plan.status:
+            await self.say(key, plan, decision.status)
+        for action in decision.actions:
+            self.require_lease()
+            await scope.hands.act(plan, seen, action)
+        self.teller.acted(decision.actions, seen.ranks)
+        self.look_again(key, seen, decision)
+        return decision
+
+    def forget(self, key: Key) -> None:
+        """Forget a plan that is there no more."""
+        self.written.pop(key, None)
+        self.teller.forgotten(*key)
+
+    def require_lease(self) -> None:
+        """End a pass of a process that others may have taken for dead.
+
+        Raises:
+            ClusterError: the Lease is not ours any more.
+        """
+        if not self.may_decide():
+            raise ClusterError("the Lease is lost: somebody else decides")
+
+    async def say(self, key: Key, plan: PlanObject, status: Status) -> None:
+        """Write a status, over the version that was looked at.
+
+        Raises:
+            ApiConflictError: the plan has changed since: look again.
+        """
+        self.require_lease()
+        change = {
+            "metadata": {"resourceVersion": plan.version},
+            "status": status.to_json(),
+        }
+        made = await self.api.patch(PLANS, *key, change, part="status")
+        self.written[key] = made["metadata"]["resourceVersion"]
+        self.teller.said(plan.owner, plan.status, status)
+
+    def look_again(self, key: Key, seen: Seen, decision: Decision) -> None:
+        """Tell the queue when the plan wants another look."""
+        if not all(isinstance(action, WAITING) for action in decision.actions):
+            self.queue.add(key)
+            return
+        at_s = next_look_s(decision.actions, decision.status, seen, self.clock())
+        if at_s is not None:
+            ahead_s = max(at_s - self.clock(), 0.0)
+            self.queue.add_at(key, self.monotonic() + ahead_s)
+
+
+def decision_on(plan: PlanObject, seen: Seen, now_s: float) -> Decision:
+    """Return what is to be done for a plan."""
+    if plan.spec is None:
+        return unreadable(
+            plan.status, plan.fault, generation=plan.generation, now_s=now_s
+        )
+    return decide(plan.spec, plan.status, seen, generation=plan.generation, now_s=now_s)
+
+
+def next_look_s(
+    actions: Sequence[Action], status: Status, seen: Seen, now_s: float
+) -> float | None:
+    """Return when a plan wants to be looked at if nothing happens; None: never."""
+    wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
+    wanted += [now_s + pause_s(child, now_s) for child in seen.children if waits(child)]
+    accepted = status.condition(ConditionType.ACCEPTED)
+    if accepted is not None and accepted.status is Truth.FALSE and not status.is_over:
+        wanted.append(now_s + REFUSED_S)
+    return min(wanted, default=None)
+
+
+def waits(child: Child) -> bool:
+    """Tell whether a child goes on without anybody being told."""
+    is_ending = child.state is ChildState.RUNNING and bool(child.message)
+    return child.state is ChildState.PENDING or is_ending
+
+
+def pause_s(child: Child, now_s: float) -> float:
+    """Return how long to leave a child alone: longer, the longer it has waited."""
+    if child.state is ChildState.RUNNING:
+        return ENDING_S
+    return min(max((now_s - child.since_s) / 4, SOONEST_S), LATEST_S)

@@ -1,0 +1,184 @@
+"""Attempts as ConfigMaps: the plan of record, and what became of it.
+
+In: metadata of ConfigMaps. Out: the attempts of a plan. What a decision looks at stands
+in annotations, so that a look fetches no plans; plans are read when they are needed,
+and kept, for they never change. Called by eyes, hands and ingest.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from gzip import GzipFile
+from typing import Any, Final
+
+from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.cluster.api import CONFIG_MAPS, Api, Object
+from plimsoll_operator.cluster.children import (
+    PLAN_OF_RECORD,
+    RESULT,
+    Owner,
+    child_name,
+    config_map,
+    packed,
+)
+from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.document import digest_of, from_text
+from plimsoll_planner.records.plan import HybridPlan, Phase
+
+MOST_PLANS: Final = 256
+"""Kept at a time: those of jobs that tell something now."""
+MOST_PLAN_BYTES: Final = 64 * 2**20
+"""Of a plan, unpacked: one of 65,536 ranks is smaller."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What is written down of the end of an attempt."""
+
+    ending: Ending
+    ended_s: float
+    generation: int
+    message: str
+    rank: int | None = None
+    phase: Phase | None = None
+
+
+def note(name: str) -> str:
+    """Return the annotation of a fact."""
+    return f"{GROUP}/{name}"
+
+
+def plan_map(
+    owner: Owner, number: int, plan: HybridPlan, *, problem_digest: str, now_s: float
+) -> Object:
+    """Return the plan of record of an attempt.
+
+    Raises:
+        TooLargeError: it does not go into a ConfigMap.
+    """
+    notes = {
+        note("plan-digest"): digest_of(plan),
+        note("problem-digest"): problem_digest,
+        note("recorded"): repr(now_s),
+    }
+    data = packed(plan=plan)
+    return config_map(owner, PLAN_OF_RECORD, str(number), data, **notes)
+
+
+def result_map(
+    owner: Owner, number: int, outcome: Outcome, data: Mapping[str, str]
+) -> Object:
+    """Return what became of an attempt.
+
+    Args:
+        owner: the plan.
+        number: of the attempt.
+        outcome: its end.
+        data: what its ranks observed, packed.
+    """
+    notes = {
+        note("ending"): outcome.ending.value,
+        note("ended"): repr(outcome.ended_s),
+        note("generation"): str(outcome.generation),
+        note("message"): outcome.message,
+    }
+    if outcome.rank is not None and outcome.phase is not None:
+        notes |= {note("rank"): str(outcome.rank), note("phase"): outcome.phase.value}
+    return config_map(owner, RESULT, str(number), data, **notes)
+
+
+def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
+    """Return the attempts that the ConfigMaps of a plan tell of, the oldest first."""
+    plans: dict[int, Mapping[str, str]] = {}
+    results: dict[int, Mapping[str, str]] = {}
+    for found in maps:
+        labels = found["metadata"].get("labels", {})
+        of_kind = {PLAN_OF_RECORD: plans, RESULT: results}.get(labels.get(CHILD_LABEL))
+        number = str(labels.get(ATTEMPT_LABEL, ""))
+        if of_kind is not None and number.isdecimal():
+            of_kind[int(number)] = found["metadata"].get("annotations") or {}
+    return tuple(
+        attempt_of(number, plans[number], results.get(number))
+        for number in sorted(plans)
+    )
+
+
+def attempt_of(
+    number: int, recorded: Mapping[str, str], ended: Mapping[str, str] | None
+) -> Attempt:
+    """Return an attempt from the annotations of its ConfigMaps."""
+    begun = Attempt(
+        number=number,
+        plan_digest=recorded.get(note("plan-digest"), ""),
+        problem_digest=recorded.get(note("problem-digest"), ""),
+        recorded_s=float(recorded.get(note("recorded"), 0)),
+    )
+    if ended is None:
+        return begun
+    rank, phase = ended.get(note("rank")), ended.get(note("phase"))
+    return Attempt(
+        number=begun.number,
+        plan_digest=begun.plan_digest,
+        problem_digest=begun.problem_digest,
+        recorded_s=begun.recorded_s,
+        ending=Ending(ended[note("ending")]),
+        ended_s=float(ended[note("ended")]),
+        generation=int(ended[note("generation")]),
+        message=ended.get(note("message"), ""),
+        rank=None if rank is None else int(rank),
+        phase=None if phase is None else Phase(phase),
+    )
+
+
+class PlansOfRecord:
+    """Reads plans of record, and keeps the latest ones that were asked for."""
+
+    def __init__(self, api: Api) -> None:
+        """Read from an API server."""
+        self._api = api
+        self._kept: OrderedDict[tuple[str, str], HybridPlan] = OrderedDict()
+        """By the plan's uid and digest: what a digest stands for never changes."""
+
+    async def find(self, owner: Owner, attempt: Attempt) -> HybridPlan | None:
+        """Return the plan of an attempt, None where somebody has deleted it.
+
+        Raises:
+            ClusterError: it cannot be read.
+        """
+        place = owner.uid, attempt.plan_digest
+        if place in self._kept:
+            self._kept.move_to_end(place)
+            return self._kept[place]
+        name = child_name(owner, PLAN_OF_RECORD, str(attempt.number))
+        found = await self._api.get(CONFIG_MAPS, owner.namespace, name)
+        if found is None or not owner.owns(found):
+            return None
+        plan = plan_in(found)
+        self._kept[place] = plan
+        while len(self._kept) > MOST_PLANS:
+            self._kept.popitem(last=False)
+        return plan
+
+
+def plan_in(found: Mapping[str, Any]) -> HybridPlan:
+    """Return the plan that a ConfigMap holds.
+
+    Raises:
+        ClusterError: it holds none that this release can read.
+    """
+    name = found["metadata"]["name"]
+    try:
+        small = base64.b64decode(found["binaryData"]["plan.json.gz"], validate=True)
+        with GzipFile(fileobj=io.BytesIO(small)) as file:
+            text = file.read(MOST_PLAN_BYTES)
+        return from_text(text, HybridPlan, name)
+    except (LookupError, OSError, EOFError, ValueError, zlib.error) as error:
+        why = str(error) if isinstance(error, InvalidInputError) else repr(error)
+        raise ClusterError(f"ConfigMap {name} holds no plan of record: {why}") from None

@@ -1,0 +1,93 @@
+"""Hears of what changes: kopf watches plans and their Jobs, and we take keys from it.
+
+In: events. Out: keys in the queue. kopf keeps nothing of an object and writes nothing
+to it: there are no handlers of changes, so no annotations and no finalizers. A watch
+that dies ends the process, which Kubernetes starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import kopf
+
+from plimsoll_operator.cluster.api import Object
+from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION
+
+Key = tuple[str, str]
+"""Namespace and name of a plan."""
+PLANS_KIND, JOBS_KIND = "trainingplans", "jobs"
+"""Of watches, as metrics name them."""
+PAGE: Final = 500
+"""Objects of the first list that are asked for at a time."""
+Heard = Callable[[Key, str, bool], None]
+"""Takes a plan's key, the version that was heard of, and whether it was deleted."""
+
+
+def registry_for(
+    heard: Heard, child_changed: Callable[[Key], None]
+) -> kopf.OperatorRegistry:
+    """Return the handlers of the watches.
+
+    Args:
+        heard: told of every event of a plan.
+        child_changed: told of every event of a Job, by its plan.
+    """
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    def login(**known: Any) -> kopf.ConnectionInfo | None:
+        """Be who our service account is; outside a cluster, who kubectl is."""
+        in_cluster = kopf.login_with_service_account(**known)
+        return in_cluster or kopf.login_with_kubeconfig(**known)
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+    async def plan_event(event: kopf.RawEvent, **_: Any) -> None:
+        """Hear of a plan."""
+        metadata = metadata_of(event)
+        key = metadata["namespace"], metadata["name"]
+        heard(key, metadata["resourceVersion"], event["type"] == "DELETED")
+
+    @kopf.on.event("batch", "v1", "jobs", registry=registry)
+    async def job_event(event: kopf.RawEvent, **_: Any) -> None:
+        """Hear of a child."""
+        metadata = metadata_of(event)
+        name = metadata.get("labels", {}).get(PLAN_LABEL)
+        if name:
+            child_changed((metadata["namespace"], name))
+
+    return registry
+
+
+def metadata_of(event: kopf.RawEvent) -> Object:
+    """Return the metadata of what an event is about."""
+    found = cast("Object", event["object"])
+    return cast("Object", found["metadata"])
+
+
+def settings_for() -> kopf.OperatorSettings:
+    """Return how kopf is to work: watch, and nothing else."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True  # the Lease decides who decides
+    settings.posting.enabled = False  # Events are ours to write
+    settings.scanning.disabled = True  # no rights to list all kinds are needed
+    settings.watching.chunk_size = PAGE
+    settings.watching.label_selectors["jobs.v1.batch"] = PLAN_LABEL
+    return settings
+
+
+async def watch(registry: kopf.OperatorRegistry, namespaces: Sequence[str]) -> None:
+    """Watch until cancelled, or until a watch dies.
+
+    Args:
+        registry: the handlers.
+        namespaces: to watch in; none: all of them.
+    """
+    await kopf.operator(
+        registry=registry,
+        settings=settings_for(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+    )

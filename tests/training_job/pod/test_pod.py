@@ -1,0 +1,247 @@
+"""The first process of a pod, with real processes and a real HTTP server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.document import from_text, to_text
+from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.records.task import ChildKind, Command, End, Task, Variable
+from tests.support.builders import an_observation
+from tests.support.office import Office, an_office
+
+RUN = """
+import sys
+from pathlib import Path
+from plimsoll_trainer.pod.__main__ import main
+from plimsoll_trainer.pod.inputs import Place
+root = Path(sys.argv[1])
+place = Place(inputs=root / "inputs", work=root / "work",
+              token=root / "token", farewell=root / "farewell")
+sys.exit(main(place))
+"""
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    """An operator that takes letters."""
+    with an_office() as found:
+        yield found
+
+
+class Pod:
+    """A pod without a cluster around it."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        """Lay out its folder."""
+        self.root = root
+        self.url = url
+        (root / "token").write_text("secret\n")
+        (root / "inputs").mkdir()
+
+    def start(self, task: Task, *, index: int = 0) -> subprocess.Popen[str]:
+        """Start its first process."""
+        extra = {
+            "PLIMSOLL_TASK": to_text(task),
+            "PLIMSOLL_INGEST_URL": self.url,
+            "JOB_COMPLETION_INDEX": str(index),
+        }
+        return subprocess.Popen(
+            [sys.executable, "-c", RUN, str(self.root)],
+            env=os.environ | extra,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, task: Task, *, index: int = 0) -> tuple[int, str, str]:
+        """Run it to its end; return exit code, stdout, stderr."""
+        pod = self.start(task, index=index)
+        out, err = pod.communicate(timeout=60)
+        return pod.returncode, out, err
+
+    @property
+    def farewell(self) -> End:
+        """Its termination message."""
+        return from_text((self.root / "farewell").read_text(), End)
+
+
+@pytest.fixture
+def pod(tmp_path: Path, office: Office) -> Pod:
+    """A pod whose operator answers."""
+    return Pod(tmp_path, office.url)
+
+
+def a_task(
+    *scripts: str, kind: ChildKind = ChildKind.TRAIN, timeout_s: float | None = None
+) -> Task:
+    """Return a task with a Python script for each process."""
+    commands = tuple(
+        Command(
+            words=("-c", script),
+            variables=(Variable(name="LOCAL_RANK", value=str(local)),),
+        )
+        for local, script in enumerate(scripts)
+    )
+    return Task(
+        child_kind=kind, subject="1", commands=commands, folder="", timeout_s=timeout_s
+    )
+
+
+def report(root: Path, rank: int, *events: Mapping[str, object]) -> str:
+    """Return a script that reports."""
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    return (
+        f"open({str(root / 'work' / f'report-{rank}.jsonl')!r}, 'a').write({lines!r})"
+    )
+
+
+def test_ranks_learn_which_they_are_from_the_index_of_the_pod(pod: Pod) -> None:
+    """The third pod of pairs has ranks 4 and 5; what they say is the log."""
+    script = (
+        "import os; rank, local = os.environ['RANK'], os.environ['LOCAL_RANK'];"
+        "os.write(1, f'{rank} {local}\\n'.encode())"
+    )
+    code, out, err = pod.run(a_task(script, script), index=2)
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["4 0", "5 1"]
+
+
+def test_what_the_operator_put_beside_the_pod_is_unpacked(pod: Pod) -> None:
+    """A ConfigMap holds it compressed."""
+    (pod.root / "inputs/plan.json.gz").write_bytes(gzip.compress(b"the plan"))
+    code, out, _ = pod.run(
+        a_task(f"print(open({str(pod.root / 'work/plan.json')!r}).read())")
+    )
+    assert (code, out) == (0, "the plan\n")
+
+
+def test_the_newest_observation_of_each_rank_is_told(pod: Pod, office: Office) -> None:
+    """With the token, and the end of all after it."""
+    told = [an_observation(rank=0, num_steps=steps) for steps in (1, 2, 3)]
+    events = [{"event": "observation", "observation": one.to_json()} for one in told]
+    code, *_ = pod.run(a_task(report(pod.root, 0, *events)))
+    assert code == 0
+    assert office.at("/v1/observation")[-1] == told[-1].to_json()
+    assert office.letters[-1][0] == "/v1/end"
+    assert office.tokens == {"Bearer secret"}
+
+
+def test_a_full_device_is_part_of_the_end(pod: Pod, office: Office) -> None:
+    """Rank, phase and bytes, told and left as a message; the exit code says it too."""
+    failure = {"event": "failure", "phase": "backward", "asked_bytes": 512}
+    script = report(pod.root, 0, failure) + "; raise SystemExit(83)"
+    code, *_ = pod.run(a_task(script))
+    assert code == ExitCode.DEVICE_OUT_OF_MEMORY
+    [end] = office.at("/v1/end")
+    assert end == pod.farewell.to_json()
+    full = pod.farewell.full_device
+    assert full is not None
+    assert (full.rank, full.phase, full.asked_bytes) == (0, Phase.BACKWARD, 512)
+
+
+def test_the_last_line_on_stderr_is_part_of_the_end_and_of_the_log(pod: Pod) -> None:
+    """That is why the process failed."""
+    code, _, err = pod.run(a_task("import sys; sys.exit('no such layer')"))
+    assert code == 1
+    assert "no such layer" in err
+    assert pod.farewell.exits[0].said == "no such layer"
+
+
+def test_a_termination_message_is_never_cut_by_the_kubelet(pod: Pod) -> None:
+    """Eight ranks that all say a lot still make one document."""
+    script = "import sys; sys.exit('ä' * 1000)"
+    pod.run(a_task(*[script] * 8))
+    assert (pod.root / "farewell").stat().st_size <= 4096
+    assert [one.status for one in pod.farewell.exits] == [1] * 8
+
+
+def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> None:
+    """SIGTERM is passed on; those that save leave with the code for that."""
+    script = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(84));"
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    running = pod.start(a_task(script))
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=30)
+    assert running.returncode == ExitCode.CHECKPOINTED
+    [end] = office.at("/v1/end")
+    assert end["was_stopped"]
+
+
+def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:
+    """A profile is a file, a replay the last line that is printed."""
+    path = str(pod.root / "work/profile.json")
+    write = f"open({path!r}, 'w').write('[' + '1, ' * 9000 + '1]')"
+    assert pod.run(a_task(write, kind=ChildKind.PROFILE))[0] == 0
+    assert office.at("/v1/profile") == [[1] * 9001]
+    for file in (pod.root / "work").iterdir():
+        file.unlink()
+    script = "print('busy'); print('{\"b\": 2}')"
+    assert pod.run(a_task(script, kind=ChildKind.REPLAY))[0] == 0
+    assert office.at("/v1/replay") == [{"b": 2}]
+
+
+def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
+    """Refused connections and 503 are waited out; nothing is lost."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
+    running = pod.start(a_task("print('{}')", kind=ChildKind.REPLAY))
+    time.sleep(2)
+    with an_office(port) as office:
+        office.answers = lambda _: 503 if office.tries < 3 else 204
+        _, err = running.communicate(timeout=60)
+        assert running.returncode == 0
+        assert office.at("/v1/replay") == [{}]
+    assert "the operator takes no /v1/replay yet" in err
+
+
+def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> None:
+    """With the operator's reason, at once."""
+    office.answers = lambda _: 422
+    code, _, err = pod.run(a_task("print('{}')", kind=ChildKind.REPLAY))
+    assert code == 1
+    assert "422: not so" in err, err
+    assert "Traceback" not in err
+    assert "422: not so" in pod.farewell.exits[0].said
+
+
+def test_an_operator_that_refuses_reports_ends_no_training(
+    pod: Pod, office: Office
+) -> None:
+    """One line in the log says it."""
+    office.answers = lambda _: 403
+    event = {"event": "observation", "observation": an_observation().to_json()}
+    code, _, err = pod.run(a_task(report(pod.root, 0, event)))
+    assert code == 0
+    assert err.count("the operator takes no reports (refused: 403: not so)") == 1
+
+
+def test_a_pod_of_somebody_else_says_so(tmp_path: Path) -> None:
+    """Without a task there is nothing to do."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "PLIMSOLL_TASK is not set" in done.stderr

@@ -1,0 +1,131 @@
+"""`python -m plimsoll_trainer.pod`: the first process of a pod.
+
+Keeps the processes of its task, tells the operator what they report and how they ended,
+and leaves with an exit code that says the same. A SIGTERM, which Kubernetes sends
+before it removes a pod, is passed on to the ranks: they save and leave.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.document import to_text
+from plimsoll_planner.records.task import ChildKind, End, Exit, Task
+from plimsoll_trainer.console import say
+from plimsoll_trainer.keeper import Keeper
+from plimsoll_trainer.pod.farewell import leave
+from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
+from plimsoll_trainer.pod.mail import Deadline, Mail, NewestOfEach
+from plimsoll_trainer.pod.outputs import PodOutputs
+from plimsoll_trainer.pod.reports import RankReports
+
+PATIENCE_S = 1800.0
+"""For results and last reports, where the operator is away."""
+STOPPED_PATIENCE_S = 60.0
+"""For them where the pod is being removed."""
+PRINTED, PROFILE = "printed", "profile.json"
+"""Files of results, in the folder of work."""
+
+
+def main(place: Place | None = None) -> int:
+    """Keep the pod's processes; return the exit code of the container."""
+    place = place or Place()
+    try:
+        place.work.mkdir(parents=True, exist_ok=True)
+        unpack(place)
+        task = task_from(os.environ)
+    except (OSError, PlimsollError) as error:
+        say(None, str(error))
+        failed = Exit(status=int(ExitCode.FAILED), said=str(error)[:1024])
+        return leave(End(at_s=time.time(), exits=(failed,)), place.farewell)
+    mail = Mail(url=ingest_url(), token=place.token)
+    if task.child_kind is ChildKind.TRAIN:
+        end = train(task, place, mail)
+    else:
+        end = make_result(task, place, mail)
+    return leave(end, place.farewell)
+
+
+def train(task: Task, place: Place, mail: Mail) -> End:
+    """Keep the ranks of this pod, and tell what they report while they train."""
+    letters = NewestOfEach(mail, "/v1/observation", warn)
+    reports = RankReports(place.work, ranks_of(task), letters.put)
+    end = keep(task, PodOutputs())
+    reports.close()
+    end = replace(end, full_device=reports.full_device)
+    deadline = deadline_for(end)
+    letters.close(deadline)
+    mail.send_until("/v1/end", to_text(end).encode(), deadline, warn)
+    return end
+
+
+def make_result(task: Task, place: Place, mail: Mail) -> End:
+    """Keep a process that makes a profile or a replay, and hand its result over."""
+    replays = task.child_kind is ChildKind.REPLAY
+    printed = place.work / PRINTED
+    end = keep(task, PodOutputs(printed if replays else None))
+    if any(one.status for one in end.exits):
+        return end
+    body = last_line(printed) if replays else (place.work / PROFILE).read_bytes()
+    deadline = deadline_for(end)
+    answer = mail.send_until(f"/v1/{task.child_kind}", body, deadline, warn)
+    if answer.is_taken:
+        return end
+    why = answer.refusal or answer.fault
+    text = f"plimsoll: the operator does not take the result: {why}"[:1024]
+    sys.stderr.write(text + "\n")
+    failed = replace(end.exits[0], status=int(ExitCode.FAILED), said=text)
+    return replace(end, exits=(failed,), first=0)
+
+
+def keep(task: Task, outputs: PodOutputs) -> End:
+    """Keep the processes of a task to their end."""
+    keeper = Keeper(task=task, outputs=outputs)
+    signal.signal(signal.SIGTERM, keeper.ask)
+    return keeper.keep()
+
+
+def ranks_of(task: Task) -> list[int]:
+    """Return the ranks of this pod."""
+    return [
+        int(variable.value)
+        for command in task.commands
+        for variable in command.variables
+        if variable.name == "RANK"
+    ]
+
+
+def deadline_for(end: End) -> Deadline:
+    """Return until when the operator is waited for; a SIGTERM brings it forward."""
+    deadline = Deadline()
+    deadline.within(STOPPED_PATIENCE_S if end.was_stopped else PATIENCE_S)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        deadline.within(STOPPED_PATIENCE_S)
+
+    signal.signal(signal.SIGTERM, ask)
+    return deadline
+
+
+def last_line(path: Path) -> bytes:
+    """Return the last line that was printed."""
+    lines = path.read_bytes().splitlines()
+    return lines[-1] if lines else b""
+
+
+def warn(text: str) -> None:
+    """Say a line to whoever reads the log of the container."""
+    say(None, text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""What the operator has put beside a pod, and what its processes are started with.
+
+In: the environment, files of a ConfigMap. Out: a `Task` for this pod's share of the
+job. The operator writes one task for all pods of a Job; which ranks are whose follows
+from the index that Kubernetes gives each.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from plimsoll_planner.errors import UnreadableError
+from plimsoll_planner.records.document import from_text
+from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
+
+TASK_VARIABLE = "PLIMSOLL_TASK"
+INGEST_VARIABLE = "PLIMSOLL_INGEST_URL"
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+"""Set by the controller of Indexed Jobs; of other Jobs there is one pod."""
+ROOT = Path("/run/plimsoll")
+"""Where the operator mounts all that is ours in a pod."""
+PACKED, RANK = ".gz", "RANK"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where things lie in a pod."""
+
+    inputs: Path = ROOT / "inputs"
+    """Of the ConfigMap."""
+    work: Path = ROOT / "work"
+    """Ours to write to."""
+    token: Path = ROOT / "token/token"
+    farewell: Path = Path("/dev/termination-log")
+
+
+def unpack(place: Place) -> None:
+    """Write the files of the ConfigMap out, for those who read plain ones."""
+    if not place.inputs.is_dir():
+        return
+    for packed in place.inputs.glob(f"*{PACKED}"):
+        plain = place.work / packed.name.removesuffix(PACKED)
+        plain.write_bytes(gzip.decompress(packed.read_bytes()))
+
+
+def task_from(environment: Mapping[str, str]) -> Task:
+    """Return what this pod is to do.
+
+    Raises:
+        UnreadableError: the operator did not say.
+        InvalidInputError: this release cannot read it.
+    """
+    text = environment.get(TASK_VARIABLE)
+    if not text:
+        raise UnreadableError(
+            f"{TASK_VARIABLE} is not set: pods of Plimsoll are started by its operator"
+        )
+    task = from_text(text, Task, TASK_VARIABLE)
+    index = int(environment.get(INDEX_VARIABLE, "0"))
+    commands = tuple(
+        placed(task.child_kind, command, index * len(task.commands) + local)
+        for local, command in enumerate(task.commands)
+    )
+    return replace(task, commands=commands, folder=task.folder or str(Path.cwd()))
+
+
+def placed(kind: ChildKind, command: Command, rank: int) -> Command:
+    """Return a command as this interpreter runs it; ranks learn which one they are."""
+    words = (sys.executable, *command.words)
+    if kind is not ChildKind.TRAIN:
+        return replace(command, words=words)
+    others = (one for one in command.variables if one.name != RANK)
+    mine = Variable(name=RANK, value=str(rank))
+    return replace(command, words=words, variables=(*others, mine))
+
+
+def ingest_url() -> str:
+    """Return where letters go."""
+    return os.environ.get(INGEST_VARIABLE, "")

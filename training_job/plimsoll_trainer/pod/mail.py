@@ -1,0 +1,211 @@
+"""Letters from a pod to the operator: tried again until somebody takes them.
+
+In: a body and where it goes. Out: it is there, or somebody has refused it, or patience
+is over. The operator may be away for minutes: nothing of a training waits for it. The
+token is read anew each time, for the kubelet renews it.
+
+    2xx                            taken
+    400 403 404 409 413 422        refused: no use in trying again
+    anything else, or no answer    tried again: 1 s, then twice as long, up to 30 s
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from plimsoll_planner.errors import one_line
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+ANSWER_S = 20.0
+"""For the answer to one letter."""
+POLL_S = 0.2
+SMALL_BYTES = 4096
+"""Letters up to this size are sent as they are."""
+REFUSALS = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+
+Warn = Callable[[str], None]
+
+
+@dataclass
+class Deadline:
+    """Until when letters are tried; a pod that is being removed has less time."""
+
+    at_s: float = math.inf
+    """On the monotonic clock."""
+
+    def within(self, seconds: float) -> None:
+        """Bring it forward, at most that far ahead; never back."""
+        self.at_s = min(self.at_s, time.monotonic() + seconds)
+
+    @property
+    def left_s(self) -> float:
+        """How long there is still time."""
+        return self.at_s - time.monotonic()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What became of one try."""
+
+    is_taken: bool = False
+    refusal: str = ""
+    """Why it is refused for good; empty where it may be tried again."""
+    fault: str = ""
+    """Why it was not taken this time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mail:
+    """Sends letters to one operator."""
+
+    url: str
+    """Of its ingest; without a path."""
+    token: Path
+
+    def send(self, path: str, body: bytes) -> Answer:
+        """Try once."""
+        headers = {"Content-Type": "application/json"}
+        if len(body) > SMALL_BYTES:
+            body = gzip.compress(body)
+            headers["Content-Encoding"] = "gzip"
+        try:
+            token = self.token.read_text().strip()
+            request = urllib.request.Request(  # noqa: S310 - set by the operator
+                self.url + path,
+                data=body,
+                headers=headers | {"Authorization": f"Bearer {token}"},
+            )
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:  # noqa: S310
+                reply.read()
+        except urllib.error.HTTPError as error:
+            said = f"{error.code}: {reason_in(error)}"
+            if error.code in REFUSALS:
+                return Answer(refusal=said)
+            return Answer(fault=said)
+        except (OSError, ValueError) as error:
+            return Answer(fault=f"{type(error).__name__}: {error}")
+        return Answer(is_taken=True)
+
+    def send_until(
+        self, path: str, body: bytes, deadline: Deadline, warn: Warn
+    ) -> Answer:
+        """Try until it is taken or refused, or the time is over.
+
+        Args:
+            path: below the URL.
+            body: JSON.
+            deadline: one try is made in any case.
+            warn: told once why it takes longer.
+        """
+        wait_s, has_warned = FIRST_WAIT_S, False
+        while True:
+            answer = self.send(path, body)
+            if not answer.fault or deadline.left_s <= 0:
+                return answer
+            if not has_warned:
+                warn(f"the operator takes no {path} yet ({answer.fault}); trying on")
+                has_warned = True
+            retry = Deadline()
+            retry.within(wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            while retry.left_s > 0 and deadline.left_s > 0:
+                time.sleep(POLL_S)  # and no longer: the deadline may come forward
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+def reason_in(error: urllib.error.HTTPError) -> str:
+    """Return why a letter was not taken, as the operator says it."""
+    text = error.read(SMALL_BYTES)
+    try:
+        said = str(json.loads(text)["error"])
+    except (ValueError, LookupError, TypeError):
+        said = text.decode(errors="replace")
+    return one_line(said)[:500] or error.reason
+
+
+class NewestOfEach:
+    """Sends the newest letter of each rank, in a thread of its own.
+
+    A newer observation says all that an older one said, so that there is never more
+    than one to send for a rank.
+    """
+
+    def __init__(self, mail: Mail, path: str, warn: Warn) -> None:
+        """Start without letters."""
+        self._mail = mail
+        self._path = path
+        self._warn = warn
+        self._waiting: dict[int, bytes] = {}
+        self._changed = threading.Condition()
+        self._deadline: Deadline | None = None
+        self._has_warned = False
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def put(self, rank: int, body: bytes) -> None:
+        """Hand over a letter; returns at once."""
+        with self._changed:
+            self._waiting[rank] = body
+            self._changed.notify()
+
+    def close(self, deadline: Deadline) -> None:
+        """Send what waits, until then at most."""
+        with self._changed:
+            self._deadline = deadline
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        """Send until closed and empty, or the time is over."""
+        wait_s = FIRST_WAIT_S
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._waiting or self._deadline is not None
+                )
+                if not self._waiting or self._is_late():
+                    return
+                rank, body = self._waiting.popitem()
+            answer = self._mail.send(self._path, body)
+            if answer.refusal:
+                self._say_once(f"refused: {answer.refusal}")
+            if answer.is_taken or answer.refusal:
+                wait_s = FIRST_WAIT_S
+                continue
+            self._say_once(f"{answer.fault}; trying on")
+            with self._changed:
+                self._waiting.setdefault(rank, body)
+            retry = Deadline()
+            retry.within(wait_s)
+            while retry.left_s > 0 and not self._is_late():
+                time.sleep(POLL_S)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+    def _is_late(self) -> bool:
+        """Tell whether nobody waits for the letters any more."""
+        return self._deadline is not None and self._deadline.left_s <= 0
+
+    def _say_once(self, text: str) -> None:
+        """Warn of the first letter that was not taken."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(f"the operator takes no reports ({text}); training goes on")
