@@ -4,106 +4,38 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
-from typing import Any
-from urllib.error import URLError
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import prometheus_client
 import pytest
-import yaml
 
-from tests.lab.control_plane import free_ports
-from tests.support.chart import CHART, of_kind, one, rendered
+from tests.support.chart import of_kind, one, rendered
 from tests.support.metrics_sample import a_registry
+from tests.support.prometheus import (
+    DASHBOARD,
+    EXPRESSIONS,
+    PANELS,
+    RULES,
+    ask,
+    filled_in,
+    scraping,
+)
 
 pytestmark = pytest.mark.control_plane
-
-DASHBOARD = json.loads((CHART / "dashboards" / "plimsoll.json").read_text())
-PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
-EXPRESSIONS = [
-    (f"{panel['title']}: {target['refId']}", target["expr"])
-    for panel in PANELS
-    for target in panel.get("targets", ())
-]
-FILLED_IN = {"$__rate_interval": "1m", "$namespace": ".*", "$trainingplan": ".*"}
-"""What Grafana puts in the place of its variables."""
-READY_S = 30.0
-
-
-def filled_in(expression: str) -> str:
-    """Return an expression as Prometheus gets it from Grafana."""
-    for variable, value in FILLED_IN.items():
-        expression = expression.replace(variable, value)
-    assert "$" not in expression
-    return expression
-
-
-def ask(address: str, expression: str) -> list[Any]:
-    """Return the series that a Prometheus answers with."""
-    question = f"{address}/api/v1/query?{urlencode({'query': expression})}"
-    with urlopen(question) as found:  # noqa: S310 - of our own Prometheus
-        answer = json.load(found)
-    assert answer["status"] == "success", answer
-    return list(answer["data"]["result"])
 
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a Prometheus that has scraped all metrics twice."""
-    program = shutil.which("prometheus")
-    if not program:
-        pytest.skip("prometheus is missing: run `sudo make test`, which installs it")
-    scraped, thread = prometheus_client.start_http_server(
+    served, thread = prometheus_client.start_http_server(
         0, addr="127.0.0.1", registry=a_registry()
     )
     folder = tmp_path_factory.mktemp("prometheus")
-    job = {
-        "job_name": "plimsoll",
-        "honor_labels": True,
-        "static_configs": [{"targets": [f"127.0.0.1:{scraped.server_port}"]}],
-    }
-    config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    (port,) = free_ports(1)
-    process = subprocess.Popen(
-        [
-            program,
-            f"--config.file={folder}/config.yaml",
-            f"--storage.tsdb.path={folder}/data",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=error",
-        ]
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_for_scrapes(address, process)
+    with scraping(f"127.0.0.1:{served.server_port}", folder) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait()
-        scraped.shutdown()
-        thread.join()
-        scraped.server_close()
-
-
-def wait_for_scrapes(address: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until rates can be taken."""
-    end_s = time.monotonic() + READY_S
-    while time.monotonic() < end_s:
-        assert process.poll() is None, "Prometheus has ended"
-        try:
-            counted = ask(address, "count_over_time(trainingplan_leader[1m]) > 2")
-        except URLError:
-            counted = []
-        if counted:
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"nothing was scraped within {READY_S:g} s")
+    served.shutdown()
+    thread.join()
+    served.server_close()
 
 
 @pytest.mark.parametrize(
@@ -138,8 +70,7 @@ def test_legends_name_labels_that_are_there(prometheus: str) -> None:
 
 def test_a_rule_asks_for_metrics_that_there_are(prometheus: str) -> None:
     """A misspelt name would never fire."""
-    rules = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
-    for rule in rules["groups"][0]["rules"]:
+    for rule in RULES:
         names = re.findall(r"trainingplan_\w+", rule["expr"])
         assert names
         for name in names:

@@ -42,6 +42,11 @@ def settings_of(objects: list[Object]) -> dict[str, str]:
     return dict(one(objects, "ConfigMap", name)["data"])
 
 
+def test_services_bring_no_variables_of_their_own() -> None:
+    """One would be PLIMSOLL_INGEST_PORT=tcp://..., which is no port."""
+    assert pod_of(rendered())["enableServiceLinks"] is False
+
+
 def test_sqlite_is_used_by_one_process_on_a_claim_that_stays() -> None:
     """The old pod is gone before the new one starts; an uninstall leaves the claim."""
     objects = rendered()

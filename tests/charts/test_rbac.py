@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,18 +16,19 @@ EVERYWHERE = {
     "authentication.k8s.io/tokenreviews": "create",
 }
 SERVED = {
-    "plimsoll.dev/trainingplans": "get list watch patch",
-    "plimsoll.dev/trainingplans/status": "patch update",
+    "plimsoll.dev/trainingplans": "get list watch",
+    "plimsoll.dev/trainingplans/status": "patch",
     "plimsoll.dev/trainingplans/finalizers": "update",
     "batch/jobs": "get list watch create delete",
-    "/services": "get create delete",
-    "/configmaps": "get list create patch",
+    "/services": "get create",
+    "/configmaps": "get list create delete",
     "/pods": "get list create",
     "/persistentvolumeclaims": "get",
     "events.k8s.io/events": "create",
 }
 OWN = {"coordination.k8s.io/leases": "get create update"}
 OF_CLUSTER = f"{NAMESPACE}-plimsoll"
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 def allowed(role: Object) -> dict[str, str]:
@@ -99,6 +101,15 @@ def test_nothing_is_said_with_a_wildcard_and_no_secret_is_read() -> None:
         for role in roles:
             assert "secrets" not in str(role["rules"])
             assert "*" not in str(role["rules"])
+
+
+def test_every_right_is_explained() -> None:
+    """With its reason on the page on security, and no other right there."""
+    (section,) = PAGE.read_text().split("\n## What the operator may do\n")[1:]
+    lines = section.partition("\n## ")[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    told = {resource.strip("`"): verbs for resource, verbs, why in rows if why}
+    assert told == SERVED | EVERYWHERE | OWN
 
 
 def test_people_get_what_they_have_of_a_namespace() -> None:
