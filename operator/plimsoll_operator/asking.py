@@ -42,6 +42,8 @@ class Asker:
     spec: TrainingPlanSpec
     offers: tuple[Offer, ...]
     attempts: Sequence[Attempt]
+    keeps_question: bool = False
+    """It was a dry run before: what it asked then is asked again, word for word."""
 
 
 class Asking:
@@ -68,10 +70,31 @@ class Asking:
         before = await self._store.questions.find(occasion)
         if before is not None:
             return before
+        if asker.keeps_question:
+            kept = await self._kept(asker, occasion)
+            if kept is not None:
+                return kept
         products = {offer.device_product for offer in asker.offers}
         overheads = await self._store.calibrations.of(products)
         asked = question_of(asker.spec, profile.profile, asker.offers, overheads)
         return await self._store.questions.put(occasion, asked)
+
+    async def _kept(self, asker: Asker, occasion: Occasion) -> StoredQuestion | None:
+        """Return what was asked for a dry run, where an edit left that as it was.
+
+        So that what is launched is the plan that people have looked at, though free
+        machines and calibrations have changed since.
+        """
+        for before in (await self._store.questions.of(asker.uid))[:1]:
+            problem = before.problem
+            if digest_of(problem.profile) != occasion.profile_digest:
+                return None
+            again = question_of(
+                asker.spec, problem.profile, problem.offers, problem.overheads
+            )
+            if digest_of(again) == before.digest:
+                return await self._store.questions.put(occasion, problem)
+        return None
 
     async def answer(self, asked: StoredQuestion) -> SeenAnswer | None:
         """Return what the search said, and whether the replay it waits for has come."""

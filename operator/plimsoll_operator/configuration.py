@@ -26,6 +26,7 @@ class LogLevel(StrEnum):
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +113,8 @@ class Reader:
     def number(self, name: str, default: int, most: int) -> int:
         """Return a whole number from 1 on."""
         text = self.text(name, str(default))
-        if not text.isdecimal() or not 1 <= int(text) <= most:
+        is_number = text.isascii() and text.isdecimal()
+        if not is_number or not 1 <= int(text) <= most:
             rule = f"a whole number from 1 to {most}"
             raise InvalidFieldError(PREFIX + name, text, rule)
         return int(text)

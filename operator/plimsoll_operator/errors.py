@@ -7,6 +7,7 @@
         │   ├── ApiDownError        it is busy or away: try again
         │   ├── ApiConflictError    somebody was quicker: look again
         │   ├── ApiDeniedError      we may not: a person grants it
+        │   ├── ObstacleError       one of its name is there, and no look finds it ours
         │   └── ApiRefusedError     what was asked is wrong; `status` says how
         ├── TooLargeError       a document is too large for where it has to go
         ├── RefusedReportError  what a pod told is not taken; `status` says how
@@ -62,6 +63,19 @@ class ApiRefusedError(ClusterError):
         """Keep the status beside the text."""
         super().__init__(text)
         self.status = status
+
+
+class ObstacleError(ClusterError):
+    """One of its name is there, and no look finds it ours; the hands wait for it.
+
+    `kind` and `name` are those of the object.
+    """
+
+    def __init__(self, text: str, kind: str, name: str) -> None:
+        """Keep what is there beside the text."""
+        super().__init__(text)
+        self.kind = kind
+        self.name = name
 
 
 class TooLargeError(OperatorError):

@@ -50,7 +50,8 @@ def main() -> int:
         is_ours = isinstance(error, TrainerError)
         print(error if is_ours else described(error), file=sys.stderr)
         return error.exit_code if isinstance(error, TrainerError) else ExitCode.FAILED
-    print(to_text(found), file=out)
+    # Python flushes what is `sys.stdout` at its end, and this is not any more.
+    print(to_text(found), file=out, flush=True)
     return ExitCode.DONE
 
 

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString
 
@@ -29,6 +30,7 @@ from tests.lab.prepare import may_prepare
 
 PACKAGE = "postgresql"
 SYSTEM_USER = "postgres"
+LOOPBACK = "127.0.0.1"
 USER, PASSWORD = "plimsoll", "s3cr3t-%40#"
 """The password as it stands in an address: %40 is an @."""
 STOPS_WITH_US = ("setpriv", "--pdeathsig", "INT")
@@ -44,12 +46,23 @@ FAST = {
 """Nobody needs what it holds after the machine has lost power."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenTo:
+    """Machines besides this one that may ask a server, with the password."""
+
+    host: str
+    """Our address in their network."""
+    clients: str
+    """Theirs, as a range."""
+
+
 class Server:
     """One server, with its files in a folder of its own."""
 
-    def __init__(self, folder: Path, binaries: Path) -> None:
+    def __init__(self, folder: Path, binaries: Path, open_to: OpenTo | None) -> None:
         """Make its files."""
         self.folder, self._binaries = folder, binaries
+        self._hosts = [LOOPBACK, *([open_to.host] if open_to else [])]
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._num_databases = 0
@@ -64,11 +77,14 @@ class Server:
             *("--auth", "scram-sha-256", "--no-locale", "--encoding", "UTF8"),
         ]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        if open_to:
+            with (folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {open_to.clients} scram-sha-256\n")
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
         settings = FAST | {
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": ",".join(self._hosts),
             "port": str(self.port),
             "unix_socket_directories": str(self.folder),
         }
@@ -120,8 +136,14 @@ class Server:
         return self._process.pid
 
     def url(self, database: str, *, password: str = PASSWORD) -> str:
-        """Return the address of a database."""
-        return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
+        """Return the address of a database, for clients on this machine."""
+        return f"postgresql://{USER}:{password}@{LOOPBACK}:{self.port}/{database}"
+
+    def url_for_clients(self, database: str) -> str:
+        """Return the address of a database, for those that the server is open to."""
+        return (
+            f"postgresql://{USER}:{PASSWORD}@{self._hosts[-1]}:{self.port}/{database}"
+        )
 
     def make(self, template: str = "template0") -> str:
         """Make a database, and return its name."""
@@ -153,11 +175,15 @@ async def open_once(place: str) -> None:
 
 
 @contextlib.contextmanager
-def a_server() -> Generator[Server]:
-    """Run a server; skip the test where PostgreSQL is not installed."""
+def a_server(open_to: OpenTo | None = None) -> Generator[Server]:
+    """Run a server; skip the test where PostgreSQL is not installed.
+
+    Args:
+        open_to: who may ask it besides this machine.
+    """
     binaries = installed()
     with tempfile.TemporaryDirectory(prefix="plimsoll-pg-") as folder:
-        server = Server(Path(folder), binaries)
+        server = Server(Path(folder), binaries, open_to)
         server.start()
         try:
             yield server
@@ -189,7 +215,7 @@ def find() -> Path | None:
 def free_port() -> int:
     """Return a port that nobody listens at."""
     with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+        found.bind((LOOPBACK, 0))
         port: int = found.getsockname()[1]
         return port
 

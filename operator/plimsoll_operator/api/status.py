@@ -151,6 +151,8 @@ class CertificateStatus(ApiRecord):
     """Why that count will not do, for the plan that comes nearest."""
     fewest_at_any_speed: Count | None = None
     """Fewest GPUs with a plan that fits, whatever its rate."""
+    fewest_unfixed: Count | None = None
+    """Certified fewest GPUs without `spec.override`; told where that is given."""
     space: Words
     """Techniques, degrees and limits within which this holds."""
 

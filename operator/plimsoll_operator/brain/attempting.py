@@ -31,7 +31,7 @@ def ended_before(look: Look) -> Said:
     clear = tuple(Clear(child=c) for c in look.seen.children if is_train(c))
     if latest.ending is Ending.DONE:
         return Said(truth=Truth.TRUE, reason="Trained", actions=clear, is_final=True)
-    failure = given_up(look.spec, look.counted)
+    failure = given_up(look.spec, look.counted, look.fewest_unfixed)
     if failure is not None:
         return Said(
             truth=Truth.FALSE,
@@ -76,8 +76,13 @@ def launched(look: Look) -> Said:
     if child.state is not ChildState.PENDING:
         return Said(truth=Truth.TRUE, reason="Started")
     stop = StopTraining(attempt=attempt.number)
-    if look.spec.suspend:
-        return Said(truth=Truth.FALSE, reason="Suspending", actions=(stop,))
+    if child.stopping or look.spec.suspend:
+        return Said(
+            truth=Truth.FALSE,
+            reason=child.stopping or "Suspending",
+            message=child.message if child.stopping else "",
+            actions=(stop,),
+        )
     is_late = look.is_late(child)
     return Said(
         truth=Truth.FALSE,
@@ -99,8 +104,9 @@ def succeeded(look: Look) -> Said:
     is_late = limit_s is not None and has_begun and until_s - child.started_s > limit_s
     if child.state is ChildState.RUNNING or child.ending is None:
         stop = StopTraining(attempt=attempt.number)
-        if look.spec.suspend or is_late:
-            reason = "Suspending" if look.spec.suspend else "DeadlineExceeded"
+        if child.stopping or look.spec.suspend or is_late:
+            asked = "Suspending" if look.spec.suspend else "DeadlineExceeded"
+            reason = child.stopping or asked
             return Said(truth=Truth.UNKNOWN, reason=reason, actions=(stop,))
         wake = () if limit_s is None else (WakeAt(at_s=child.started_s + limit_s + 1),)
         return Said(truth=Truth.UNKNOWN, reason="Running", actions=wake)

@@ -43,6 +43,7 @@ from plimsoll_operator.brain.summary import (
     plan_status,
     profile_status,
 )
+from plimsoll_planner.errors import one_line
 from plimsoll_planner.records.solution import Solution
 
 
@@ -73,7 +74,15 @@ def decide(
     """
     if is_closed(status, generation):
         return Decision(actions=clearing(seen), status=status)
-    look = Look(spec=spec, seen=seen, generation=generation, now_s=now_s)
+    look = Look(
+        spec=spec,
+        seen=seen,
+        generation=generation,
+        now_s=now_s,
+        fewest_unfixed=status.certificate.fewest_unfixed
+        if status.certificate is not None
+        else None,
+    )
     now = time_text(now_s)
     told = replace(
         status,
@@ -113,9 +122,14 @@ def is_closed(status: Status, generation: int) -> bool:
     It has come to its end; but a dry run goes on where a person edits it, above all to
     launch what it has found.
     """
+    is_edited = was_dry(status) and status.observed_generation < generation
+    return status.is_over and not is_edited
+
+
+def was_dry(status: Status) -> bool:
+    """Tell whether a plan has come to its end as a dry run."""
     said = status.condition(ConditionType.SUCCEEDED)
-    is_dry = said is not None and said.reason == DRY_RUN
-    return status.is_over and not (is_dry and status.observed_generation < generation)
+    return said is not None and said.reason == DRY_RUN
 
 
 def unreadable(
@@ -210,7 +224,7 @@ def condition(kind: ConditionType, said: Said, generation: int) -> Condition:
         type=kind,
         status=said.truth,
         reason=said.reason,
-        message=said.message[:1024],
+        message=one_line(said.message)[:1024],
         observed_generation=generation,
     )
 

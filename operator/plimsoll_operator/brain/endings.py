@@ -93,5 +93,6 @@ def said(end: End, place: int) -> str:
 
 def ended_by_signal(end: End, place: int) -> str:
     """Return what is said of a process that a signal ended."""
-    name = signal.Signals(-end.exits[place].status).name
-    return f"process {place} was ended by {name}"
+    number = -end.exits[place].status
+    names = {one.value: one.name for one in signal.Signals}
+    return f"process {place} was ended by {names.get(number, f'signal {number}')}"

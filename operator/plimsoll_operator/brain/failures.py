@@ -36,6 +36,7 @@ SOON_S, SOON_AT_ONCE = 60.0, 2
 row, are tried again at once; later ones after the pauses above."""
 FOREIGN_LIMIT = 1
 FIXED = "what spec.override fixes is not planned around: take it away, or fix less"
+UNFIXED = "; without it {} GPUs are proven to be the fewest"
 
 
 class Kind(StrEnum):
@@ -98,17 +99,26 @@ def failures_of(attempts: tuple[Attempt, ...]) -> Failures:
     )
 
 
-def given_up(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> GiveUp | None:
+def given_up(
+    spec: TrainingPlanSpec, attempts: tuple[Attempt, ...], fewest_unfixed: int | None
+) -> GiveUp | None:
     """Return why nothing more is tried after the latest attempt, None to go on.
 
     What a person fixed is never planned around: it runs out of memory once.
+
+    Args:
+        spec: what a person asks for.
+        attempts: whose ends count, the oldest first.
+        fewest_unfixed: certified fewest GPUs without what is fixed, where known.
     """
     latest = attempts[-1] if attempts else None
     if latest is None or latest.ending is None or latest.ending is Ending.DONE:
         return None
     response = RESPONSES[latest.ending]
     if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():
-        return GiveUp(reason=response.reason, message=f"{latest.message}; {FIXED}")
+        fewest = UNFIXED.format(fewest_unfixed) if fewest_unfixed else ""
+        message = f"{latest.message}; {FIXED}{fewest}"
+        return GiveUp(reason=response.reason, message=message)
     limit = {
         Kind.APPLICATION: spec.run_policy.backoff_limit,
         Kind.OUT_OF_MEMORY: spec.run_policy.oom_replan_limit,

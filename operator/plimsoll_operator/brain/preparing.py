@@ -21,7 +21,7 @@ from plimsoll_operator.brain.actions import (
     WakeAt,
 )
 from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending, Seen
 from plimsoll_planner.records.solution import Infeasible, Termination
 
 LEAST_S = 10.0
@@ -36,7 +36,7 @@ def accepted(look: Look) -> Said:
         return Said(
             truth=Truth.FALSE, reason="InvalidSpec", message=look.seen.complaint
         )
-    return Said(truth=Truth.TRUE, reason="Valid")
+    return Said(truth=Truth.TRUE, reason="Valid", message=look.seen.remark)
 
 
 def profiled(look: Look) -> Said:
@@ -49,6 +49,22 @@ def profiled(look: Look) -> Said:
             message=seen.store_fault,
             actions=(WakeAt(at_s=look.now_s + STORE_AGAIN_S),),
         )
+    said = profile_said(look)
+    return replace(said, actions=(*clearing_others(seen), *said.actions))
+
+
+def clearing_others(seen: Seen) -> tuple[Action, ...]:
+    """Return what ends the profiling of what is not asked for any more."""
+    return tuple(
+        Clear(child=child)
+        for child in seen.children
+        if child.kind is ChildKind.PROFILE and child.subject != seen.profile_key
+    )
+
+
+def profile_said(look: Look) -> Said:
+    """Say whether the profile that is asked for is there, and bring it about."""
+    seen = look.seen
     child = seen.child(ChildKind.PROFILE, seen.profile_key)
     if seen.profile is not None and is_current(look):
         done = (child, *outdated_replays(look))
@@ -104,6 +120,11 @@ def outdated_replays(look: Look) -> list[Child]:
     """Return those of them that a newer profile has answered."""
     made_s = look.seen.profile.made_s if look.seen.profile is not None else 0.0
     return [child for child in foreign_replays(look) if child.since_s <= made_s]
+
+
+def is_done_replay(child: Child) -> bool:
+    """Tell whether a child is a replay whose result was told."""
+    return child.kind is ChildKind.REPLAY and child.ending is Ending.DONE
 
 
 def again(child: Child, now_s: float) -> Action:
@@ -201,7 +222,9 @@ def certified(look: Look) -> Said:
     """Say whether the plan's replay agrees, and bring it about."""
     found = look.seen.answer
     if found is not None and found.is_certified:
-        return Said(truth=Truth.TRUE, reason="Replayed")
+        done = (c for c in look.seen.children if is_done_replay(c))
+        clear = tuple(Clear(child=child) for child in done)
+        return Said(truth=Truth.TRUE, reason="Replayed", actions=clear)
     must = look.spec.launch.require_certified
     if found is not None and found.has_replay:
         return Said(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))

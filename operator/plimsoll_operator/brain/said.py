@@ -23,6 +23,8 @@ class Look:
     generation: int
     """Of the spec."""
     now_s: float
+    fewest_unfixed: int | None = None
+    """Certified fewest GPUs without what the spec fixes, as it was said."""
 
     @property
     def latest(self) -> Attempt | None:

@@ -69,6 +69,8 @@ class Child:
     """Given where it ended."""
     message: str = ""
     """Its root cause in one line, or what it waits for."""
+    stopping: str = ""
+    """Reason for which it was asked to leave; it goes, whatever is wanted by now."""
     workload_name: str = ""
     """Of its Job on a cluster."""
     workload_uid: str = ""
@@ -135,6 +137,8 @@ class Seen:
 
     complaint: str = ""
     """What the spec names and is not there, in one line; empty where all is."""
+    remark: str = ""
+    """What a person should know of a spec that is good."""
     store_fault: str = ""
     """Why the store cannot be asked, in one line; empty where it answers."""
     profile: SeenProfile | None = None

@@ -132,5 +132,6 @@ def certificate_status(answer: Solution) -> CertificateStatus:
         if below is None
         else reason_text(below, certificate.space.offers)[:1024],
         fewest_at_any_speed=certificate.fewest_at_any_speed,
+        fewest_unfixed=answer.fewest_unfixed,
         space=space_text(certificate.space)[:1024],
     )

@@ -20,10 +20,16 @@ from plimsoll_operator.cluster.placement import node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.pod_template import PodParts, Release, pod_template
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
-from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
+from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.task import ChildKind, Command, Task
 
+SHARED_MODES: Final = frozenset({"ReadWriteMany"})
+"""Of a volume that pods of several nodes may write to."""
+LONGEST_REMARK: Final = 1024
+UNSAVED: Final = (
+    "spec.checkpoint.everySteps: nothing is saved without spec.checkpoint.claimName"
+)
 DRY: Final = "0"
 """Number of no attempt, for the names of what is made in a dry run."""
 
@@ -36,26 +42,50 @@ class Admission:
         self._api = api
         self._release = release
 
-    async def check(self, plan: PlanObject, offers: Sequence[Offer]) -> None:
+    async def check(self, plan: PlanObject, offers: Sequence[Offer]) -> str:
         """Refuse a plan that the API server would refuse.
 
         Args:
             plan: its spec makes sense.
             offers: the machines that it may use.
 
+        Returns:
+            What the API server warns of, and what else a person should know.
+
         Raises:
             InvalidInputError: saying what it would refuse.
             ClusterError: it does not answer.
         """
-        if plan.spec is None or was_accepted(plan):
-            return
+        if plan.spec is None:
+            return ""
+        before = accepted_before(plan)
+        if before is not None:
+            return before
         check_backend(plan.spec)
         template = json.loads(plan.spec.template)
         pods = pod_template(template, dry_parts(plan, offers[0]), self._release)
         await self._check_claim(plan)
         job = job_of(plan.owner, ChildKind.TRAIN, DRY, pods)
-        await self._try(JOBS, plan, job)
-        await self._try(PODS, plan, pod_of(job))
+        warnings = [
+            *await self._try(JOBS, plan, job),
+            *await self._try(PODS, plan, pod_of(job)),
+        ]
+        if plan.spec.checkpoint.every_steps and not plan.spec.checkpoint.claim_name:
+            warnings.append(UNSAVED)
+        return one_line("; ".join(dict.fromkeys(warnings)))[:LONGEST_REMARK]
+
+    async def holds_to_one_node(self, plan: PlanObject) -> bool:
+        """Tell whether the claim for checkpoints can be used on one node alone.
+
+        Raises:
+            ClusterError: it cannot be told.
+        """
+        name = plan.spec.checkpoint.claim_name if plan.spec is not None else ""
+        if not name:
+            return False
+        found = await self._api.get(CLAIMS, plan.owner.namespace, name)
+        modes = found["spec"].get("accessModes", ()) if found is not None else ()
+        return bool(modes) and not SHARED_MODES.intersection(modes)
 
     async def _check_claim(self, plan: PlanObject) -> None:
         """Refuse a claim that is not there; its pods would wait for it."""
@@ -65,25 +95,29 @@ class Admission:
             rule = f"a PersistentVolumeClaim of namespace {namespace}: make it first"
             raise InvalidFieldError("spec.checkpoint.claimName", name, rule)
 
-    async def _try(self, kind: Kind, plan: PlanObject, made: Object) -> None:
-        """Make an object in a dry run."""
+    async def _try(self, kind: Kind, plan: PlanObject, made: Object) -> tuple[str, ...]:
+        """Make an object in a dry run; return what the API server warns of."""
+        namespace = plan.owner.namespace
         try:
-            await self._api.create(kind, plan.owner.namespace, made, dry_run=True)
+            done = await self._api.create(kind, namespace, made, dry_run=True)
         except ApiConflictError:
-            return  # one of its name is there: it was made once
+            return ()  # one of its name is there: it was made once
         except (ApiRefusedError, ApiDeniedError) as error:
             said = f"spec.template: the cluster refuses its {made['kind']}: {error}"
             raise InvalidInputError(said) from None
+        return done.warnings
 
 
-def was_accepted(plan: PlanObject) -> bool:
-    """Tell whether this generation of a spec was found good before."""
+def accepted_before(plan: PlanObject) -> str | None:
+    """Return what was remarked on this generation of a spec when it was found good.
+
+    None where it was not.
+    """
     said = plan.status.condition(ConditionType.ACCEPTED)
-    return (
-        plan.status.holds(ConditionType.ACCEPTED)
-        and said is not None
-        and said.observed_generation == plan.generation
-    )
+    is_good = said is not None and plan.status.holds(ConditionType.ACCEPTED)
+    if said is None or not is_good or said.observed_generation != plan.generation:
+        return None
+    return said.message
 
 
 def check_backend(spec: TrainingPlanSpec) -> None:

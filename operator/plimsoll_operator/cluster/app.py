@@ -229,7 +229,13 @@ class Operator:
                 ingest_url=self.configuration.ingest_url,
             )
             store = self.store.within(name)
-            eyes = Eyes(self.api, store, machines, Admission(self.api, release))
+            eyes = Eyes(
+                self.api,
+                store,
+                machines,
+                Admission(self.api, release),
+                shares=self.configuration.share_profiles,
+            )
             hands = Hands(
                 api=self.api,
                 store=store,

@@ -41,6 +41,8 @@ DIGEST_LENGTH: Final = 8
 """Of a digest in a name: plans have few children, and a subject stands in full."""
 MOST_BYTES: Final = 900 * 1024
 """Of a ConfigMap; the API server refuses 1 MiB, names and labels included."""
+NAMED: Final = 3
+"""Documents of a ConfigMap that an error lists."""
 PORT: Final = 29_500
 """Where ranks meet: each gang in pods of its own."""
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
@@ -181,7 +183,7 @@ def packed(**documents: Document) -> dict[str, str]:
         made[f"{name}.json.gz"] = base64.b64encode(small).decode()
     size = sum(map(len, made.values()))
     if size > MOST_BYTES:
-        what = " and ".join(documents)
+        what = " and ".join(documents) if len(documents) <= NAMED else "result"
         raise TooLargeError(
             f"the {what} would be {at_least(size)} in a ConfigMap, which holds "
             f"{at_least(MOST_BYTES)}: plan for fewer layers or GPUs"

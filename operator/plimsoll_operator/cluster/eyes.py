@@ -13,7 +13,7 @@ from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.asking import Asker, Asking
-from plimsoll_operator.brain.decide import is_closed
+from plimsoll_operator.brain.decide import is_closed, was_dry
 from plimsoll_operator.brain.preparing import is_current
 from plimsoll_operator.brain.question import require_sound
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
@@ -32,6 +32,7 @@ from plimsoll_operator.cluster.admission import Admission
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api, Object
 from plimsoll_operator.cluster.jobs import JobEyes
 from plimsoll_operator.cluster.machines import Machines
+from plimsoll_operator.cluster.obstacles import Obstacles
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.errors import StoreError
@@ -68,9 +69,24 @@ class Eyes:
     """Looks at the plans of a cluster."""
 
     def __init__(
-        self, api: Api, store: Store, machines: Machines, admission: Admission
+        self,
+        api: Api,
+        store: Store,
+        machines: Machines,
+        admission: Admission,
+        *,
+        shares: bool = False,
     ) -> None:
-        """Look at an API server, and into the store of one scope."""
+        """Look at an API server, and into the store of one scope.
+
+        Args:
+            api: of the cluster.
+            store: of the scope.
+            machines: that plans may use.
+            admission: asks whether plans can be launched.
+            shares: a profile of another namespace serves as well.
+        """
+        self._shares = shares
         self._api = api
         self._store = store
         self._machines = machines
@@ -78,6 +94,7 @@ class Eyes:
         self.jobs = JobEyes(api, store, machines)
         self.asking = Asking(store)
         self.plans_of_record = PlansOfRecord(api)
+        self.obstacles = Obstacles(api)
 
     async def look(self, plan: PlanObject, now_s: float) -> ClusterSeen:
         """Look at one plan.
@@ -89,7 +106,12 @@ class Eyes:
         jobs = await self._owned(plan, await self._list(plan))
         is_open = bool(attempts) and attempts[-1].ending is None
         children = await self.jobs.children(plan, jobs, attempts, now_s)
+        obstacle = await self.obstacles.of(plan)
+        if obstacle is not None and obstacle.child is not None:
+            children = (*children, obstacle.child)
         seen = ClusterSeen(attempts=attempts, children=children)
+        if obstacle is not None and obstacle.child is None and not is_open:
+            return replace(seen, complaint=obstacle.text)
         try:
             seen = await self._with_observed(plan, seen)
             if is_closed(plan.status, plan.generation) or is_open:
@@ -119,12 +141,14 @@ class Eyes:
         template = json.loads(plan.spec.template)
         namespace = plan.owner.namespace
         offers = await self._machines.offers(namespace, plan.spec, template)
+        if await self._admission.holds_to_one_node(plan):
+            offers = tuple(replace(one, nodes_available=1) for one in offers)
         kind = offers[0].device_kind
         is_here = kind is DeviceKind.EMULATED or any(
             one.device_kind is kind
             for one in (await self._machines.inventory(template)).offers
         )
-        place = place_of(namespace, template)
+        place = place_of("" if self._shares else namespace, template)
         wish = profile_wish(plan.spec, kind, place, is_here=is_here)
         return Known(spec=plan.spec, offers=offers, wish=wish)
 
@@ -142,6 +166,7 @@ class Eyes:
             spec=known.spec,
             offers=known.offers,
             attempts=attempts,
+            keeps_question=was_dry(plan.status),
         )
 
     async def _list(self, plan: PlanObject) -> list[Object]:
@@ -177,7 +202,8 @@ class Eyes:
         try:
             known = await self.known(plan)
             require_sound(plan.spec, known.offers)
-            await self._admission.check(plan, known.offers)
+            remark = await self._admission.check(plan, known.offers)
+            seen = replace(seen, remark=remark)
             return await self._with_answer(plan, known, seen, now_s)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
@@ -229,6 +255,8 @@ def seen_profile(plan: PlanObject, known: Known, profile: StoredProfile) -> Seen
 
 def place_of(namespace: str, template: Mapping[str, Any]) -> str:
     """Return where code comes from: equal places run equal code.
+
+    The namespace is empty where all of them share what was measured.
 
     All of the pods' template but what only says where they may run.
     """

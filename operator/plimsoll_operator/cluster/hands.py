@@ -7,6 +7,7 @@ An object of such a name that belongs to somebody else is left alone, and waited
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable
@@ -49,6 +50,7 @@ from plimsoll_operator.cluster.children import (
     service_of,
 )
 from plimsoll_operator.cluster.eyes import Eyes, Known
+from plimsoll_operator.cluster.obstacles import fault_of
 from plimsoll_operator.cluster.placement import node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.pod_template import (
@@ -67,7 +69,12 @@ from plimsoll_operator.commands import (
     replay_task,
     train_task,
 )
-from plimsoll_operator.errors import ApiConflictError, ClusterError
+from plimsoll_operator.errors import (
+    ApiConflictError,
+    ClusterError,
+    ObstacleError,
+    TooLargeError,
+)
 from plimsoll_operator.learning import Lesson, learn
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
@@ -92,11 +99,24 @@ class Hands:
     """Seconds since 1970."""
 
     async def act(self, plan: PlanObject, seen: Seen, action: Action) -> None:
-        """Do one thing.
+        """Do one thing; what is in the way of it is seen by the next look.
 
         Raises:
             OperatorError: it could not be done; asked again, it may work.
         """
+        try:
+            await self._act(plan, seen, action)
+        except ObstacleError as met:
+            if isinstance(action, RecordEnding):
+                raise  # the attempt stays open until there is room for its end
+            self.eyes.obstacles.meet(plan.owner, action, met, self.clock())
+        except TooLargeError as error:
+            if seen.answer is None:
+                raise
+            self.eyes.asking.refused[seen.answer.problem_digest] = str(error)
+
+    async def _act(self, plan: PlanObject, seen: Seen, action: Action) -> None:
+        """Do one thing."""
         match action:
             case StartProfile():
                 await self._start_profile(plan, seen)
@@ -126,7 +146,8 @@ class Hands:
                     plan.owner, self.eyes.asking, await self._asked(plan, seen)
                 )
             case RecordPlan(attempt=number, plan=chosen):
-                made = plan_map(
+                made = await asyncio.to_thread(
+                    plan_map,
                     plan.owner,
                     number,
                     chosen,
@@ -158,7 +179,8 @@ class Hands:
             return  # the question has changed since the decision
         digest = seen.answer.unreplayed
         spec = spec_of(plan)
-        data = packed(plan=wanted, profile=asked.problem.profile)
+        profile = asked.problem.profile
+        data = await asyncio.to_thread(packed, plan=wanted, profile=profile)
         made = config_map(plan.owner, ChildKind.REPLAY, digest, data)
         await self._create(CONFIG_MAPS, plan, made)
         task = replay_task(digest, spec, IN_POD)
@@ -294,7 +316,11 @@ class Hands:
             rank=None if full is None else full.rank,
             phase=None if full is None else full.phase,
         )
-        data = packed(**{f"rank-{one.rank}": one for one in told})
+        ranks = {f"rank-{one.rank}": one for one in told}
+        try:
+            data = await asyncio.to_thread(packed, **ranks)
+        except TooLargeError:
+            data = {}  # too many ranks: the store has what they observed
         await self._create(
             CONFIG_MAPS, plan, result_map(plan.owner, number, outcome, data)
         )
@@ -327,22 +353,17 @@ class Hands:
         """Make an object, unless it is made.
 
         Raises:
-            ForeignObjectError: one of its name belongs to somebody else.
+            ObstacleError: one of its name is there that no look finds as ours.
         """
         namespace, name = plan.owner.namespace, made["metadata"]["name"]
         try:
             await self.api.create(kind, namespace, made)
         except ApiConflictError:
             found = await self.api.get(kind, namespace, name)
-            if found is not None and not plan.owner.owns(found):
-                raise ForeignObjectError(
-                    f"{made['kind']} {namespace}/{name} belongs to somebody else: "
-                    "delete it, or give the plan another name"
-                ) from None
-
-
-class ForeignObjectError(ClusterError):
-    """An object that we want to make is there, and is not ours."""
+            fault = "" if found is None else fault_of(plan.owner, found)
+            if fault:
+                text = f"{made['kind']} {namespace}/{name} {fault}"
+                raise ObstacleError(text, made["kind"], name) from None
 
 
 def spec_of(plan: PlanObject) -> TrainingPlanSpec:

@@ -4,15 +4,17 @@ In: Jobs as the API server has them. Out: a `Child` each, and one for a gang tha
 gone. Pods are asked for alone where a Job waits, is ending or has ended.
 
     Complete or Failed          ended: its pods, or what they told, say how
-    failing, or being deleted   running, until nobody waits for its pods any more
     all pods have begun         running
     else                        pending: scheduler or kubelet say why
-    gone, once it was seen      ended: stopped by us, or deleted by a person
+    it or pods being deleted    as it was, until nobody waits for its pods any more
+    gone, once it was seen      the same; then stopped by us, or deleted by a person
+
+What we have asked to leave goes, whatever is wanted by then: the reason stays with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -32,6 +34,7 @@ from plimsoll_operator.cluster.pods import (
     condition_of,
     ending_of_pods,
     fenced_text,
+    is_over,
     is_true,
     waiting_text,
 )
@@ -40,6 +43,8 @@ from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.task import End
 
+TASK_VARIABLE: Final = "PLIMSOLL_TASK"
+"""In the environment of our container alone."""
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 STOPPED_BY_US: Final = ("Suspending", "DeadlineExceeded", "PendingTimeout")
 """Reasons that stand in the status before we delete a Job that trains."""
@@ -74,7 +79,7 @@ class JobEyes:
             ClusterError, StoreError: it cannot be told.
         """
         latest = attempts[-1] if attempts else None
-        shown = [job for job in jobs if not is_kept(job, latest)]
+        shown = [job for job in jobs if is_child(job) and not is_kept(job, latest)]
         found = [await self._child(plan, job, now_s) for job in shown]
         if latest is not None and latest.ending is None:
             gone = await self._gone(plan, latest, found, now_s)
@@ -84,15 +89,15 @@ class JobEyes:
     async def _child(self, plan: PlanObject, job: Object, now_s: float) -> Child:
         """Return a Job as a child."""
         child = begun(job, plan.status, now_s)
-        if child.state is ChildState.PENDING:
-            pods = await self._pods(job)
-            message = waiting_text(pods, job["spec"]["completions"])
-            return replace(child, message=message)
         if child.state is ChildState.ENDED:
             return await self._ended(plan, child, job)
+        if child.state is ChildState.RUNNING and not is_ending(job):
+            return child
+        pods = await self._pods(plan, child)
+        text = waiting_text(pods, job["spec"]["completions"])
         if is_ending(job):
-            return await self._ending(plan, child, job, now_s)
-        return child
+            return await self._leaving(plan, child, pods, text, now_s)
+        return replace(child, message=text)
 
     async def end(
         self, plan: PlanObject, job: Object | None, attempt: int
@@ -105,51 +110,52 @@ class JobEyes:
             attempt: its number.
         """
         told = await self._store.pod_ends.of(plan.owner.uid, attempt)
-        pods = await self._pods(job) if job is not None else []
-        container = container_of(job) if job is not None else ""
-        return ending_of_pods(pods, told, container)[2]
+        if job is None:
+            return ending_of_pods([], told, "")[2]
+        pods = await self._pods(plan, begun(job, plan.status, 0.0))
+        return ending_of_pods(pods, told, container_of(job))[2]
 
     async def _ended(self, plan: PlanObject, child: Child, job: Object) -> Child:
         """Say how a Job ended."""
-        pods = await self._pods(job)
-        told = await self._told(plan, child)
-        ending, line, _ = ending_of_pods(pods, told, container_of(job))
+        pods, told = await self._pods(plan, child), await self._told(plan, child)
+        found, line, _ = ending_of_pods(pods, told, container_of(job))
+        ending, line = settled(child, job, (found, line))
         message = advised(line, child.kind, ON_CLUSTER)[:1024]
-        if ending is Ending.DONE and not is_true(job, "Complete"):
-            ending, message = (
-                Ending.DISRUPTED,
-                "its Job failed, though its pods did not",
-            )
         return replace(child, ending=ending, message=message)
 
-    async def _ending(
-        self, plan: PlanObject, child: Child, job: Object, now_s: float
+    async def _leaving(
+        self,
+        plan: PlanObject,
+        child: Child,
+        pods: Sequence[Object],
+        waits_for: str,
+        now_s: float,
     ) -> Child:
         """Tell whether anybody still waits for the pods of a Job that is ending."""
         policy = plan.spec.run_policy if plan.spec is not None else None
         lost_s = policy.node_lost_seconds if policy is not None else DEFAULT_NODE_LOST_S
         text = fenced_text(
-            await self._pods(job),
-            await self._machines.nodes(),
-            now_s=now_s,
-            node_lost_s=lost_s,
+            pods, await self._machines.nodes(), now_s=now_s, node_lost_s=lost_s
         )
-        if not text:
+        if text:
+            return after(
+                replace(child, state=ChildState.ENDED, since_s=now_s),
+                plan.status,
+                fenced(pods, await self._told(plan, child), text),
+            )
+        if child.state is not ChildState.PENDING:
             return replace(child, message="its pods are ending")
-        return replace(
-            child,
-            state=ChildState.ENDED,
-            since_s=now_s,
-            ending=Ending.DISRUPTED,
-            message=text,
-        )
+        said = plan.status.condition(ConditionType.LAUNCHED)
+        known = said.message if said is not None and child.stopping else ""
+        return replace(child, message=known or waits_for)
 
     async def _gone(
         self, plan: PlanObject, attempt: Attempt, found: Sequence[Child], now_s: float
     ) -> Child | None:
         """Return what became of a gang whose Job is there no more.
 
-        A Job that was never seen was never made, as far as anybody knows.
+        A Job that was never seen was never made, as far as anybody knows. Its pods may
+        end later than it does, where a person has deleted it.
         """
         subject, ref = str(attempt.number), plan.status.workload_ref
         is_there = any(
@@ -160,34 +166,30 @@ class JobEyes:
         child = Child(
             kind=ChildKind.TRAIN,
             subject=subject,
-            state=ChildState.ENDED,
+            state=ChildState.RUNNING,
             since_s=now_s,
             started_s=launched_s(plan.status) or now_s,
+            stopping=stop_reason(plan.status),
             workload_uid=ref.uid,
             workload_name=ref.name,
         )
-        reason = stop_reason(plan.status)
-        if not reason:
+        pods = await self._pods(plan, child)
+        if any(not is_over(pod) for pod in pods):
+            return await self._leaving(plan, child, pods, "", now_s)
+        child = replace(child, state=ChildState.ENDED)
+        if not child.stopping:
             text = f"Job {ref.name} was deleted by somebody"
             return replace(child, ending=Ending.DELETED, message=text)
-        if reason == "PendingTimeout":
-            said = plan.status.condition(ConditionType.LAUNCHED)
-            return replace(
-                child,
-                ending=Ending.NEVER_STARTED,
-                message=said.message if said is not None else "",
-            )
         ending, line, _ = ending_of_pods([], await self._told(plan, child), "")
         message = advised(line, child.kind, ON_CLUSTER)[:1024]
-        return replace(child, ending=ending, message=message)
+        return after(child, plan.status, (ending, message))
 
-    async def _pods(self, job: Object) -> list[Object]:
+    async def _pods(self, plan: PlanObject, child: Child) -> list[Object]:
         """Return the pods of a Job that are still there."""
-        metadata = job["metadata"]
         pods = await self._api.list(
-            PODS, metadata["namespace"], labels=f"{JOB_NAME}={metadata['name']}"
+            PODS, plan.owner.namespace, labels=f"{JOB_NAME}={child.workload_name}"
         )
-        return [pod for pod in pods if belongs_to(pod, metadata["uid"])]
+        return [pod for pod in pods if belongs_to(pod, child.workload_uid)]
 
     async def _told(self, plan: PlanObject, child: Child) -> dict[str, StoredEnd]:
         """Return what the pods of a gang told of their end."""
@@ -208,6 +210,68 @@ def is_kept(job: Object, latest: Attempt | None) -> bool:
     return number == str(latest.number)
 
 
+def after(child: Child, status: Status, found: tuple[Ending, str]) -> Child:
+    """Return a gang that has ended, where we may have asked for it.
+
+    Args:
+        child: it has ended.
+        status: of the plan, as it was said last.
+        found: the ending and its message, as far as pods tell.
+    """
+    ending, message = found
+    said = status.condition(ConditionType.LAUNCHED)
+    if child.stopping == "PendingTimeout":
+        ending, message = Ending.NEVER_STARTED, said.message if said is not None else ""
+    elif child.stopping and not launched_s(status):
+        ending, message = Ending.CHECKPOINTED, ""  # there was nothing to save
+    return replace(child, ending=ending, message=message)
+
+
+def settled(child: Child, job: Object, found: tuple[Ending, str]) -> tuple[Ending, str]:
+    """Return how a Job that is over ended, where its pods and it do not agree.
+
+    Args:
+        child: the Job.
+        job: as the API server has it.
+        found: the ending and its message, as far as pods tell.
+    """
+    if found[0] is Ending.DONE and not is_true(job, "Complete"):
+        return Ending.DISRUPTED, "its Job failed, though its pods did not"
+    if found[0] is Ending.CHECKPOINTED and not child.stopping:
+        return Ending.DISRUPTED, "somebody else asked its pods to leave; they saved"
+    return found
+
+
+def fenced(
+    pods: Sequence[Object], told: Mapping[str, StoredEnd], text: str
+) -> tuple[Ending, str]:
+    """Return how a gang ended that nobody waits for any more.
+
+    A node that only the cluster cannot reach may have trained to the end, and told so.
+
+    Args:
+        pods: of the gang.
+        told: what pods have told us, by uid.
+        text: why nobody waits.
+    """
+    if all(pod["metadata"]["uid"] in told for pod in pods):
+        ending, line, _ = ending_of_pods(pods, told, "")
+        if ending is Ending.DONE:
+            return ending, line
+    return Ending.DISRUPTED, text
+
+
+def is_child(job: Object) -> bool:
+    """Tell whether a Job says what it is for; a person may change its labels."""
+    metadata = job["metadata"]
+    labels: Object = metadata.get("labels") or {}
+    notes: Object = metadata.get("annotations") or {}
+    kind, subject = labels.get(CHILD_LABEL), str(notes.get(SUBJECT_ANNOTATION, ""))
+    if kind == ChildKind.TRAIN:
+        return subject.isdecimal()
+    return kind in list(ChildKind) and bool(subject)
+
+
 def begun(job: Object, status: Status, now_s: float) -> Child:
     """Return where a Job stands, as far as it says so itself."""
     metadata, told = job["metadata"], job.get("status", {})
@@ -215,12 +279,13 @@ def begun(job: Object, status: Status, now_s: float) -> Child:
     created_s = time_s(metadata["creationTimestamp"])
     seen_s = launched_s(status) if kind is ChildKind.TRAIN else 0.0
     num_begun = sum(told.get(name, 0) for name in ("ready", "succeeded", "failed"))
+    is_failing = is_true(job, "FailureTarget")
     state, since_s, started_s = ChildState.PENDING, created_s, 0.0
-    if seen_s or num_begun >= job["spec"]["completions"] or is_ending(job):
+    if seen_s or num_begun >= job["spec"]["completions"] or is_failing:
         state = ChildState.RUNNING
         started_s = seen_s or now_s
         since_s = started_s
-    over = next((c for c in map_conditions(job) if c["status"] == "True"), None)
+    over = next((c for c in ends_in(job) if c["status"] == "True"), None)
     if over is not None:
         state, since_s = ChildState.ENDED, time_s(over["lastTransitionTime"])
         started_s = seen_s or created_s
@@ -230,20 +295,27 @@ def begun(job: Object, status: Status, now_s: float) -> Child:
         state=state,
         since_s=since_s,
         started_s=started_s,
+        stopping=stop_reason(status) if "deletionTimestamp" in metadata else "",
         workload_uid=metadata["uid"],
         workload_name=metadata["name"],
     )
 
 
-def map_conditions(job: Object) -> list[Object]:
+def ends_in(job: Object) -> list[Object]:
     """Return the conditions that say that a Job is over."""
     found = (condition_of(job, kind) for kind in ("Complete", "Failed"))
     return [one for one in found if one is not None]
 
 
 def is_ending(job: Object) -> bool:
-    """Tell whether a Job is failing or being deleted, and its pods may still run."""
-    return "deletionTimestamp" in job["metadata"] or is_true(job, "FailureTarget")
+    """Tell whether a Job is failing or being deleted, and its pods may still run.
+
+    A Job of which pods alone are being deleted does not say that it fails until they
+    are gone; on a node that nobody can reach they never are.
+    """
+    is_leaving = job.get("status", {}).get("terminating", 0) > 0
+    is_deleted = "deletionTimestamp" in job["metadata"]
+    return is_leaving or is_deleted or is_true(job, "FailureTarget")
 
 
 def launched_s(status: Status) -> float:
@@ -272,5 +344,10 @@ def belongs_to(pod: Object, uid: str) -> bool:
 def container_of(job: Object) -> str:
     """Return the name of the container that runs our process."""
     containers = job["spec"]["template"]["spec"]["containers"]
-    names = [one["name"] for one in containers if one.get("args")]
-    return str(names[0]) if names else str(containers[0]["name"])
+    ours = (one for one in containers if gives(one, TASK_VARIABLE))
+    return str(next(ours, containers[0])["name"])
+
+
+def gives(container: Object, variable: str) -> bool:
+    """Tell whether a container has a variable in its environment."""
+    return any(one.get("name") == variable for one in container.get("env") or ())

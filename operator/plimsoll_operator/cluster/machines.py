@@ -14,7 +14,7 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.cluster.api import CONFIG_MAPS, NODES, Api, Object
 from plimsoll_operator.cluster.inventory import Inventory, inventory_of
 from plimsoll_operator.cluster.offers import offers_in
-from plimsoll_operator.cluster.pod_template import entries, part_of
+from plimsoll_operator.cluster.pod_template import POD_PATH, entries, part_of
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
@@ -56,7 +56,7 @@ class Machines:
             for node in await self.nodes()
             if wanted <= (node["metadata"].get("labels") or {}).items()
         )
-        return inventory_of(picked, entries(pod, "tolerations"))
+        return inventory_of(picked, entries(pod, "tolerations", POD_PATH))
 
     async def offers(
         self, namespace: str, spec: TrainingPlanSpec, template: Mapping[str, Any]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final, NoReturn, cast
 
 from plimsoll_operator.api.quantities import cores, memory_bytes
@@ -39,11 +39,10 @@ TOKEN_S: Final = 3600
 """Life of a token; the kubelet renews it before."""
 GRACE_S: Final = 720
 """For ranks to save and leave, and to tell so; a person may give another time."""
-RESERVED: Final = (
-    *("PET_", "PLIMSOLL_", "MASTER_", "TORCHELASTIC_"),
-    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX"),
-)
+RESERVED_PREFIXES: Final = ("PET_", "PLIMSOLL_", "MASTER_", "TORCHELASTIC_")
 """How names of variables begin that we or torch.distributed give their values."""
+RESERVED: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX")
+"""Others of them."""
 OURS: Final = ("restartPolicy", "hostname", "subdomain", "nodeName")
 """Fields of a pod that a person cannot give."""
 RESTRICTED: Final[Object] = {
@@ -54,6 +53,7 @@ RESTRICTED: Final[Object] = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 PATH: Final = "spec.template"
+POD_PATH: Final = f"{PATH}.spec"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,10 +101,11 @@ def pod_template(
     metadata = part_of(made, "metadata", PATH)
     part_of(metadata, "labels", f"{PATH}.metadata").update(parts.labels)
     fill_container(container, parts, release)
-    add(pod, "volumes", volumes_of(parts))
+    add(pod, "volumes", volumes_of(parts), POD_PATH)
     if parts.num_gpus:
-        add(pod, "tolerations", [GPU_TOLERATION])
-    add(pod, "initContainers", [code_container(release)], in_front=True)
+        add(pod, "tolerations", [GPU_TOLERATION], POD_PATH)
+    prepared = entries(pod, "initContainers", POD_PATH)
+    pod["initContainers"] = [code_container(release), *prepared]
     pod |= {"restartPolicy": "Never"}
     pod.setdefault("automountServiceAccountToken", False)
     pod.setdefault("enableServiceLinks", False)
@@ -132,45 +133,65 @@ def check_pod(pod: Object) -> None:
     """Refuse what only we can know of a pod."""
     for field in OURS:
         if field in pod:
-            refuse(f"spec.{field}", pod[field], "left out: Plimsoll sets it")
+            refuse(f"{POD_PATH}.{field}", pod[field], "left out: Plimsoll sets it")
     for field in ("volumes", "containers", "initContainers"):
-        for place, one in enumerate(entries(pod, field)):
+        for place, one in enumerate(entries(pod, field, POD_PATH)):
             name = str(one.get("name", ""))
             if name.startswith(PREFIX):
                 rule = f"a name that does not begin with {PREFIX}"
-                refuse(f"spec.{field}[{place}].name", name, rule)
+                refuse(f"{POD_PATH}.{field}[{place}].name", name, rule)
 
 
 def main_container(pod: Object) -> Object:
     """Return the container that is ours.
 
     Raises:
-        InvalidFieldError: there is none, or nobody can tell which.
+        InvalidFieldError: there is none, or nobody can tell which, or it gives what
+            only we can know.
     """
-    containers = entries(pod, "containers")
+    containers = entries(pod, "containers", POD_PATH)
     named = [one for one in containers if one.get("name") == MAIN]
     found = named or containers
     if len(found) != 1:
         names = [one.get("name") for one in containers]
         rule = f"one container, or one named {MAIN} among several"
-        refuse("spec.containers", names, rule)
+        refuse(f"{POD_PATH}.containers", names, rule)
     [container] = found
     container.setdefault("name", MAIN)
-    place = f"spec.containers[{containers.index(container)}]"
-    if not isinstance(container.get("image"), str) or not container["image"]:
-        refuse(f"{place}.image", container.get("image"), "an image with torch in it")
+    check_container(container, path_of(container, containers))
+    return container
+
+
+def path_of(container: Object, containers: list[Object]) -> str:
+    """Return where a container stands in the manifest."""
+    place = next(n for n, one in enumerate(containers) if one is container)
+    return f"{POD_PATH}.containers[{place}]"
+
+
+def check_container(container: Object, path: str) -> None:
+    """Refuse what only we can know of our container."""
+    image = container.get("image")
+    if not isinstance(image, str) or not image:
+        refuse(f"{path}.image", image, "an image with torch in it")
     if container.get("args"):
         rule = "left out: Plimsoll sets them; `command` may name the interpreter"
-        refuse(f"{place}.args", container["args"], rule)
-    for variable in entries(container, "env"):
+        refuse(f"{path}.args", container["args"], rule)
+    for place, variable in enumerate(entries(container, "env", path)):
         name = str(variable.get("name", ""))
-        if name.startswith(RESERVED):
-            refuse(f"{place}.env", name, f"a name that does not begin with {name}")
-    limits = part_of(part_of(container, "resources", place), "limits", place)
-    if GPU_RESOURCE in limits:
-        rule = "left out: the plan says how many; spec.override.gpus fixes it"
-        refuse(f"{place}.resources.limits", limits[GPU_RESOURCE], rule)
-    return container
+        if name in RESERVED or name.startswith(RESERVED_PREFIXES):
+            rule = "another name: Plimsoll and torch.distributed set this one"
+            refuse(f"{path}.env[{place}].name", name, rule)
+    for place, mount in enumerate(entries(container, "volumeMounts", path)):
+        where = str(mount.get("mountPath"))
+        if f"{where.rstrip('/')}/".startswith((f"{CODE}/", f"{ROOT}/")):
+            rule = f"another path: Plimsoll mounts at {CODE} and below {ROOT}"
+            refuse(f"{path}.volumeMounts[{place}].mountPath", where, rule)
+    resources = part_of(container, "resources", path)
+    for field in ("limits", "requests"):
+        asked = part_of(resources, field, f"{path}.resources")
+        if GPU_RESOURCE in asked:
+            rule = "left out: the plan says how many; spec.override.gpus fixes it"
+            refuse(f"{path}.resources.{field}", asked[GPU_RESOURCE], rule)
 
 
 def fill_container(container: Object, parts: PodParts, release: Release) -> None:
@@ -185,16 +206,17 @@ def fill_container(container: Object, parts: PodParts, release: Release) -> None
         "PLIMSOLL_IMAGE": container["image"],
         DEBUG_VARIABLE: "1",
     }
-    add(container, "env", [{"name": name, "value": it} for name, it in told.items()])
-    mounted = {str(one.get("mountPath")) for one in entries(container, "volumeMounts")}
-    add(container, "volumeMounts", mounts_of(parts, mounted))
-    fill_resources(part_of(container, "resources", PATH), parts)
+    variables = [{"name": name, "value": value} for name, value in told.items()]
+    add(container, "env", variables, POD_PATH)
+    there = entries(container, "volumeMounts", POD_PATH)
+    mounted = {str(one.get("mountPath")).rstrip("/") for one in there}
+    add(container, "volumeMounts", mounts_of(parts, mounted), POD_PATH)
+    fill_resources(container["resources"], parts)
 
 
 def fill_resources(resources: Object, parts: PodParts) -> None:
     """Ask for GPUs, and for what goes with each; what a person asks for stays."""
-    requests = part_of(resources, "requests", PATH)
-    limits = part_of(resources, "limits", PATH)
+    requests, limits = resources["requests"], resources["limits"]
     share = max(parts.num_gpus, 1)
     memory = str(memory_bytes(parts.per_gpu.memory) * share)
     if "cpu" not in limits:
@@ -208,7 +230,7 @@ def fill_resources(resources: Object, parts: PodParts) -> None:
 
 def milli(number: Decimal) -> str:
     """Return a number of cores as Kubernetes writes it, rounded up."""
-    return f"{-int(-number * 1000 // 1)}m"
+    return f"{int((number * 1000).to_integral_value(ROUND_CEILING))}m"
 
 
 def mounts_of(parts: PodParts, mounted: Iterable[str]) -> list[Object]:
@@ -275,7 +297,7 @@ def part_of(whole: Object, field: str, path: str) -> Object:
     return cast("Object", found)
 
 
-def entries(whole: Object, field: str) -> list[Object]:
+def entries(whole: Object, field: str, path: str) -> list[Object]:
     """Return the mappings in a list.
 
     Raises:
@@ -283,21 +305,18 @@ def entries(whole: Object, field: str) -> list[Object]:
     """
     found: object = whole.get(field) or []
     if not isinstance(found, list):
-        refuse(field, found, "a list")
+        refuse(f"{path}.{field}", found, "a list")
     listed = cast("list[object]", found)
     if not all(isinstance(one, dict) for one in listed):
-        refuse(field, listed, "a list of mappings")
+        refuse(f"{path}.{field}", listed, "a list of mappings")
     return cast("list[Object]", listed)
 
 
-def add(
-    whole: Object, field: str, more: list[Object], *, in_front: bool = False
-) -> None:
-    """Add entries to a list."""
-    there = entries(whole, field)
-    whole[field] = [*more, *there] if in_front else [*there, *more]
+def add(whole: Object, field: str, more: list[Object], path: str) -> None:
+    """Add entries to the end of a list."""
+    whole[field] = [*entries(whole, field, path), *more]
 
 
-def refuse(field: str, value: object, rule: str) -> NoReturn:
+def refuse(path: str, value: object, rule: str) -> NoReturn:
     """Raise that a field of the template is wrong."""
-    raise InvalidFieldError(f"{PATH}.{field}", value, rule)
+    raise InvalidFieldError(path, value, rule)

@@ -36,8 +36,10 @@ FROM_OUTSIDE: Final = (Ending.DONE, Ending.OUT_OF_MEMORY, Ending.HOST_OUT_OF_MEM
 
 
 def index_of(pod: Object) -> int:
-    """Return which pod of its Job this is."""
-    return int(pod["metadata"].get("annotations", {}).get(INDEX, 0))
+    """Return which pod of its Job this is; 0 where somebody has changed that."""
+    notes: Object = pod["metadata"].get("annotations") or {}
+    text = str(notes.get(INDEX, ""))
+    return int(text) if text.isdecimal() else 0
 
 
 def is_over(pod: Object) -> bool:
@@ -48,30 +50,35 @@ def is_over(pod: Object) -> bool:
 def condition_of(found: Object, kind: str) -> Object | None:
     """Return a condition of an object that is True, False or Unknown."""
     conditions = found.get("status", {}).get("conditions", ())
-    return next((one for one in conditions if one["type"] == kind), None)
+    return next((one for one in conditions if one.get("type") == kind), None)
 
 
 def is_true(found: Object, kind: str) -> bool:
     """Tell whether a condition of an object holds."""
     condition = condition_of(found, kind)
-    return condition is not None and condition["status"] == "True"
+    return condition is not None and condition.get("status") == "True"
 
 
 def waiting_text(pods: Sequence[Object], num_pods: int) -> str:
     """Say what pods wait for: in the words of the scheduler or the kubelet."""
     for pod in sorted(pods, key=index_of):
         scheduled = condition_of(pod, "PodScheduled")
-        if scheduled is not None and scheduled["status"] == "False":
+        if scheduled is not None and scheduled.get("status") == "False":
             said = scheduled.get("message") or scheduled.get("reason", "")
-            return one_line(f"{pod['metadata']['name']}: {said}")[:1024]
+            return said_of(pod, said)
         for status in statuses_of(pod):
             waiting = status.get("state", {}).get("waiting", {})
             reason = waiting.get("reason", "")
             if reason and reason not in QUIET:
-                said = f"{status['name']}: {reason}: {waiting.get('message', '')}"
-                return one_line(f"{pod['metadata']['name']}: {said}")[:1024]
+                said = (status.get("name"), reason, waiting.get("message"))
+                return said_of(pod, *said)
     running = sum(pod.get("status", {}).get("phase") == "Running" for pod in pods)
     return f"{running} of {num_pods} pods run"
+
+
+def said_of(pod: Object, *words: str | None) -> str:
+    """Return what is said of a pod, in one line."""
+    return one_line(": ".join(filter(None, (pod["metadata"]["name"], *words))))[:1024]
 
 
 def statuses_of(pod: Object) -> Iterable[Object]:
@@ -96,7 +103,8 @@ def ending_of_pods(
     """
     ends: dict[int, End] = {one.place: one.end for one in told.values()}
     for pod in pods:
-        if pod["metadata"]["uid"] not in told:
+        known = told.get(pod["metadata"]["uid"])
+        if known is None or (has_failed(pod) and is_done(known.end)):
             ends[index_of(pod)] = end_of_pod(pod, container)
     if not ends:
         return Ending.DISRUPTED, "its pods are gone, and told nothing", None
@@ -108,50 +116,77 @@ def ending_of_pods(
     return ending, line, end
 
 
+def has_failed(pod: Object) -> bool:
+    """Tell whether any container of a pod has made it fail."""
+    return bool(pod.get("status", {}).get("phase") == "Failed")
+
+
+def is_done(end: End) -> bool:
+    """Tell whether all processes did what they should."""
+    return not any(one.status for one in end.exits)
+
+
 def disruption_in(pods: Iterable[Object]) -> str:
     """Say which pod was evicted, preempted or drained; empty where none was."""
     for pod in pods:
-        condition = condition_of(pod, "DisruptionTarget")
-        if condition is not None and condition["status"] == "True":
-            why = f"{condition.get('reason')}: {condition.get('message', '')}"
-            return one_line(f"{pod['metadata']['name']}: {why}")[:1024]
+        condition = condition_of(pod, "DisruptionTarget") or {}
+        if condition.get("status") == "True":
+            return said_of(pod, condition.get("reason"), condition.get("message"))
         status = pod.get("status", {})
-        if (
-            is_over(pod)
-            and status.get("reason")
-            and not status.get("containerStatuses")
-        ):
-            why = f"{status['reason']}: {status.get('message', '')}"
-            return one_line(f"{pod['metadata']['name']}: {why}")[:1024]
+        has_run = bool(status.get("containerStatuses"))
+        if is_over(pod) and status.get("reason") and not has_run:
+            return said_of(pod, status.get("reason"), status.get("message"))
     return ""
 
 
 def end_of_pod(pod: Object, container: str) -> End:
-    """Return how the processes of a pod ended that told us nothing."""
-    ended = [one for one in statuses_of(pod) if "terminated" in one.get("state", {})]
-    failed = [one for one in ended if one["state"]["terminated"]["exitCode"]]
-    mine = [one for one in failed if one["name"] == container] or failed or ended
-    if not mine:
+    """Return how the processes of a pod ended that told us nothing.
+
+    Ours has failed, or one beside it or before it; a pod whose node is gone may say of
+    none of them that it has ended.
+    """
+    ended = {str(one.get("name")): one for one in statuses_of(pod) if end_in(one)}
+    failed = [name for name, one in ended.items() if end_in(one).get("exitCode")]
+    if not failed and not has_failed(pod) and container in ended:
+        failed = [container]
+    if not failed:
         said = "its pod was removed before it could tell how it ended"
         return End(at_s=0.0, exits=(Exit(status=TERMINATED, said=said),))
-    state = mine[0]["state"]["terminated"]
+    name = container if container in failed else failed[0]
+    return end_of_container(end_in(ended[name]), "" if name == container else name)
+
+
+def end_in(status: Object) -> Object:
+    """Return what the status of a container says of its end; nothing while it runs."""
+    found: Object = status.get("state", {}).get("terminated") or {}
+    return found
+
+
+def end_of_container(state: Object, name: str) -> End:
+    """Return how the processes of a container ended.
+
+    Args:
+        state: its end, as the kubelet tells it.
+        name: said with it where the container is not ours.
+    """
     message = state.get("message", "")
-    end = message_in(message)
     was_killed = state.get("reason") == OUT_OF_MEMORY_KILLED
+    end = message_in(message)
     if end is None:
-        status = KILLED if was_killed else status_of(state["exitCode"])
-        exits = (
-            Exit(status=status, said=last_words(state.get("reason", ""), message)),
-        )
-        end = End(at_s=finished_s(state), exits=exits)
+        status = KILLED if was_killed else status_of(state.get("exitCode", 0))
+        said = last_words(name, state.get("reason", ""), message)
+        at_s = finished_s(state)
+        first = 0 if status and at_s else None
+        exits = (Exit(status=status, said=said),)
+        end = End(at_s=at_s, exits=exits, first=first)
     return replace(end, host_was_full=end.host_was_full or was_killed)
 
 
-def last_words(reason: str, message: str) -> str:
+def last_words(name: str, reason: str, message: str) -> str:
     """Return why a container ended that told no end: its log's last line, if any."""
     lines = [line for line in message.splitlines() if line.strip()]
     told = lines[-1] if lines else ""
-    return one_line(": ".join(filter(None, (reason, told))))[:1024]
+    return one_line(": ".join(filter(None, (name, reason, told))))[:1024]
 
 
 def message_in(text: str) -> End | None:
@@ -166,7 +201,7 @@ def status_of(exit_code: int) -> int:
     """Return an exit code of a container as that of a process."""
     number = exit_code - SIGNAL_BASE
     is_signal = 0 < number <= LARGEST_SIGNAL
-    return -number if is_signal else min(exit_code, 255)
+    return -number if is_signal else max(1, min(exit_code, 255)) if exit_code else 0
 
 
 def finished_s(state: Mapping[str, Any]) -> float:
@@ -211,11 +246,13 @@ def fenced_text(
         node_lost_s: for how long a node must have been out of reach.
     """
     left = [pod for pod in pods if not is_over(pod)]
-    lost_s = {node["metadata"]["name"]: unreachable_s(node, now_s) for node in nodes}
-    names = sorted({str(pod["spec"].get("nodeName", "")) for pod in left})
-    if not left or any("deletionTimestamp" not in pod["metadata"] for pod in left):
+    if any("deletionTimestamp" not in pod["metadata"] for pod in left):
         return ""
-    if any(lost_s.get(name, now_s) < node_lost_s for name in names):
+    # A pod that no node has taken is gone without anybody's help.
+    found = {str(pod.get("spec", {}).get("nodeName", "")) for pod in left}
+    names = sorted(found - {""})
+    lost_s = {node["metadata"]["name"]: unreachable_s(node, now_s) for node in nodes}
+    if not names or any(lost_s.get(name, now_s) < node_lost_s for name in names):
         return ""
     return f"node {', '.join(names)} has been out of reach for {node_lost_s:.0f} s"
 
@@ -223,6 +260,7 @@ def fenced_text(
 def unreachable_s(node: Object, now_s: float) -> float:
     """Return for how long a node has not been heard of; 0 where it is."""
     ready = condition_of(node, "Ready")
-    if ready is None or ready["status"] != "Unknown":
+    if ready is None or ready.get("status") != "Unknown":
         return 0.0
-    return max(now_s - time_s(ready["lastTransitionTime"]), 0.0)
+    since = ready.get("lastTransitionTime")
+    return max(now_s - time_s(since), 0.0) if since else 0.0

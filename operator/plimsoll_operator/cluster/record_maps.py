@@ -7,6 +7,7 @@ and kept, for they never change. Called by eyes, hands and ingest.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import zlib
@@ -160,7 +161,7 @@ class PlansOfRecord:
         found = await self._api.get(CONFIG_MAPS, owner.namespace, name)
         if found is None or not owner.owns(found):
             return None
-        plan = plan_in(found)
+        plan = await asyncio.to_thread(plan_in, found)
         self._kept[place] = plan
         while len(self._kept) > MOST_PLANS:
             self._kept.popitem(last=False)

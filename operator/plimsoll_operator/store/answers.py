@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of
+from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import AnswerRow
-from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.solution import Infeasible, Solution
 
 
@@ -39,7 +38,7 @@ class Answers:
         if row is None:
             return None
         return StoredAnswer(
-            answer=answer_of(row),
+            answer=await answer_of(row),
             unreplayed=row.unreplayed,
             is_certified=row.is_certified,
             num_rounds=row.num_rounds,
@@ -54,14 +53,14 @@ class Answers:
             unreplayed=answer.unreplayed,
             is_certified=answer.is_certified,
             num_rounds=answer.num_rounds,
-            document=canonical_text(answer.answer),
+            document=await large_text_of(answer.answer),
         )
         async with self._database.write() as session:
             await session.merge(said)
 
 
-def answer_of(row: AnswerRow) -> Solution | Infeasible:
+async def answer_of(row: AnswerRow) -> Solution | Infeasible:
     """Return a plan with its proof, or why there is none."""
     if row.is_feasible:
-        return record_of(Solution, row.document)
-    return record_of(Infeasible, row.document)
+        return await large_record_of(Solution, row.document)
+    return await large_record_of(Infeasible, row.document)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of
+from plimsoll_operator.store.documents import (
+    large_digest_of,
+    large_record_of,
+    large_text_of,
+)
 from plimsoll_operator.store.rows import ProfileRow
-from plimsoll_planner.records.document import canonical_text, digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
 
 
@@ -43,7 +46,7 @@ class Profiles:
             row = await session.get(ProfileRow, request_key)
         if row is None:
             return None
-        profile = record_of(ModelProfile, row.document)
+        profile = await large_record_of(ModelProfile, row.document)
         return StoredProfile(profile=profile, digest=row.digest, made_s=row.made_s)
 
     async def known(self, request_key: str) -> KnownProfile | None:
@@ -61,9 +64,9 @@ class Profiles:
         """Keep a profile, in place of the one that answered its request before."""
         made = ProfileRow(
             request_key=profile.request_key,
-            digest=digest_of(profile),
+            digest=await large_digest_of(profile),
             made_s=made_s,
-            document=canonical_text(profile),
+            document=await large_text_of(profile),
         )
         async with self._database.write() as session:
             await session.merge(made)

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of
+from plimsoll_operator.store.documents import (
+    large_digest_of,
+    large_record_of,
+    large_text_of,
+)
 from plimsoll_operator.store.rows import QuestionRow
-from plimsoll_planner.records.document import canonical_text, digest_of
 from plimsoll_planner.records.problem import Problem
 
 
@@ -57,7 +60,7 @@ class Questions:
         )
         async with self._database.read() as session:
             found = (await session.scalars(wanted)).one_or_none()
-        return None if found is None else question_of(found)
+        return None if found is None else await question_of(found)
 
     async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
         """Return all questions of a plan, the latest first."""
@@ -67,12 +70,14 @@ class Questions:
             .order_by(QuestionRow.number.desc())
         )
         async with self._database.read() as session:
-            return tuple(map(question_of, await session.scalars(wanted)))
+            found = (await session.scalars(wanted)).all()
+        return tuple([await question_of(row) for row in found])
 
     async def put(self, occasion: Occasion, problem: Problem) -> StoredQuestion:
         """Put a question; whoever decides has found that there is none yet."""
         mine = QuestionRow.plan_uid == occasion.plan_uid
-        digest = digest_of(problem)
+        digest = await large_digest_of(problem)
+        text = await large_text_of(problem)
         async with self._database.write() as session:
             before = await session.scalar(
                 select(func.max(QuestionRow.number)).where(mine)
@@ -85,7 +90,7 @@ class Questions:
                     round=occasion.round,
                     profile_digest=occasion.profile_digest,
                     problem_digest=digest,
-                    document=canonical_text(problem),
+                    document=text,
                 )
             )
         return StoredQuestion(problem=problem, digest=digest)
@@ -110,7 +115,7 @@ class Questions:
                 )
 
 
-def question_of(row: QuestionRow) -> StoredQuestion:
+async def question_of(row: QuestionRow) -> StoredQuestion:
     """Return a question as it was put."""
-    problem = record_of(Problem, row.document)
+    problem = await large_record_of(Problem, row.document)
     return StoredQuestion(problem=problem, digest=row.problem_digest)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.documents import record_of
+from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import ReplayRow
-from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.replay import Replay
 
 
@@ -22,11 +21,12 @@ class Replays:
         key = {"scope": self._scope, "plan_digest": plan_digest}
         async with self._database.read() as session:
             row = await session.get(ReplayRow, key)
-        return None if row is None else record_of(Replay, row.document)
+        return None if row is None else await large_record_of(Replay, row.document)
 
     async def save(self, replay: Replay) -> None:
         """Keep a replay; the first one of a plan wins."""
         key = {"scope": self._scope, "plan_digest": replay.plan_digest}
+        text = await large_text_of(replay)
         async with self._database.write() as session:
             if await session.get(ReplayRow, key) is None:
-                session.add(ReplayRow(**key, document=canonical_text(replay)))
+                session.add(ReplayRow(**key, document=text))

@@ -183,14 +183,20 @@ def bounded_shape(base: Any, bound: Range | Text | JsonObject | Entries) -> shap
     raise TypeError(f"{base} cannot have the bound {bound}")
 
 
-def required_fields(record: type) -> list[str]:
+REQUIRED: dict[type, tuple[str, ...]] = {}
+"""What `required_fields` found, once for each class."""
+
+
+def required_fields(record: type) -> tuple[str, ...]:
     """Return the fields without a default."""
     missing = dataclasses.MISSING
-    return [
-        field.name
-        for field in dataclasses.fields(record)
-        if field.default is missing and field.default_factory is missing
-    ]
+    if record not in REQUIRED:
+        REQUIRED[record] = tuple(
+            field.name
+            for field in dataclasses.fields(record)
+            if field.default is missing and field.default_factory is missing
+        )
+    return REQUIRED[record]
 
 
 def nearest(name: str, fields: Iterable[str]) -> str:

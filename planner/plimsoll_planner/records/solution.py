@@ -63,6 +63,8 @@ class Solution(Document):
     statistics: SearchStatistics
     warnings: tuple[Message, ...] = ()
     """What the answer rests on that nobody measured, or that a person fixed."""
+    fewest_unfixed: Count | None = None
+    """Certified fewest GPUs where nothing is fixed; told where a person fixed parts."""
 
     def check_rules(self) -> None:
         """The plan is one that the certificate is about; optimal needs a proof."""

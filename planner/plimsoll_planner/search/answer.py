@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from plimsoll_planner.records.certificate import Certificate
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.problem import Override, Problem
 from plimsoll_planner.records.solution import (
     Infeasible,
     SearchStatistics,
@@ -36,9 +37,33 @@ def solve(
 ) -> Solution | Infeasible:
     """Return the best plan and its proof, or what stands in the way.
 
+    Where a person fixed parts of the plan, what could be had without is told as well.
+
     Args:
         problem: the question.
         clock: seconds; only for the statistics, the answer does not depend on it.
+
+    Raises:
+        CannotPlanError: the profile or an offer lacks what the search needs.
+    """
+    answer = solve_as_fixed(problem, clock)
+    if isinstance(answer, Infeasible) or not problem.override.is_given:
+        return answer
+    certificate = solve_as_fixed(
+        replace(problem, override=Override()), clock
+    ).certificate
+    fewest = certificate.fewest_at_floor if certificate.is_proof else None
+    return replace(answer, fewest_unfixed=fewest)
+
+
+def solve_as_fixed(
+    problem: Problem, clock: Callable[[], float]
+) -> Solution | Infeasible:
+    """Return the best plan with what a person fixed, or what stands in the way.
+
+    Args:
+        problem: the question.
+        clock: seconds; for the statistics.
 
     Raises:
         CannotPlanError: the profile or an offer lacks what the search needs.

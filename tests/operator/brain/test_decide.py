@@ -119,6 +119,24 @@ def test_what_follows_the_end_of_attempts(
         assert is_another == (attempt.ending in ANOTHER_PLAN)
 
 
+def test_what_a_person_fixed_fails_with_the_count_that_is_certified() -> None:
+    """The message names it where it is known: what to do instead stands there."""
+    for fewest, told in (
+        (3, "without it 3 GPUs are proven to be the fewest"),
+        (None, ""),
+    ):
+        world = a_world(
+            {"override": {"gpus": 1}},
+            answer=a_solution(fewest_unfixed=fewest),
+            endings={ChildKind.TRAIN: [Ending.OUT_OF_MEMORY]},
+        )
+        world.run()
+        said = world.status.condition(ConditionType.SUCCEEDED)
+        assert said is not None
+        assert said.reason == "GPUOutOfMemory"
+        assert said.message.endswith(told or "take it away, or fix less")
+
+
 @pytest.mark.parametrize("ending", [Ending.APPLICATION_ERROR, Ending.BAD_WORKLOAD])
 def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
     """A plan that was given up and is opened again goes on with its next attempt."""

@@ -219,6 +219,16 @@ def test_what_is_fixed_and_does_not_fit_is_obeyed_with_a_warning() -> None:
     assert answer.certificate.fewest_at_floor is None
 
 
+def test_what_could_be_had_without_what_is_fixed_is_told() -> None:
+    """The fewest GPUs of the free search, whether what is fixed fits or not."""
+    free = {bytes_: solved(a_question(bytes_)) for bytes_ in (500, 1500)}
+    for bytes_, answer in free.items():
+        assert answer.fewest_unfixed is None
+        assert answer.certificate.is_proof
+        fixed = solved(a_question(bytes_, override=Override(cuts=(0, 1))))
+        assert fixed.fewest_unfixed == answer.certificate.fewest_at_floor
+
+
 UNFIT_LAYERS = [dataclasses.replace(BLOCK, recomputable=False)] * 2
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "cuts from 1 on": ({"cuts": (1, 2)}, "Override.cuts"),

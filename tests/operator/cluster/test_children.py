@@ -1,0 +1,120 @@
+"""The objects of a plan: their names, their owner, and what they hold."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+
+import pytest
+
+from plimsoll_operator.cluster.children import (
+    QUEUE_LABEL,
+    Owner,
+    child_name,
+    config_map,
+    job_of,
+    meeting_point,
+    packed,
+    service_of,
+)
+from plimsoll_operator.names import (
+    AFTER_ANNOTATION,
+    ATTEMPT_LABEL,
+    CHILD_LABEL,
+    PLAN_LABEL,
+    SUBJECT_ANNOTATION,
+)
+from plimsoll_planner.records.document import from_text
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.task import ChildKind
+from tests.support.builders import a_plan
+from tests.support.cluster_objects import OWNER
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+LONGEST_NAME = Owner(namespace="team", name="a" * 40, uid="u")
+MOST_OF_A_POD_NAME = 63
+"""Of a host name: `<job>-<index>`."""
+
+
+def test_names_follow_from_plan_and_subject() -> None:
+    """A digest is cut, a number is not."""
+    assert child_name(OWNER, ChildKind.PROFILE, DIGEST) == "tiny-profile-01234567"
+    assert child_name(OWNER, ChildKind.TRAIN, "12") == "tiny-train-12"
+    assert meeting_point(OWNER, 12) == "tiny-train-12-0.tiny-ranks:29500"
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject"),
+    [(ChildKind.PROFILE, DIGEST), (ChildKind.REPLAY, DIGEST), (ChildKind.TRAIN, "999")],
+)
+def test_the_longest_name_of_a_plan_makes_host_names(
+    kind: ChildKind, subject: str
+) -> None:
+    """With five digits of an index: of the largest gangs."""
+    name = child_name(LONGEST_NAME, kind, subject)
+    assert len(f"{name}-99999") <= MOST_OF_A_POD_NAME
+    assert len(LONGEST_NAME.service) <= MOST_OF_A_POD_NAME
+
+
+def test_a_job_runs_once_and_says_whose_it_is() -> None:
+    """Its pods are not replaced, and what it works on stands in full."""
+    job = job_of(OWNER, ChildKind.REPLAY, DIGEST, {"spec": {}}, after_s=1.25)
+    meta, spec = job["metadata"], job["spec"]
+    assert OWNER.owns(job)
+    assert meta["labels"] == {PLAN_LABEL: "tiny", CHILD_LABEL: "replay"}
+    assert meta["annotations"] == {
+        SUBJECT_ANNOTATION: DIGEST,
+        AFTER_ANNOTATION: "1.25",
+    }
+    assert (spec["backoffLimit"], spec["completions"], spec["parallelism"]) == (0, 1, 1)
+
+
+def test_a_gang_has_its_attempt_and_its_queue() -> None:
+    """Kueue admits by a label; without a queue there is none."""
+    job = job_of(
+        OWNER, ChildKind.TRAIN, "2", {"spec": {}}, num_pods=3, queue="research"
+    )
+    assert job["metadata"]["labels"][ATTEMPT_LABEL] == "2"
+    assert job["metadata"]["labels"][QUEUE_LABEL] == "research"
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (3, 3)
+    plain = job_of(OWNER, ChildKind.TRAIN, "2", {"spec": {}})
+    assert QUEUE_LABEL not in plain["metadata"]["labels"]
+
+
+def test_ranks_find_each_other_before_they_are_ready() -> None:
+    """They meet while they load."""
+    service = service_of(OWNER)
+    assert service["metadata"]["name"] == OWNER.service
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {PLAN_LABEL: "tiny", CHILD_LABEL: "train"}
+
+
+@pytest.mark.parametrize(
+    "references",
+    [
+        [],
+        [{"uid": OWNER.uid}],
+        [{"uid": OWNER.uid, "controller": False}],
+        [{"uid": "another", "controller": True}],
+    ],
+)
+def test_only_what_a_plan_controls_is_its_own(
+    references: list[dict[str, object]],
+) -> None:
+    """A plan of the same name that was deleted had another uid."""
+    assert not OWNER.owns({"metadata": {"ownerReferences": references}})
+    assert not OWNER.owns({"metadata": {}})
+    assert OWNER.owns({"metadata": {"ownerReferences": [OWNER.reference]}})
+
+
+def test_documents_are_packed_the_same_each_time() -> None:
+    """A ConfigMap that is made twice is the same one."""
+    data = packed(plan=a_plan())
+    assert packed(plan=a_plan()) == data
+    text = gzip.decompress(base64.b64decode(data["plan.json.gz"])).decode()
+    assert from_text(text, HybridPlan) == a_plan()
+    made = config_map(OWNER, "plan", "3", data, note="kept")
+    assert made["metadata"]["labels"][ATTEMPT_LABEL] == "3"
+    assert made["metadata"]["annotations"] == {"note": "kept"}
+    by_digest = config_map(OWNER, "replay", DIGEST, data)
+    assert ATTEMPT_LABEL not in by_digest["metadata"]["labels"]

@@ -1,0 +1,82 @@
+"""Which turns of a plan become Events, and what these say."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
+from plimsoll_operator.cluster.events import LONGEST_NOTE, QUIET, event_of, turns
+from tests.support.cluster_objects import OWNER
+
+ACCEPTED, LAUNCHED = ConditionType.ACCEPTED, ConditionType.LAUNCHED
+SUMMARY = ConditionType.SUCCEEDED
+
+
+def said(kind: ConditionType, truth: Truth, reason: str, message: str = "") -> Status:
+    """Build a status with one condition."""
+    one = Condition(type=kind, status=truth, reason=reason, message=message)
+    return Status(conditions=(one,))
+
+
+NOTHING = Status()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (NOTHING, said(ACCEPTED, Truth.TRUE, "Valid"), ["Valid"]),
+        (NOTHING, said(ACCEPTED, Truth.UNKNOWN, "Profiling"), []),
+        (said(ACCEPTED, Truth.TRUE, "Valid"), said(ACCEPTED, Truth.TRUE, "Else"), []),
+        (
+            said(ACCEPTED, Truth.UNKNOWN, "Valid"),
+            said(ACCEPTED, Truth.FALSE, "InvalidSpec"),
+            ["InvalidSpec"],
+        ),
+        (NOTHING, said(SUMMARY, Truth.UNKNOWN, "Profiling"), ["Profiling"]),
+        (
+            said(SUMMARY, Truth.UNKNOWN, "Profiling"),
+            said(SUMMARY, Truth.UNKNOWN, "Solving"),
+            ["Solving"],
+        ),
+        (
+            said(SUMMARY, Truth.UNKNOWN, "Pending", "0/3 nodes"),
+            said(SUMMARY, Truth.UNKNOWN, "Pending", "1/3 nodes"),
+            [],
+        ),
+        *((NOTHING, said(SUMMARY, Truth.UNKNOWN, quiet), []) for quiet in QUIET),
+    ],
+)
+def test_a_turn_is_told_once(
+    before: Status, after: Status, expected: list[str]
+) -> None:
+    """True and False of each condition, every reason of the summary, and no more."""
+    assert [one.reason for one in turns(before, after)] == expected
+    assert list(turns(after, after)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "truth", "expected"),
+    [
+        (ACCEPTED, Truth.FALSE, "Warning"),
+        (ACCEPTED, Truth.TRUE, "Normal"),
+        (SUMMARY, Truth.FALSE, "Warning"),
+        (LAUNCHED, Truth.FALSE, "Normal"),
+    ],
+)
+def test_what_went_wrong_is_a_warning(
+    kind: ConditionType, truth: Truth, expected: str
+) -> None:
+    """A gang that is not launched yet has not gone wrong."""
+    [one] = said(kind, truth, "Said").conditions
+    assert event_of(OWNER, one, "a")["type"] == expected
+
+
+def test_an_event_says_what_and_of_whom() -> None:
+    """Its note is never empty, and never longer than the API server takes."""
+    [long] = said(ACCEPTED, Truth.FALSE, "InvalidSpec", "x" * 1024).conditions
+    [bare] = said(ACCEPTED, Truth.TRUE, "Valid").conditions
+    assert len(event_of(OWNER, long, "a")["note"]) == LONGEST_NOTE
+    made = event_of(OWNER, bare, "a")
+    assert made["note"] == "Accepted is True"
+    assert made["regarding"]["uid"] == OWNER.uid
+    assert (made["reason"], made["action"]) == ("Valid", "Accepted")

@@ -1,0 +1,106 @@
+"""A small chain that does in a pod what a test tells it: waits, fails, takes memory.
+
+Mounted into pods as the module `steered`, beside a folder `/orders` that the test
+writes to. An order is a file `<plan>-train` or `<plan>-profile` in there, read at every
+step; where there is none nothing happens. It is data, not code: profiles stay valid.
+
+    {"pause_s": 0.2}              every step takes so much longer
+    {"raise_at": 7}               an error of the application at that step, and later
+    {"host_bytes": 4294967296}    memory of the host, taken and used
+    {"device_bytes": 2000000}     somebody else takes all but so much of the device
+
+The first rank writes each step that it begins to `/orders/<host>.steps`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from plimsoll_trainer.adapters.sequential import from_factories
+from plimsoll_trainer.emulated.device import EmulatedDevice, is_emulated_device
+from plimsoll_trainer.workload import AdamW, Workload
+
+ORDERS = Path("/orders")
+HOST = re.compile(r"(.+-(?:train|profile))-.+")
+"""Of a pod: the name of its Job begins with that of its plan, and what it is for."""
+WIDTH, DEPTH, NUM_CLASSES = 192, 6, 8
+CHUNK_BYTES = 2**20
+
+
+def workload(*, variant: int = 0) -> Workload:
+    """Build the chain; another variant is the same one, and is profiled anew."""
+    del variant
+    obey_at_once(order())
+    middle = partial(layer, WIDTH, WIDTH)
+    return from_factories(
+        {
+            "first": partial(layer, 32, WIDTH),
+            **{f"middle.{place}": middle for place in range(DEPTH)},
+            "last": partial(nn.Linear, WIDTH, NUM_CLASSES),
+        },
+        loss=loss,
+        batch=batch,
+        optimizer=AdamW(learning_rate=1e-3),
+    )
+
+
+def layer(wide_in: int, wide_out: int) -> nn.Module:
+    """Build one layer."""
+    return nn.Sequential(nn.Linear(wide_in, wide_out), nn.GELU())
+
+
+def batch(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make random points; the class of each is its largest coordinate."""
+    given = order()
+    write_down(step, first)
+    time.sleep(given.get("pause_s", 0.0))
+    if step >= given.get("raise_at", step + 1):
+        raise ValueError("no sample of this step")
+    obey_at_once(given)
+    torch.manual_seed(1000 * step + first)
+    x = torch.randn(count, 16, 32)
+    return x, x[..., :NUM_CLASSES].argmax(dim=-1)
+
+
+def loss(logits: Tensor, classes: Tensor) -> Tensor:
+    """Compare: logits [samples, points, classes], classes [samples, points]."""
+    return functional.cross_entropy(logits.flatten(0, 1), classes.flatten())
+
+
+def order() -> dict[str, Any]:
+    """Return what this pod is told to do now."""
+    found = HOST.fullmatch(socket.gethostname())
+    try:
+        name = found[1] if found is not None else ""
+        told: dict[str, Any] = json.loads((ORDERS / name).read_text() or "{}")
+    except OSError:  # no such file; not in a pod that is steered
+        return {}
+    return told
+
+
+def obey_at_once(given: dict[str, Any]) -> None:
+    """Take memory."""
+    if "host_bytes" in given:
+        chunks = [bytearray(CHUNK_BYTES)] * 0
+        while len(chunks) * CHUNK_BYTES < given["host_bytes"]:
+            chunks.append(bytearray(os.urandom(1) * CHUNK_BYTES))
+    if "device_bytes" in given and is_emulated_device():
+        EmulatedDevice().set_cap(given["device_bytes"])
+
+
+def write_down(step: int, first: int) -> None:
+    """Tell the test which steps the first rank of this pod begins."""
+    if os.environ.get("RANK") == "0" and first == 0 and ORDERS.is_dir():
+        with (ORDERS / f"{socket.gethostname()}.steps").open("a") as steps:
+            steps.write(f"{step}\n")
