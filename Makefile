@@ -7,7 +7,7 @@ ENV := .venv
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test check lint format lab lab-down bench soak docs images \
+.PHONY: help quickstart test test-nodes check lint format lab lab-down bench soak docs images \
   constraints clean
 
 help:           ## list the targets
@@ -21,6 +21,9 @@ quickstart: env-local  ## install, then train a small GPT on as few devices as i
 
 test: env-dev   ## everything: lint, types, unit tests, wheel, real Kubernetes
 	@$(BIN)/python -m tools.gates test
+
+test-nodes: env-dev  ## whole plans on real nodes: end to end, every failure
+	@$(BIN)/python -m tools.gates nodes
 
 check: env-dev  ## the inner loop: lint, types, quick unit tests
 	@$(BIN)/python -m tools.gates check

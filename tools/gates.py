@@ -2,7 +2,8 @@
 
     lint    format, ruff, mypy, pyright, imports
     check   lint, and the quick unit tests: the inner loop
-    test    lint, all tests, and the lab, which is prepared first
+    test    lint, all tests but the long ones, and the lab, which is prepared first
+    nodes   the long ones: whole plans on real nodes
 
 Two lines of work share the two cores: lint and unit tests on one, the lab and the tests
 that wait for it on the other. What a part prints is shown when it fails, and at the end
@@ -26,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 IN_LAB = "control_plane or nodes"
+LONG = "long"
+"""Whole plans on real nodes, and a crash at each effect: too long for each change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +91,8 @@ UNIT_TESTS = pytest(
 )
 QUICK_TESTS = pytest("unit tests", "-m", f"not ({IN_LAB} or wheel or slow)")
 WHEEL_TESTS = pytest("wheel", "-m", "wheel")
-LAB_TESTS = pytest("lab tests", "-m", IN_LAB)
+LAB_TESTS = pytest("lab tests", "-m", f"({IN_LAB}) and not {LONG}")
+LONG_TESTS = pytest("long tests", "-m", LONG)
 LAB = Part(
     name="lab",
     command=(sys.executable, "-m", "tests.lab", "prepare"),
@@ -99,6 +103,7 @@ LINES = {
     "lint": (LINT,),
     "check": (LINT, (QUICK_TESTS,)),
     "test": ((*LINT, UNIT_TESTS, WHEEL_TESTS), (LAB, LAB_TESTS)),
+    "nodes": ((LAB, LONG_TESTS),),
 }
 """For each gate the lines of work; lines run side by side, parts of a line in turn."""
 

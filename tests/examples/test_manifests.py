@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from plimsoll_operator.api.manifest import parse_manifest
 from plimsoll_planner.offer_catalog import parse_offers
+from tools.images import PREFIX, name_of
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = sorted(ROOT.glob("examples/*.yaml"))
@@ -36,6 +38,13 @@ def test_an_editor_takes_it(path: Path) -> None:
     """The published schema has nothing to say against any of its documents."""
     for document in yaml.safe_load_all(path.read_text()):
         assert not list(Draft202012Validator(SCHEMA).iter_errors(document))
+
+
+@every_manifest
+def test_its_image_is_that_of_this_release(path: Path) -> None:
+    """Where it names one: `make images` builds it by this name."""
+    named = re.findall(r"image: (\S+)", path.read_text())
+    assert set(named) <= {name_of("examples", PREFIX)}
 
 
 @every_manifest

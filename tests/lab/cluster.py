@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,18 +128,33 @@ class Cluster:
             time.sleep(POLL_S)
         return time.monotonic() - started_s
 
-    def load_image(self, archive: Path) -> None:
-        """Give all nodes the images of a docker-archive or OCI archive."""
-        for node in self.nodes:
-            socket = self.state / node / "containerd.sock"
-            subprocess.run(
-                [
-                    *("ctr", "--address", socket, "--namespace", "k8s.io"),
-                    *("images", "import", archive),
-                ],
-                check=True,
-                capture_output=True,
-            )
+    @contextmanager
+    def fresh_namespace(self) -> Iterator[str]:
+        """Make a namespace; what runs in it ends with the block."""
+        name = f"test-{secrets.token_hex(4)}"
+        self.kubectl("create", "namespace", name)
+        # Pods are refused until this is there.
+        self.wait("serviceaccount/default", "create", namespace=name)
+        yield name
+        # At once, and not after the 30 s that a pod has to end: the next test may need
+        # its GPUs.
+        kinds = "jobs,deployments,pods"
+        at_once = ("--all", "--grace-period=1", "--wait=false")
+        self.kubectl("delete", kinds, *at_once, "--namespace", name)
+        self.kubectl("delete", "namespace", name, "--wait=false")
+
+    def load_images(self, *archives: Path) -> None:
+        """Give all nodes the images of docker-archives or OCI archives."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            done = [pool.submit(self._load, node, archives) for node in self.nodes]
+        for each in done:
+            each.result()
+
+    def _load(self, node: str, archives: Sequence[Path]) -> None:
+        socket = self.state / node / "containerd.sock"
+        ctr = ("ctr", "--address", socket, "--namespace", "k8s.io", "images", "import")
+        for archive in archives:
+            subprocess.run([*ctr, archive], check=True, capture_output=True)
 
     def stop(self, part: str) -> None:
         """Kill a part of the lab, such as kubelet-0, and keep it down until `start`."""

@@ -9,7 +9,7 @@ of the lab's logs.
 from __future__ import annotations
 
 import os
-import secrets
+import sysconfig
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -18,8 +18,11 @@ import pytest
 from tests.lab import owner, project_images
 from tests.lab.cluster import Cluster
 from tests.lab.errors import LabError
+from tests.lab.host_packages import has_torch, python_of
+from tests.lab.nodes import require as require_nodes
 from tests.lab.owner import Level
 from tests.lab.prepare import may_prepare, prepare, require
+from tools.images import DOCKERFILES
 
 LABS = ("control_plane", "nodes")
 TAIL_LINES = 15
@@ -50,22 +53,28 @@ def runtime_image(nodes: Cluster) -> str:
     return _on_nodes("runtime", nodes)
 
 
+@pytest.fixture(scope="session")
+def release_nodes(nodes: Cluster) -> Cluster:
+    """Return the nodes, which have all that the chart and the examples name."""
+    if not has_torch():
+        pytest.skip("torch is missing: run `make test`")
+    here, there = sysconfig.get_python_version(), python_of(require_nodes())
+    if here != there:
+        pytest.skip(
+            f"nodes have Python {there}, and the packages here are for {here}: run "
+            f"`make test PYTHON=python{there}`"
+        )
+    nodes.load_images(*map(archive_of, DOCKERFILES))
+    return nodes
+
+
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
     """Return a fresh namespace of the lab that the test uses."""
     lab = next(name for name in LABS if name in request.fixturenames)
     cluster: Cluster = request.getfixturevalue(lab)
-    name = f"test-{secrets.token_hex(4)}"
-    cluster.kubectl("create", "namespace", name)
-    # Pods are refused until this is there.
-    cluster.wait("serviceaccount/default", "create", namespace=name)
-    yield name
-    # At once, and not after the 30 s that a pod has to end: the next test may need its
-    # GPUs.
-    kinds = "jobs,deployments,pods"
-    at_once = ("--all", "--grace-period=1", "--wait=false")
-    cluster.kubectl("delete", kinds, *at_once, "--namespace", name)
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    with cluster.fresh_namespace() as name:
+        yield name
 
 
 @pytest.hookimpl(wrapper=True)
@@ -104,7 +113,7 @@ def archive_of(image: str) -> Path:
 
 def _on_nodes(image: str, nodes: Cluster) -> str:
     """Give the nodes an image of the project and return its name."""
-    nodes.load_image(archive_of(image))
+    nodes.load_images(archive_of(image))
     return project_images.image_name(image)
 
 

@@ -9,23 +9,16 @@ The base image is of the host's own release, so the C library is the same one.
 
 from __future__ import annotations
 
-import compileall
-import importlib.util
 import sys
-import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.lab.errors import LabError
+from tests.lab.host_packages import HIDDEN, PACKAGES, compile_once, packages
 
-# Not at the same paths as on the host: those may lie in a home folder, which a
-# container without root may not enter.
 PREFIX = "/host-python"
-PACKAGES = "/host-packages"
-HIDDEN = ("/run", "/var/lib", "/var/log")
-"""Folders of the host that nodes_init.sh covers with its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +39,7 @@ def host_python(*, sources: Sequence[Path] = ()) -> HostPython:
         LabError: the interpreter lies in a folder that nodes cannot see.
     """
     base = Path(sys.base_prefix).resolve()
-    packages = Path(sysconfig.get_path("purelib")).resolve()
-    places = {str(base): PREFIX, str(packages): PACKAGES}
+    places = {str(base): PREFIX, str(packages()): PACKAGES}
     for number, source in enumerate(sources):
         places[str(source.resolve())] = f"/host-source/{number}"
     for path in places:
@@ -56,7 +48,7 @@ def host_python(*, sources: Sequence[Path] = ()) -> HostPython:
                 f"{path} is out of sight for pods, as all of {', '.join(HIDDEN)}: "
                 "use an interpreter or a checkout elsewhere"
             )
-    _compile_once(packages)
+    compile_once(packages())
     # Not sys.executable resolved: a virtual environment may hold a copy.
     executable = f"bin/python{sys.version_info.major}.{sys.version_info.minor}"
     module_path = [place for place in places.values() if place != PREFIX]
@@ -76,17 +68,3 @@ def host_python(*, sources: Sequence[Path] = ()) -> HostPython:
         ],
         environment=[{"name": name, "value": it} for name, it in environment.items()],
     )
-
-
-def has_torch() -> bool:
-    """Tell whether this interpreter has torch."""
-    return importlib.util.find_spec("torch") is not None
-
-
-def _compile_once(packages: Path) -> None:
-    """Compile all packages if their installer did not; importing torch then takes 3 s.
-
-    Pods cannot: they see the files read-only, and would take 14 s every time.
-    """
-    if (packages / "torch").is_dir() and not any(packages.glob("torch/__pycache__/*")):
-        compileall.compile_dir(packages, quiet=2, workers=0)

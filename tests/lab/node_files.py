@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.lab.host_packages import container_spec
 from tests.lab.slots import Slot
 
 COREFILE = """\
@@ -44,15 +45,19 @@ state = "/run/containerd-{node}"
     conf_dir = "{state}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = "{state}/container.json"
 """
 
 
 def write_shared(slot: Slot) -> None:
-    """Write what all nodes share: DNS, service addresses, the pods' bridge."""
+    """Write what all nodes share: DNS, service addresses, the pods' bridge, torch."""
     state = slot.state
     kubeconfig = f"{state}/kubeconfig"
     corefile = COREFILE.format(address=slot.bridge_address, kubeconfig=kubeconfig)
     (state / "Corefile").write_text(corefile)
+    (state / "container.json").write_text(json.dumps(container_spec()))
     proxy = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",

@@ -12,7 +12,8 @@ from tests.lab import archives, images, objects
 from tests.lab import control_plane as level_one
 from tests.lab.cluster import Cluster
 from tests.lab.gpus import EMULATED_LABEL, RESOURCE, Gpus, pretend
-from tests.lab.host_python import has_torch, host_python
+from tests.lab.host_packages import has_torch
+from tests.lab.host_python import host_python
 
 pytestmark = pytest.mark.nodes
 
@@ -155,7 +156,7 @@ def test_an_image_of_ones_own_runs(
         command=("/busybox", "echo", "mine"),
     )
     archives.write_archive(tmp_path / "own.tar", [own])
-    nodes.load_image(tmp_path / "own.tar")
+    nodes.load_images(tmp_path / "own.tar")
     container = objects.a_container([], image=own.name)
     nodes.apply(objects.a_pod("own", container), namespace=namespace)
     nodes.wait("pod/own", "jsonpath={.status.phase}=Succeeded", namespace=namespace)

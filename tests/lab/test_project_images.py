@@ -13,7 +13,8 @@ import pytest
 from tests.lab import images, objects, project_images
 from tests.lab.cluster import Cluster
 from tests.lab.fixtures import archive_of
-from tests.lab.host_python import has_torch, host_python
+from tests.lab.host_packages import has_torch
+from tests.lab.host_python import host_python
 from tools.images import DOCKERFILES, version
 
 pytestmark = pytest.mark.nodes

@@ -1,0 +1,372 @@
+"""The operator as a process of this machine, and plans for it on the nodes of a lab.
+
+In: a cluster with nodes. Out: a `Ground`: a namespace with a claim for checkpoints,
+nodes that pretend to have small devices, an operator that is started again when it
+ends, as a kubelet would, and plans whose ranks do what a test orders them
+(tests/support/steered.py). Called by the tests of what may fail on a cluster.
+
+Profile and replay of the chain are made by the first plan; all others find them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from plimsoll_operator.api.definition import NAME as DEFINITION
+from plimsoll_operator.names import API_VERSION, KIND
+from tests.lab import images
+from tests.lab.cluster import Cluster
+from tests.lab.control_plane import free_ports
+from tests.lab.gpus import Gpus, pretend
+from tests.lab.host_python import host_python
+from tests.support import steered
+
+ROOT: Final = Path(__file__).parents[2]
+CRD: Final = ROOT / "charts/plimsoll/files/crd.yaml"
+CLAIM: Final = "saved"
+STEPS: Final = 40
+POLL_S: Final = 0.7
+LIMIT_S: Final = 240.0
+"""For anything that is waited for, on a machine that is busy."""
+AGAIN_S: Final = 1.0
+"""From the end of an operator to the next one."""
+LEADS: Final = "the Lease is ours"
+LOG_LINES: Final = 20
+TOLD: Final = ("conditions", "attempt", "failures", "workloadRef")
+"""Of a status, where a test fails."""
+DEVICES: Final = Gpus(count=4, memory_mib=3)
+"""So small that the chain needs two."""
+WIDTH: Final = 30
+"""Of the name of a plan at most."""
+
+
+@dataclass(kw_only=True)
+class Operator:
+    """An operator, and what starts it again."""
+
+    environment: dict[str, str]
+    log: Path
+    num_starts: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+    _wanted: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start it, and again whenever it ends."""
+        self._wanted.set()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to stop, and leave it so."""
+        self._wanted.clear()
+        self.signal(signal.SIGTERM)
+        if self._thread is not None:
+            self._thread.join()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def wait_until_it_leads(self, *, timeout_s: float = LIMIT_S) -> None:
+        """Wait until the one that was started last decides."""
+        end_s = time.monotonic() + timeout_s
+        while sum(LEADS in line for line in self.said()) < self.num_starts:
+            assert time.monotonic() < end_s, self.said()[-LOG_LINES:]
+            time.sleep(POLL_S)
+
+    def said(self) -> list[str]:
+        """Return the lines that it has written."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def _keep(self) -> None:
+        """Start it as long as it is wanted."""
+        while self._wanted.is_set():
+            with self.log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        *("setpriv", "--pdeathsig", "KILL"),
+                        *(sys.executable, "-m", "plimsoll_operator"),
+                    ],
+                    env=self.environment,
+                    stdout=log,
+                    stderr=log,
+                )
+            self.num_starts += 1
+            self._process.wait()
+            if self._wanted.is_set():
+                time.sleep(AGAIN_S)
+
+
+@dataclass(kw_only=True)
+class Ground:
+    """A namespace, its operator, and orders for the ranks of its plans."""
+
+    cluster: Cluster
+    namespace: str
+    operator: Operator
+    folder: Path
+    """Holds `code`, `orders` and `saved`, which pods see."""
+
+    def plan(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Return a plan of the chain.
+
+        Args:
+            name: of it.
+            spec: parts in the place of the usual ones.
+        """
+        usual = {
+            "workload": {"entrypoint": "steered:workload"},
+            "training": {"globalBatchSize": 8, "steps": STEPS},
+            "checkpoint": {"everySteps": 5, "claimName": CLAIM},
+            "search": {"maxGPUs": 4},
+            "launch": {"perGPU": {"cpu": "100m", "memory": "512Mi"}},
+            "template": self.template(),
+        }
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": name},
+            "spec": usual | spec,
+        }
+
+    def template(self) -> dict[str, Any]:
+        """Return the pods of all plans: equal ones share a profile."""
+        python = host_python(sources=[self.folder / "code"])
+        mount = {"name": "orders", "mountPath": str(steered.ORDERS)}
+        container = {
+            "image": images.BASE,
+            "imagePullPolicy": "Never",
+            "command": [python.command],
+            "env": python.environment,
+            "volumeMounts": [*python.mounts, mount],
+        }
+        orders = {"name": "orders", "hostPath": {"path": str(self.folder / "orders")}}
+        return {
+            "spec": {"containers": [container], "volumes": [*python.volumes, orders]}
+        }
+
+    def launch(self, name: str, **spec: Any) -> None:
+        """Make a plan."""
+        self.cluster.apply(self.plan(name, **spec), namespace=self.namespace)
+
+    def train_first(self) -> None:
+        """Train a plan by the name `first`: all others find its profile and replay."""
+        self.launch("first")
+        status = self.ended("first")
+        assert said(status, "Succeeded")[:2] == ("True", "Trained"), status
+        assert set(self.steps("first-train-1")) == set(range(STEPS))
+
+    def order(self, job: str, **what: float) -> None:
+        """Tell the pods of `<plan>-train` or `<plan>-profile` what to do now."""
+        file = self.folder / "orders" / job
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(what))
+        part.rename(file)
+
+    def steps(self, job: str) -> list[int]:
+        """Return the steps that the first rank of a Job has begun."""
+        file = self.folder / "orders" / f"{job}-0.steps"
+        return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Return the status of a plan."""
+        found = self.cluster.get("tplan", name, namespace=self.namespace)
+        status: dict[str, Any] = found.get("status", {})
+        return status
+
+    def wait_for(
+        self,
+        name: str,
+        what: Callable[[dict[str, Any]], bool],
+        *,
+        timeout_s: float = LIMIT_S,
+    ) -> dict[str, Any]:
+        """Wait until something holds of a plan's status, and return that.
+
+        Raises:
+            AssertionError: it does not in time, or the plan ended before; carries all
+                that is known of it.
+        """
+        end_s = time.monotonic() + timeout_s
+        while not what(status := self.status(name)):
+            if time.monotonic() > end_s or status.get("completionTime"):
+                raise AssertionError(self.account(name, status))
+            time.sleep(POLL_S)
+        return status
+
+    def wait_for_steps(
+        self, job: str, number: int, *, timeout_s: float = LIMIT_S
+    ) -> None:
+        """Wait until the first rank of a Job has begun so many steps."""
+        self.cluster.wait_until(
+            f"{number} steps of {job}",
+            lambda: len(self.steps(job)) >= number,
+            timeout_s=timeout_s,
+        )
+
+    def ended(self, name: str, *, timeout_s: float = LIMIT_S) -> dict[str, Any]:
+        """Return the status of a plan once that is final."""
+        return self.wait_for(name, is_over, timeout_s=timeout_s)
+
+    def patch(self, name: str, spec: dict[str, Any]) -> None:
+        """Edit a plan's spec."""
+        change = json.dumps({"spec": spec})
+        words = ("patch", "tplan", name, "--type=merge", "-p", change)
+        self.cluster.kubectl(*words, "-n", self.namespace)
+
+    def delete(self, what: str, *how: str) -> None:
+        """Delete an object of the namespace, and do not wait for it."""
+        self.cluster.kubectl("delete", what, "--wait=false", *how, "-n", self.namespace)
+
+    def pods(self, job: str) -> list[dict[str, Any]]:
+        """Return the pods of a Job."""
+        label = f"batch.kubernetes.io/job-name={job}"
+        found = self.cluster.get("pods", "-l", label, namespace=self.namespace)
+        items: list[dict[str, Any]] = found["items"]
+        return items
+
+    def account(self, name: str, status: dict[str, Any]) -> str:
+        """Tell all that is known of a plan that did not do as it should."""
+        place = ("-n", self.namespace)
+        objects = self.cluster.kubectl("get", "jobs,pods,configmaps", *place)
+        said = "\n".join(self.operator.said()[-LOG_LINES:])
+        told = {one: it for one, it in status.items() if one in TOLD}
+        return f"{name}: {json.dumps(told, indent=1)}\n{objects}\n{said}"
+
+
+def is_over(status: dict[str, Any]) -> bool:
+    """Tell whether a plan has come to its end."""
+    return said(status, "Succeeded")[0] in ("True", "False")
+
+
+def said(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    """Return status, reason and message of a condition; empty where nothing is said."""
+    for one in status.get("conditions", ()):
+        if one["type"] == kind:
+            return one["status"], one["reason"], one.get("message", "")
+    return "", "", ""
+
+
+def is_said(kind: str, reason: str) -> Callable[[dict[str, Any]], bool]:
+    """Return what tells whether a condition has a reason."""
+    return lambda status: said(status, kind)[1] == reason
+
+
+@contextmanager
+def a_ground(
+    cluster: Cluster, folder: Path, runtime_image: str, **settings: str
+) -> Iterator[Ground]:
+    """Make a namespace with an operator of its own; take all of it away at the end.
+
+    Args:
+        cluster: has nodes.
+        folder: that pods can see.
+        runtime_image: which the nodes have.
+        settings: of the operator, beside the usual ones; without `PLIMSOLL_`.
+    """
+    namespace = f"ground-{secrets.token_hex(3)}"
+    prepare(cluster, namespace, folder)
+    ground = Ground(
+        cluster=cluster,
+        namespace=namespace,
+        folder=folder,
+        operator=Operator(
+            environment=settings_for(cluster, namespace, folder)
+            | {"PLIMSOLL_RUNTIME_IMAGE": runtime_image}
+            | {f"PLIMSOLL_{name}": value for name, value in settings.items()},
+            log=folder / "operator.log",
+        ),
+    )
+    ground.operator.start()
+    try:
+        yield ground
+    finally:
+        ground.operator.stop()
+        at_once = ("--all", "--wait=false", "-n", namespace)
+        cluster.kubectl("delete", "tplan", *at_once)
+        cluster.kubectl("delete", "jobs,pods", "--grace-period=1", *at_once)
+        cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+        cluster.kubectl("delete", "pv", namespace, "--wait=false")
+
+
+def prepare(cluster: Cluster, namespace: str, folder: Path) -> None:
+    """Give the nodes devices, and the namespace what plans need."""
+    for node in cluster.nodes:
+        pretend(cluster, node, DEVICES)
+    for name in ("code", "orders", "saved"):
+        (folder / name).mkdir()
+        (folder / name).chmod(0o777)  # whoever a pod runs as
+    shutil.copy(Path(steered.__file__), folder / "code")
+    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+    cluster.wait(f"crd/{DEFINITION}", "condition=Established")
+    cluster.kubectl("create", "namespace", namespace)
+    cluster.wait("serviceaccount/default", "create", namespace=namespace)
+    cluster.apply(*a_volume(namespace, folder / "saved"), namespace=namespace)
+
+
+def settings_for(cluster: Cluster, namespace: str, folder: Path) -> dict[str, str]:
+    """Return the environment of an operator that runs on this machine."""
+    http, ingest = free_ports(2)
+    told = {
+        "DATABASE": str(folder / "store.db"),
+        "NAMESPACE": namespace,
+        "WATCH_NAMESPACES": namespace,
+        "POD_NAME": "operator",
+        "INGEST_URL": f"http://{cluster.slot.host_address}:{ingest}",
+        "HTTP_PORT": str(http),
+        "INGEST_PORT": str(ingest),
+        "SOLVERS": "1",
+        "LOG_FORMAT": "text",
+    }
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "PYTHONPATH", "HOME")
+        if name in os.environ
+    }
+    return (
+        kept
+        | {"KUBECONFIG": str(cluster.kubeconfig)}
+        | {f"PLIMSOLL_{name}": value for name, value in told.items()}
+    )
+
+
+def a_volume(namespace: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a volume that both nodes can mount, and the claim that has it."""
+    modes = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": namespace},
+        "spec": modes
+        | {
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": namespace, "name": CLAIM},
+            "hostPath": {"path": str(folder)},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": CLAIM},
+        "spec": modes
+        | {
+            "volumeName": namespace,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    return volume, claim
