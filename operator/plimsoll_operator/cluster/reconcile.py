@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import Action, StopTraining, WakeAt
+from plimsoll_operator.brain.actions import Action, Clear, StopTraining, WakeAt
 from plimsoll_operator.brain.decide import Decision, decide, unreadable
 from plimsoll_operator.brain.seen import Child, ChildState, Seen
 from plimsoll_operator.cluster.api import PLANS, Api
@@ -27,6 +27,8 @@ Key = tuple[str, str]
 """Namespace and name of a plan."""
 SOONEST_S, LATEST_S = 2.0, 30.0
 """Between looks at pods that wait, which tell nobody when they go on."""
+CLEARING_S: Final = 1.0
+"""Between looks at what is being removed, until it is gone."""
 ENDING_S: Final = 5.0
 """Between looks at pods that are asked to end."""
 REFUSED_S: Final = 60.0
@@ -120,8 +122,13 @@ class Reconciler:
 
     def look_again(self, key: Key, seen: Seen, decision: Decision) -> None:
         """Tell the queue when the plan wants another look."""
-        if not all(isinstance(action, WAITING) for action in decision.actions):
+        acted = [one for one in decision.actions if not isinstance(one, WAITING)]
+        is_clearing = all(isinstance(action, Clear) for action in acted)
+        if acted and not is_clearing:
             self.queue.add(key)
+            return
+        if acted or (decision.status.is_over and seen.children):
+            self.queue.add_at(key, self.monotonic() + CLEARING_S)
             return
         at_s = next_look_s(decision.actions, decision.status, seen, self.clock())
         if at_s is not None:
