@@ -62,10 +62,6 @@ images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=plim
 	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),plimsoll/) \
 	  $(PYTHON) -m tools.images $(IMAGES)
 
-images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=plimsoll/
-	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),plimsoll/) \
-	  $(PYTHON) -m tools.images $(IMAGES)
-
 constraints: env-dev  ## resolve the newest versions into constraints.txt
 	@$(BIN)/python tools/constraints.py
 

@@ -82,6 +82,11 @@ class Operator:
         if self._process is not None:
             self._process.send_signal(number)
 
+    def kill(self) -> None:
+        """Kill all of it at once, as the end of its container does."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+
     def wait_until_it_leads(self, *, timeout_s: float = LIMIT_S) -> None:
         """Wait until the one that was started last decides."""
         end_s = time.monotonic() + timeout_s
@@ -105,6 +110,7 @@ class Operator:
                     env=self.environment,
                     stdout=log,
                     stderr=log,
+                    start_new_session=True,  # so that searches end with it
                 )
             self.num_starts += 1
             self._process.wait()

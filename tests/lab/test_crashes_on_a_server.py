@@ -48,6 +48,8 @@ MOST_EFFECTS = 6
 """Of a life: to write down how a gang ended takes that many, and begins anew."""
 AT_A_TIME = 16
 """Plans that go on side by side."""
+PARTS = 4
+"""Tests that share the effects among them, each within the limit of one test."""
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +184,9 @@ def one_crash(number: int) -> Callable[[], Effects]:
     return lambda: next(lives, Effects())
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_crash_around_any_effect_changes_nothing(
-    server: Cluster, namespace: str, tmp_path: Path
+    server: Cluster, namespace: str, tmp_path: Path, part: int
 ) -> None:
     """Each child is made once, each attempt is counted once, and the plan succeeds."""
 
@@ -200,7 +203,7 @@ def test_a_crash_around_any_effect_changes_nothing(
 
         assert len(plain.done) > 20
         async with asyncio.TaskGroup() as group:
-            for number in range(len(plain.done)):
+            for number in range(part, len(plain.done), PARTS):
                 group.create_task(crashed(number))
 
     with_trials(server, namespace, tmp_path, work)

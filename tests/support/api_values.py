@@ -134,6 +134,7 @@ A_STATUS: dict[str, Any] = {
         "verdict": "fails",
         "reason": "rank 0, backward: needs 1.31 GiB, has 1.00 GiB",
         "fewestAtAnySpeed": 3,
+        "fewestUnfixed": 4,
         "space": "without offload",
     },
     "alternatives": [dict(A_PLAN)],

@@ -71,6 +71,16 @@ from plimsoll_planner.records.solution import (
     Solution,
     Termination,
 )
+from plimsoll_planner.records.task import (
+    Began,
+    ChildKind,
+    Command,
+    End,
+    Exit,
+    FullDevice,
+    Task,
+    Variable,
+)
 
 DIGEST = "sha256:" + "0" * 64
 MIB = 2**20
@@ -444,6 +454,21 @@ def a_replay(**fields: Any) -> Replay:
     return Replay(**(defaults | fields))
 
 
+def a_life() -> tuple[Task, Began, End]:
+    """Build what is written down of a gang that ran out of device memory."""
+    command = Command(
+        words=("python3", "-m", "plimsoll_trainer"),
+        variables=(Variable(name="RANK", value="0"),),
+    )
+    task = Task(
+        child_kind=ChildKind.TRAIN, subject="1", commands=(command,), folder="/work"
+    )
+    full = FullDevice(rank=0, phase=Phase.BACKWARD, asked_bytes=MIB)
+    ended = Exit(status=83, said="rank 0: backward: the device is full")
+    end = End(at_s=2.5, exits=(ended,), first=0, full_device=full)
+    return task, Began(pid=7, at_s=1.5), end
+
+
 def every_document() -> list[Document]:
     """Build one of each kind of document."""
     return [
@@ -458,4 +483,5 @@ def every_document() -> list[Document]:
         an_infeasible(),
         an_observation(),
         a_replay(),
+        *a_life(),
     ]

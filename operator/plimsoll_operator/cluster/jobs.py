@@ -6,7 +6,8 @@ gone. Pods are asked for alone where a Job waits, is ending or has ended.
     Complete or Failed          ended: its pods, or what they told, say how
     all pods have begun         running
     else                        pending: scheduler or kubelet say why
-    it or pods being deleted    as it was, until nobody waits for its pods any more
+    failing, or being deleted   as it was, until nobody waits for its pods any more
+    pods being deleted          the same
     gone, once it was seen      the same; then stopped by us, or deleted by a person
 
 What we have asked to leave goes, whatever is wanted by then: the reason stays with it.

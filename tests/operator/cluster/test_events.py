@@ -77,6 +77,6 @@ def test_an_event_says_what_and_of_whom() -> None:
     [bare] = said(ACCEPTED, Truth.TRUE, "Valid").conditions
     assert len(event_of(OWNER, long, "a")["note"]) == LONGEST_NOTE
     made = event_of(OWNER, bare, "a")
-    assert made["note"] == "Accepted is True"
+    assert made["note"] == "What the spec names is there."
     assert made["regarding"]["uid"] == OWNER.uid
     assert (made["reason"], made["action"]) == ("Valid", "Accepted")

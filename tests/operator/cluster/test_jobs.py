@@ -18,11 +18,15 @@ from plimsoll_operator.cluster.jobs import (
     begun,
     belongs_to,
     container_of,
+    fenced,
     is_child,
     is_ending,
+    settled,
     stop_reason,
 )
 from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
+from plimsoll_operator.store.pod_ends import StoredEnd
+from plimsoll_planner.records.task import End, Exit
 from tests.support.cluster_objects import (
     CREATED_S,
     JOB_UID,
@@ -96,6 +100,52 @@ def test_a_gang_that_is_deleted_before_it_ran_waits_until_it_is_gone() -> None:
     child = begun(leaving, late, NOW_S)
     assert is_ending(leaving)
     assert (child.state, child.stopping) == (ChildState.PENDING, "PendingTimeout")
+
+
+def test_a_gang_whose_pods_are_being_deleted_is_ending() -> None:
+    """On a lost node they never go, and the Job never says that it fails."""
+    leaving = {"active": 1, "ready": 1, "terminating": 1}
+    assert is_ending(a_job(status=leaving))
+    assert begun(a_job(status=leaving), LAUNCHED, NOW_S).state is ChildState.RUNNING
+    assert not is_ending(a_job(status=leaving | {"terminating": 0}))
+
+
+@pytest.mark.parametrize(
+    ("found", "stopping", "status", "expected"),
+    [
+        (Ending.DONE, "", over("Complete"), Ending.DONE),
+        (Ending.DONE, "", over("Failed"), Ending.DISRUPTED),
+        (Ending.CHECKPOINTED, "", over("Failed"), Ending.DISRUPTED),
+        (Ending.CHECKPOINTED, "Suspending", over("Failed"), Ending.CHECKPOINTED),
+        (Ending.APPLICATION_ERROR, "", over("Failed"), Ending.APPLICATION_ERROR),
+    ],
+)
+def test_what_a_job_that_is_over_says_beside_its_pods(
+    found: Ending, stopping: str, status: dict[str, Any], expected: Ending
+) -> None:
+    """Ranks that saved because somebody else evicted them were disrupted."""
+    child = replace(ENDED, stopping=stopping)
+    ending, line = settled(child, a_job(status=status), (found, "told"))
+    assert ending is expected
+    assert (line == "told") == (ending is found)
+
+
+def test_a_fenced_gang_that_has_told_of_its_end_is_done() -> None:
+    """Its node may have lost the cluster, and not us; unless all is done it is lost."""
+    pods = [a_pod(0, deletionTimestamp=LATER), a_pod(1, deletionTimestamp=LATER)]
+    uids = [pod["metadata"]["uid"] for pod in pods]
+
+    def told(*statuses: int) -> dict[str, StoredEnd]:
+        ends = (End(at_s=NOW_S, exits=(Exit(status=one),)) for one in statuses)
+        return {
+            uid: StoredEnd(place=place, end=end)
+            for place, (uid, end) in enumerate(zip(uids, ends, strict=False))
+        }
+
+    lost = (Ending.DISRUPTED, "out of reach")
+    assert fenced(pods, told(0, 0), "out of reach") == (Ending.DONE, "")
+    assert fenced(pods, told(0), "out of reach") == lost
+    assert fenced(pods, told(0, 1), "out of reach") == lost
 
 
 def test_only_what_is_deleted_is_stopping() -> None:

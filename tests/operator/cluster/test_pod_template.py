@@ -125,7 +125,7 @@ def test_what_a_person_gave_stays_and_ours_is_added() -> None:
     assert pod["volumes"][0] == {"name": "data", "emptyDir": {}}
     assert pod["tolerations"] == [
         {"operator": "Exists"},
-        {"key": GPU, "operator": "Exists", "effect": "NoSchedule"},
+        {"key": GPU, "operator": "Exists"},
     ]
     assert [one["name"] for one in pod["initContainers"]] == ["plimsoll-code", "fetch"]
     assert pod["terminationGracePeriodSeconds"] == 30

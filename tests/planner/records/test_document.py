@@ -115,6 +115,8 @@ def test_a_bad_leaf_is_refused_by_path(document: Document, leaf: object) -> None
     """Whatever number, word or flag is replaced by nonsense, its path is named."""
     value = document.to_json()
     for path in leaves(value):
+        if (leaf, path[-1]) == (-1, "status"):
+            continue  # of a process that a signal ended
         with pytest.raises(InvalidInputError) as caught:
             type(document).from_json(changed(value, path, leaf), "doc")
         assert str(caught.value).startswith("doc" + shown(path))
