@@ -11,6 +11,7 @@ from pathlib import Path
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.brain.request import ProfileWish
+from plimsoll_planner.pod_names import report_name
 from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
 
 PROFILER, TRAINER = "plimsoll_profiler", "plimsoll_trainer"
@@ -51,7 +52,7 @@ class Gang:
 
 def report_of(folder: Path, rank: int) -> Path:
     """Return where a rank reports to."""
-    return folder / f"report-{rank}.jsonl"
+    return folder / report_name(rank)
 
 
 def profile_task(wish: ProfileWish, spec: TrainingPlanSpec, where: Where) -> Task:
@@ -96,7 +97,7 @@ def train_task(gang: Gang, spec: TrainingPlanSpec, where: Where) -> Task:
         "--steps": spec.training.steps,
         gang.meeting[0]: gang.meeting[1],
         "--attempt": gang.attempt,
-        "--report-file": report_of(where.folder, 0).with_name("report-{rank}.jsonl"),
+        "--report-file": where.folder / report_name("{rank}"),
     }
     if gang.checkpoints is not None:
         given["--checkpoint-dir"] = gang.checkpoints

@@ -7,6 +7,7 @@ and 247 (hardware and host memory in other operators), 126 to 165 (shell and sig
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class ExitCode(IntEnum):
@@ -26,3 +27,13 @@ class ExitCode(IntEnum):
     UNUSABLE_CHECKPOINT = 85
     """There is none to go on from: missing, broken, or of another training; no use in
     trying again."""
+
+
+DECISIVE: Final = (
+    ExitCode.DEVICE_OUT_OF_MEMORY,
+    ExitCode.FOREIGN_FINGERPRINT,
+    ExitCode.BAD_WORKLOAD,
+    ExitCode.UNUSABLE_CHECKPOINT,
+)
+"""The first of these that any process ended with says how all of them did: one rank's
+failure takes the others with it."""

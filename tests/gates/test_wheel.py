@@ -19,7 +19,13 @@ PACKAGES = {
     "trainer": ("plimsoll_planner", "plimsoll_trainer"),
     "profiler": ("plimsoll_planner", "plimsoll_trainer", "plimsoll_profiler"),
     "operator": ("plimsoll_planner", "plimsoll_operator"),
-    "cli": ("plimsoll_planner", "plimsoll_operator", "plimsoll_cli"),
+    "cli": (
+        "plimsoll_planner",
+        "plimsoll_operator.api",
+        "plimsoll_operator.brain",
+        "plimsoll_operator.home",
+        "plimsoll_cli",
+    ),
     "local": (
         "plimsoll_planner",
         "plimsoll_trainer",

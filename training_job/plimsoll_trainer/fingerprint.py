@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.pod_names import IMAGE_VARIABLE
 from plimsoll_planner.records.model_profile import Fingerprint, LibraryVersion
 from plimsoll_trainer.arguments import parse_arguments
 from plimsoll_trainer.errors import (
@@ -30,8 +31,6 @@ from plimsoll_trainer.errors import (
     TrainerError,
 )
 
-IMAGE_VARIABLE = "PLIMSOLL_IMAGE"
-"""Set by the operator to the image id of the pod."""
 NOT_OURS = ("__pycache__", "site-packages", "dist-packages", "node_modules")
 """Folders below a workload that are not its source."""
 LIBRARIES = ("numpy", "torchvision", "transformers")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import signal
 
 from plimsoll_operator.brain.seen import Ending
-from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.exit_codes import DECISIVE, ExitCode
 from plimsoll_planner.records.task import End
 
 RESERVED = {
@@ -40,9 +40,9 @@ def ending_of(end: End) -> tuple[Ending, str]:
         return Ending.DONE, ""
     if end.was_late:
         return Ending.TIMED_OUT, "it took too long"
-    for code, ending in RESERVED.items():
+    for code in DECISIVE:
         if code in statuses:
-            return ending, end.exits[statuses.index(code)].said
+            return RESERVED[code], end.exits[statuses.index(code)].said
     killed, failed = culprits(end)
     if failed:
         place = end.first if end.first in failed else failed[0]

@@ -55,7 +55,6 @@ from plimsoll_operator.cluster.placement import node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.pod_template import (
     CHECKPOINTS,
-    ROOT,
     PodParts,
     Release,
     pod_template,
@@ -78,6 +77,7 @@ from plimsoll_operator.errors import (
 from plimsoll_operator.learning import Lesson, learn
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.task import Task

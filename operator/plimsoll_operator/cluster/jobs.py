@@ -42,10 +42,9 @@ from plimsoll_operator.cluster.pods import (
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, SUBJECT_ANNOTATION
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.pod_names import TASK_VARIABLE
 from plimsoll_planner.records.task import End
 
-TASK_VARIABLE: Final = "PLIMSOLL_TASK"
-"""In the environment of our container alone."""
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 STOPPED_BY_US: Final = ("Suspending", "DeadlineExceeded", "PendingTimeout")
 """Reasons that stand in the status before we delete a Job that trains."""

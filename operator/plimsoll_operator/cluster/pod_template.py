@@ -22,6 +22,12 @@ from plimsoll_operator.cluster.placement import merged
 from plimsoll_operator.cluster.taints import GPU_TOLERATION
 from plimsoll_operator.names import GPU_RESOURCE, TOKEN_AUDIENCE
 from plimsoll_planner.errors import DEBUG_VARIABLE, InvalidFieldError
+from plimsoll_planner.pod_names import (
+    IMAGE_VARIABLE,
+    INGEST_VARIABLE,
+    ROOT,
+    TASK_VARIABLE,
+)
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import Task
 
@@ -31,8 +37,6 @@ PREFIX: Final = "plimsoll-"
 """Of the names of our volumes and containers."""
 CODE: Final = "/opt/plimsoll"
 """Where trainer and profiler lie; readable alone."""
-ROOT: Final = "/run/plimsoll"
-"""Where else we mount; `plimsoll_trainer.pod.inputs` looks there."""
 CHECKPOINTS: Final = f"{ROOT}/checkpoints"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where processes share memory
 TOKEN_S: Final = 3600
@@ -201,9 +205,9 @@ def fill_container(container: Object, parts: PodParts, release: Release) -> None
     # What ends before it can tell so is known by its last lines.
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     told = {
-        "PLIMSOLL_TASK": to_text(parts.task),
-        "PLIMSOLL_INGEST_URL": release.ingest_url,
-        "PLIMSOLL_IMAGE": container["image"],
+        TASK_VARIABLE: to_text(parts.task),
+        INGEST_VARIABLE: release.ingest_url,
+        IMAGE_VARIABLE: container["image"],
         DEBUG_VARIABLE: "1",
     }
     variables = [{"name": name, "value": value} for name, value in told.items()]

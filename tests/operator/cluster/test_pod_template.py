@@ -26,6 +26,7 @@ from plimsoll_operator.cluster.pod_template import (
     pod_template,
 )
 from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.task import Task
 from tests.support.api_values import JUNK, TEXTS
@@ -283,7 +284,7 @@ def test_shared_memory_of_a_person_is_used() -> None:
             f"{CONTAINER}.volumeMounts[0].mountPath",
         ),
         (
-            a_template({"volumeMounts": [{"mountPath": "/run/plimsoll/work/"}]}),
+            a_template({"volumeMounts": [{"mountPath": f"{ROOT}/work/"}]}),
             f"{CONTAINER}.volumeMounts[0].mountPath",
         ),
         (a_template({"resources": []}), f"{CONTAINER}.resources"),

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.exit_codes import DECISIVE, ExitCode
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import End
 
@@ -54,12 +54,7 @@ def exit_code_of(end: End) -> int:
     statuses = [one.status for one in end.exits]
     if not any(statuses):
         return ExitCode.DONE
-    for code in (
-        ExitCode.DEVICE_OUT_OF_MEMORY,
-        ExitCode.FOREIGN_FINGERPRINT,
-        ExitCode.BAD_WORKLOAD,
-        ExitCode.UNUSABLE_CHECKPOINT,
-    ):
+    for code in DECISIVE:
         if code in statuses:
             return code
     place = end.first if end.first is not None else 0

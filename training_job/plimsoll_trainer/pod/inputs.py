@@ -15,15 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plimsoll_planner.errors import UnreadableError
+from plimsoll_planner.pod_names import INGEST_VARIABLE, ROOT, TASK_VARIABLE
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
 
-TASK_VARIABLE = "PLIMSOLL_TASK"
-INGEST_VARIABLE = "PLIMSOLL_INGEST_URL"
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Set by the controller of Indexed Jobs; of other Jobs there is one pod."""
-ROOT = Path("/run/plimsoll")
-"""Where the operator mounts all that is ours in a pod."""
 PACKED, RANK = ".gz", "RANK"
 
 
@@ -31,11 +28,11 @@ PACKED, RANK = ".gz", "RANK"
 class Place:
     """Where things lie in a pod."""
 
-    inputs: Path = ROOT / "inputs"
+    inputs: Path = Path(ROOT, "inputs")
     """Of the ConfigMap."""
-    work: Path = ROOT / "work"
+    work: Path = Path(ROOT, "work")
     """Ours to write to."""
-    token: Path = ROOT / "token/token"
+    token: Path = Path(ROOT, "token/token")
     farewell: Path = Path("/dev/termination-log")
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from plimsoll_planner.errors import one_line
+from plimsoll_trainer.keeper import LONGEST_LINE
 
-LONGEST_LINE = 1024
-"""Of a last line, in characters."""
 JOIN_S = 5.0
 """For the rest of what an ended process has said; others may hold its pipe open."""
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from plimsoll_planner.pod_names import report_name
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import Phase
@@ -28,11 +29,6 @@ Told = Callable[[int, bytes], None]
 """Takes a rank, and its newest observation as a letter."""
 
 
-def pipe_of(work: Path, rank: int) -> Path:
-    """Return where a rank reports to."""
-    return work / f"report-{rank}.jsonl"
-
-
 class RankReports:
     """Reads what all ranks of a pod report, in a thread of its own."""
 
@@ -42,9 +38,10 @@ class RankReports:
         self._torn: dict[int, bytes] = {}
         self._selector = selectors.DefaultSelector()
         for rank in ranks:
-            os.mkfifo(pipe_of(work, rank))
+            pipe = work / report_name(rank)
+            os.mkfifo(pipe)
             # For writing as well: else the pipe ends with the first writer that does.
-            reading = os.open(pipe_of(work, rank), os.O_RDWR | os.O_NONBLOCK)
+            reading = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
             self._selector.register(reading, selectors.EVENT_READ, rank)
         self.full_device: FullDevice | None = None
         """The first that ran out of memory."""

@@ -1,0 +1,23 @@
+"""Names on which the operator and what runs in its pods agree.
+
+In: nothing. Out: variables, folders and file names. The operator writes them into pods
+and carries no trainer; the trainer reads them there and knows no operator.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TASK_VARIABLE: Final = "PLIMSOLL_TASK"
+"""What a pod is to do: a `records.task.Task` as JSON."""
+INGEST_VARIABLE: Final = "PLIMSOLL_INGEST_URL"
+"""Where a pod tells what it has to tell."""
+IMAGE_VARIABLE: Final = "PLIMSOLL_IMAGE"
+"""The image that the code runs in: a part of its fingerprint."""
+ROOT: Final = "/run/plimsoll"
+"""Where all is mounted that a pod reads and writes for us."""
+
+
+def report_name(rank: int | str) -> str:
+    """Return the name of the file, or pipe, that a rank reports to."""
+    return f"report-{rank}.jsonl"
