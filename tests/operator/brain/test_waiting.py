@@ -244,6 +244,19 @@ def test_ranks_that_wait_too_long_are_stopped() -> None:
     assert summary(found) == (Truth.UNKNOWN, "PendingTimeout", NO_ROOM)
 
 
+def test_ranks_that_never_found_a_place_were_not_launched() -> None:
+    """What they waited for stays said once their Job has gone; that is written down."""
+    seen, child = pending(ChildKind.TRAIN, LIMIT_S)
+    gone = replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
+    found = decided(replace(seen, children=(gone,)))
+    assert found.actions == (
+        RecordEnding(attempt=1, child=gone, ending=Ending.NEVER_STARTED),
+    )
+    launched = said(found, ConditionType.LAUNCHED)
+    assert (launched.status, launched.reason) == (Truth.FALSE, "PendingTimeout")
+    assert launched.message == NO_ROOM
+
+
 def test_ranks_that_wait_leave_when_the_plan_is_suspended() -> None:
     """They hold a place in a queue that nobody wants now."""
     seen, _ = pending(ChildKind.TRAIN, 1.0)
