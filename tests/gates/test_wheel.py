@@ -160,10 +160,9 @@ def test_the_suite_passes_on_the_wheel(
         )
     )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for part in (*UNIT_TESTS, "support"):
-        shutil.copytree(ROOT / "tests" / part, tmp_path / "tests" / part)
     folders = [f"tests/{part}" for part in UNIT_TESTS]
+    for needed in (*folders, "tests/support", "tests/lab", "tools", "examples"):
+        shutil.copytree(ROOT / needed, tmp_path / needed)
     output = run(python, "-m", "pytest", "-q", *folders, cwd=tmp_path)
     assert " passed" in output
     assert run(python, "--version").startswith(f"Python {version}.")
