@@ -47,8 +47,8 @@ LEADS: Final = "the Lease is ours"
 LOG_LINES: Final = 20
 TOLD: Final = ("conditions", "attempt", "failures", "workloadRef")
 """Of a status, where a test fails."""
-DEVICES: Final = Gpus(count=4, memory_mib=3)
-"""So small that the chain needs two."""
+DEVICES: Final = Gpus(count=16, memory_mib=3)
+"""So small that the chain needs two, and enough for all plans of a test."""
 WIDTH: Final = 30
 """Of the name of a plan at most."""
 
@@ -60,6 +60,8 @@ class Operator:
     environment: dict[str, str]
     log: Path
     num_starts: int = 0
+    _begins_at: int = 0
+    """In the log, what the one that was started last says."""
     _process: subprocess.Popen[bytes] | None = None
     _wanted: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -86,11 +88,12 @@ class Operator:
         """Kill all of it at once, as the end of its container does."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def wait_until_it_leads(self, *, timeout_s: float = LIMIT_S) -> None:
         """Wait until the one that was started last decides."""
         end_s = time.monotonic() + timeout_s
-        while sum(LEADS in line for line in self.said()) < self.num_starts:
+        while not self._leads():
             assert time.monotonic() < end_s, self.said()[-LOG_LINES:]
             time.sleep(POLL_S)
 
@@ -98,10 +101,18 @@ class Operator:
         """Return the lines that it has written."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
+    def _leads(self) -> bool:
+        """Tell whether it runs and decides."""
+        if self._process is None or self._process.poll() is not None:
+            return False
+        return LEADS in self.log.read_bytes()[self._begins_at :].decode()
+
     def _keep(self) -> None:
         """Start it as long as it is wanted."""
         while self._wanted.is_set():
             with self.log.open("ab") as log:
+                self._begins_at = log.tell()
+                self.num_starts += 1
                 self._process = subprocess.Popen(
                     [
                         *("setpriv", "--pdeathsig", "KILL"),
@@ -112,7 +123,6 @@ class Operator:
                     stderr=log,
                     start_new_session=True,  # so that searches end with it
                 )
-            self.num_starts += 1
             self._process.wait()
             if self._wanted.is_set():
                 time.sleep(AGAIN_S)

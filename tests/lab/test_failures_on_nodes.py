@@ -60,7 +60,7 @@ def failing(ground: Ground) -> Ground:
     template = ground.template()
     missing = {"image": "none.invalid/none:1", "imagePullPolicy": "Always"}
     template["spec"]["containers"][0] |= missing
-    ground.launch("unpulled", template=template, runPolicy={"pendingSeconds": 15})
+    ground.launch("unpulled", template=template, runPolicy={"pendingSeconds": 45})
     large = {"perGPU": {"cpu": "64", "memory": "512Mi"}}
     ground.launch("unplaced", launch=large, runPolicy={"pendingSeconds": 10})
     return ground
@@ -232,5 +232,5 @@ def assert_goes_on(ground: Ground, name: str, *, loses: int = STEPS) -> None:
     """
     first, second = (set(ground.steps(f"{name}-train-{number}")) for number in (1, 2))
     began = min(second - {0})
-    assert 0 < max(first) + 1 - began <= max(loses, 1), (first, second)
+    assert 0 <= max(first) + 1 - began <= max(loses, 1), (first, second)
     assert max(second) == STEPS - 1
