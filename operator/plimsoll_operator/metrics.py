@@ -23,7 +23,7 @@ from plimsoll_operator.errors import (
     ClusterError,
     StoreError,
 )
-from plimsoll_operator.plan_metrics import Key, PlanMetrics, RankPeak
+from plimsoll_operator.plan_metrics import PlanMetrics, RankPeak
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.version import __version__
 
@@ -191,15 +191,15 @@ class Metrics:
 
     def plan_seen(self, namespace: str, name: str, status: Status) -> None:
         """Show where a plan stands."""
-        self._plans.see(Key(namespace, name), status.conditions, status.plan)
+        self._plans.see((namespace, name), status.conditions, status.plan)
 
     def ranks_seen(self, namespace: str, name: str, ranks: Iterable[RankPeak]) -> None:
         """Show the ranks of a plan, in place of those that it had."""
-        self._plans.see_ranks(Key(namespace, name), ranks)
+        self._plans.see_ranks((namespace, name), ranks)
 
     def forget(self, namespace: str, name: str) -> None:
         """Show nothing of a plan any more."""
-        self._plans.forget(Key(namespace, name))
+        self._plans.forget((namespace, name))
 
     def heard_of(self, kind: Kind, at_s: float) -> None:
         """Show when a watch last brought something; seconds since 1970."""

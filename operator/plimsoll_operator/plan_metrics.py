@@ -13,22 +13,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from plimsoll_operator.api.status import Condition, ConditionType, PlanStatus, Truth
+from plimsoll_operator.cluster.work_queue import Key
 
 MOST_RANKS = 64
 """Of a plan; those that are the fullest."""
-
-
-class Key(NamedTuple):
-    """Which plan."""
-
-    namespace: str
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

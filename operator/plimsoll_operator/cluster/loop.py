@@ -17,8 +17,8 @@ from typing import Final
 
 from plimsoll_operator.brain.decide import Decision
 from plimsoll_operator.cluster.api import PLANS, Api
-from plimsoll_operator.cluster.reconcile import Key, Reconciler
-from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.cluster.reconcile import Reconciler
+from plimsoll_operator.cluster.work_queue import Key, WorkQueue
 from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
 from plimsoll_operator.logs import about
 from plimsoll_operator.metrics import Metrics, Pass

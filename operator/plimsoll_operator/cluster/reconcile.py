@@ -20,11 +20,9 @@ from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.hands import Hands
 from plimsoll_operator.cluster.plans import PlanObject, plan_of
 from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.cluster.work_queue import Key, WorkQueue
 from plimsoll_operator.errors import ClusterError
 
-Key = tuple[str, str]
-"""Namespace and name of a plan."""
 SOONEST_S, LATEST_S = 2.0, 30.0
 """Between looks at pods that wait, which tell nobody when they go on."""
 CLEARING_S: Final = 1.0

@@ -18,6 +18,7 @@ from typing import Final
 
 from plimsoll_operator.asking import Asking, search_once
 from plimsoll_operator.cluster.children import Owner
+from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import StoredQuestion
@@ -25,8 +26,6 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
 
 logger = logging.getLogger(__name__)
-Key = tuple[str, str]
-"""Namespace and name of a plan."""
 MOST_SEARCHES_OF_A_PROCESS: Final = 100
 """After which it is replaced, so that what a search leaves behind is let go."""
 

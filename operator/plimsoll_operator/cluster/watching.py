@@ -13,10 +13,9 @@ from typing import Any, Final, cast
 import kopf
 
 from plimsoll_operator.cluster.api import Object
+from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION
 
-Key = tuple[str, str]
-"""Namespace and name of a plan."""
 PLANS_KIND, JOBS_KIND = "trainingplans", "jobs"
 """Of watches, as metrics name them."""
 PAGE: Final = 500

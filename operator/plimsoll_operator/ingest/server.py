@@ -27,6 +27,7 @@ from http import HTTPStatus
 from aiohttp import http_exceptions, web
 
 from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import (
     ClusterError,
     OperatorError,
@@ -62,8 +63,6 @@ IDLE_S = 75.0
 LINGER_S = 2.0
 """For what a refused pod is still sending, so that it reads the answer."""
 
-Key = tuple[str, str]
-"""Namespace and name of a plan."""
 logger = logging.getLogger(__name__)
 
 
