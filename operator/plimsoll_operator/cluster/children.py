@@ -170,6 +170,11 @@ def meeting_point(owner: Owner, attempt: int) -> str:
     return f"{job}-0.{owner.service}:{PORT}"
 
 
+def packed_key(name: str) -> str:
+    """Return the key of a ConfigMap under which a document lies packed."""
+    return f"{name}.json.gz"
+
+
 def packed(**documents: Document) -> dict[str, str]:
     """Return documents as a ConfigMap holds them: `binaryData`.
 
@@ -180,7 +185,7 @@ def packed(**documents: Document) -> dict[str, str]:
     for name, document in documents.items():
         # Without a time, so that equal plans make equal ConfigMaps.
         small = gzip.compress(to_text(document).encode(), mtime=0)
-        made[f"{name}.json.gz"] = base64.b64encode(small).decode()
+        made[packed_key(name)] = base64.b64encode(small).decode()
     size = sum(map(len, made.values()))
     if size > MOST_BYTES:
         what = " and ".join(documents) if len(documents) <= NAMED else "result"

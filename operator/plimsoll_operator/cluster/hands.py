@@ -41,6 +41,7 @@ from plimsoll_operator.cluster.api import (
     Object,
 )
 from plimsoll_operator.cluster.children import (
+    PLAN_OF_RECORD,
     child_name,
     config_map,
     job_of,
@@ -200,7 +201,7 @@ class Hands:
             task,
             num_gpus=shape.gpus_per_pod,
             affinity=affinity_of(of_record),
-            inputs=child_name(plan.owner, "plan", str(number)),
+            inputs=child_name(plan.owner, PLAN_OF_RECORD, str(number)),
             trains=True,
         )
         await self._start(
@@ -283,7 +284,7 @@ class Hands:
         attempt = next(one for one in seen.attempts if one.number == number)
         found = await self.eyes.plans_of_record.find(plan.owner, attempt)
         if found is None:
-            name = child_name(plan.owner, "plan", str(number))
+            name = child_name(plan.owner, PLAN_OF_RECORD, str(number))
             raise ClusterError(f"ConfigMap {name}, the plan of record, is gone")
         return found
 

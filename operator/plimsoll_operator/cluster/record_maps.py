@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from gzip import GzipFile
 from typing import Any, Final
 
 from plimsoll_operator.brain.seen import Attempt, Ending
@@ -26,13 +23,19 @@ from plimsoll_operator.cluster.children import (
     child_name,
     config_map,
     packed,
+    packed_key,
 )
 from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.gzips import inflated
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
-from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.errors import InvalidInputError, UnreadableError
 from plimsoll_planner.records.document import digest_of, from_text
 from plimsoll_planner.records.plan import HybridPlan, Phase
 
+PLAN_KEY: Final = packed_key("plan")
+"""Of a plan of record: where the plan lies in it."""
+ENDING: Final = f"{GROUP}/ending"
+"""On a result: how the attempt ended."""
 MOST_PLANS: Final = 256
 """Kept at a time: those of jobs that tell something now."""
 MOST_PLAN_BYTES: Final = 64 * 2**20
@@ -85,7 +88,7 @@ def result_map(
         data: what its ranks observed, packed.
     """
     notes = {
-        note("ending"): outcome.ending.value,
+        ENDING: outcome.ending.value,
         note("ended"): repr(outcome.ended_s),
         note("generation"): str(outcome.generation),
         note("message"): outcome.message,
@@ -129,7 +132,7 @@ def attempt_of(
         plan_digest=begun.plan_digest,
         problem_digest=begun.problem_digest,
         recorded_s=begun.recorded_s,
-        ending=Ending(ended[note("ending")]),
+        ending=Ending(ended[ENDING]),
         ended_s=float(ended[note("ended")]),
         generation=int(ended[note("generation")]),
         message=ended.get(note("message"), ""),
@@ -174,12 +177,26 @@ def plan_in(found: Mapping[str, Any]) -> HybridPlan:
     Raises:
         ClusterError: it holds none that this release can read.
     """
-    name = found["metadata"]["name"]
     try:
-        small = base64.b64decode(found["binaryData"]["plan.json.gz"], validate=True)
-        with GzipFile(fileobj=io.BytesIO(small)) as file:
-            text = file.read(MOST_PLAN_BYTES)
-        return from_text(text, HybridPlan, name)
-    except (LookupError, OSError, EOFError, ValueError, zlib.error) as error:
-        why = str(error) if isinstance(error, InvalidInputError) else repr(error)
-        raise ClusterError(f"ConfigMap {name} holds no plan of record: {why}") from None
+        return unpacked_plan(found)
+    except InvalidInputError as error:
+        name = found["metadata"]["name"]
+        text = f"ConfigMap {name} holds no plan of record: {error}"
+        raise ClusterError(text) from None
+
+
+def unpacked_plan(found: Mapping[str, Any]) -> HybridPlan:
+    """Return the plan that a ConfigMap holds, whoever made it.
+
+    Raises:
+        InvalidInputError: it holds none that this release can read.
+    """
+    data: Object = found.get("binaryData") or {}
+    text = data.get(PLAN_KEY)
+    if text is None:
+        raise UnreadableError(f"there is no {PLAN_KEY} in it")
+    try:
+        small = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise UnreadableError(f"{PLAN_KEY}: no base64: {error}") from None
+    return from_text(inflated(small, MOST_PLAN_BYTES), HybridPlan)

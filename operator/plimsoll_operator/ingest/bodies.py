@@ -14,6 +14,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from plimsoll_operator.errors import RefusedReportError
+from plimsoll_operator.gzips import GZIP
 from plimsoll_operator.ingest.limits import Claim
 from plimsoll_planner.errors import UnreadableError, shorten
 
@@ -21,8 +22,6 @@ WHOLE_S, PAUSE_S = 60.0, 10.0
 """At most, for a whole body and between two parts of it."""
 STEP_BYTES = 2**20
 """That are inflated at once; the loop does other work between two steps."""
-GZIP = 16 + zlib.MAX_WBITS
-"""zlib's word for gzip."""
 
 
 async def read_body(request: web.BaseRequest, limit_bytes: int, claim: Claim) -> bytes:
@@ -128,19 +127,3 @@ def too_large(limit_bytes: int) -> RefusedReportError:
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"larger than the {limit_bytes} bytes that it may have",
     )
-
-
-def inflated(compressed: bytes, limit_bytes: int) -> bytes:
-    """Return what a gzip holds.
-
-    Raises:
-        UnreadableError: it is no gzip, or holds more than it may.
-    """
-    inflater = zlib.decompressobj(GZIP)
-    try:
-        found = inflater.decompress(compressed, limit_bytes + 1)
-    except zlib.error as error:
-        raise UnreadableError(f"no gzip: {error}") from None
-    if not inflater.eof or len(found) > limit_bytes:
-        raise UnreadableError(f"no whole gzip of at most {limit_bytes} bytes")
-    return found

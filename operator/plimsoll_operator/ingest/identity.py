@@ -34,6 +34,7 @@ from plimsoll_operator.cluster.api import (
     Object,
     Written,
 )
+from plimsoll_operator.cluster.children import Owner
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.objects import (
     Assignment,
@@ -87,6 +88,11 @@ class Reporter:
     """When what caused its Job had happened; seconds since 1970."""
     pod_index: int
     pod_uid: str
+
+    @property
+    def owner(self) -> Owner:
+        """The plan, as what belongs to it names it."""
+        return Owner(namespace=self.namespace, name=self.plan_name, uid=self.plan_uid)
 
 
 class Identities:

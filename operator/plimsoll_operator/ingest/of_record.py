@@ -8,30 +8,23 @@ stands in `<plan>-result-N`; one that the plan does not own is none of ours.
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
-from plimsoll_operator import names
 from plimsoll_operator.cluster.api import CONFIG_MAPS, Object
+from plimsoll_operator.cluster.children import PLAN_OF_RECORD, RESULT, child_name
+from plimsoll_operator.cluster.record_maps import ENDING, unpacked_plan
 from plimsoll_operator.errors import RefusedReportError
-from plimsoll_operator.ingest.bodies import inflated
 from plimsoll_operator.ingest.identity import Asks, Reporter
-from plimsoll_operator.ingest.objects import controller_of
 from plimsoll_operator.ingest.remembered import Remembered
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.records.document import digest_of, from_text
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
-from plimsoll_planner.records.plan import HybridPlan, PhasePeak
+from plimsoll_planner.records.plan import PhasePeak
 
-PLAN_KEY: Final = "plan.json.gz"
-ENDING_ANNOTATION: Final = f"{names.GROUP}/ending"
-"""On a result: how the attempt ended."""
-LONGEST_PLAN_BYTES = 64 * 2**20
-"""Inflated; some 900 KiB of gzip are the most that is written."""
 PLAN_KNOWN_S, ENDING_KNOWN_S = 600.0, 2.0
 """A plan of record never changes. An end counts at once, but for a burst of ranks."""
 MOST_PLANS = 5_000
@@ -96,41 +89,33 @@ class AttemptsOfRecord:
         Raises:
             RefusedReportError: there is none, or it cannot be read.
         """
-        found = await self._owned(reporter, "plan")
-        packed: Any = (
-            None if found is None else found.get("binaryData", {}).get(PLAN_KEY)
-        )
-        if packed is None:
+        found = await self._owned(reporter, PLAN_OF_RECORD)
+        if found is None:
             raise no_plan(reporter, "it was deleted")
         try:
-            return await asyncio.to_thread(recorded_in, packed)
-        except (InvalidInputError, ValueError) as error:
+            return await asyncio.to_thread(recorded_in, found)
+        except InvalidInputError as error:
             raise no_plan(reporter, str(error)) from None
 
     async def _ending(self, reporter: Reporter) -> str:
         """Return how an attempt ended; empty until that is decided."""
-        found = await self._owned(reporter, "result")
+        found = await self._owned(reporter, RESULT)
         return "" if found is None else ending_in(found)
 
     async def _owned(self, reporter: Reporter, what: str) -> Object | None:
         """Return a ConfigMap of an attempt, None where the plan owns none."""
-        name = f"{reporter.plan_name}-{what}-{reporter.attempt}"
+        name = child_name(reporter.owner, what, str(reporter.attempt))
         found = await self._api.get(CONFIG_MAPS, reporter.namespace, name)
-        if found is None:
-            return None
-        owner = controller_of(found, names.API_VERSION, names.KIND)
-        return found if owner and owner[1] == reporter.plan_uid else None
+        return found if found is not None and reporter.owner.owns(found) else None
 
 
-def recorded_in(packed: str) -> Recorded:
-    """Return what tells a proper report, out of a plan in base64 and gzip.
+def recorded_in(found: Object) -> Recorded:
+    """Return what tells a proper report, out of a plan of record.
 
     Raises:
-        InvalidInputError: it is no plan.
-        ValueError: it is no base64.
+        InvalidInputError: it holds no plan.
     """
-    text = inflated(base64.b64decode(packed, validate=True), LONGEST_PLAN_BYTES)
-    plan = from_text(text, HybridPlan)
+    plan = unpacked_plan(found)
     peaks: list[PhasePeak | None] = [None] * plan.num_gpus
     for stage in plan.stages:
         peak = stage.peak()
@@ -149,7 +134,7 @@ def recorded_in(packed: str) -> Recorded:
 def ending_in(result: Object) -> str:
     """Return how an attempt ended, by its result; empty until that is decided."""
     annotations: Any = result["metadata"].get("annotations") or {}
-    return str(annotations.get(ENDING_ANNOTATION, ""))
+    return str(annotations.get(ENDING, ""))
 
 
 def no_plan(reporter: Reporter, why: str) -> RefusedReportError:

@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from plimsoll_operator.errors import RefusedReportError
-from plimsoll_operator.ingest.bodies import Body, inflated
+from plimsoll_operator.ingest.bodies import Body
 from plimsoll_operator.ingest.limits import Room
 from plimsoll_planner.errors import UnreadableError
 
@@ -75,11 +75,3 @@ def test_what_is_no_gzip_is_refused(sent: bytes, said: str) -> None:
     """Nor what breaks off, or goes on."""
     with pytest.raises(UnreadableError, match=said):
         read(sent, 1000, is_gzip=True)
-
-
-def test_what_is_at_hand_is_inflated_within_a_bound() -> None:
-    """As the plan in a ConfigMap is."""
-    assert inflated(gzip.compress(b"plan"), 4) == b"plan"
-    for sent, limit in ((gzip.compress(b"plan"), 3), (b"plan", 4), (b"", 4)):
-        with pytest.raises(UnreadableError, match="gzip"):
-            inflated(sent, limit)

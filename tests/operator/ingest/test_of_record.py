@@ -57,8 +57,8 @@ def test_a_plan_of_record_is_read_once() -> None:
     ("parts", "said"),
     [
         ({"plan_uid": "another"}, "it was deleted"),
-        ({}, "it was deleted"),
-        ({"binaryData": {}}, "it was deleted"),
+        ({}, "there is no plan.json.gz in it"),
+        ({"binaryData": {}}, "there is no plan.json.gz in it"),
         ({"binaryData": {"plan.json.gz": "!"}}, "base64"),
         ({"binaryData": {"plan.json.gz": "AAAA"}}, "no gzip"),
         ({"binaryData": packed(b"{}")}, "HybridPlan.kind"),

@@ -34,8 +34,8 @@ TWO_PODS = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=2**30)
 
 def a_record(**fields: Any) -> Recorded:
     """Build what counts of a plan of two pods with two ranks each."""
-    packed = a_plan_of_record(a_plan(pods=TWO_PODS))["binaryData"]["plan.json.gz"]
-    return replace(recorded_in(packed), **fields)
+    found = recorded_in(a_plan_of_record(a_plan(pods=TWO_PODS)))
+    return replace(found, **fields)
 
 
 def proper(**fields: Any) -> Observation:
