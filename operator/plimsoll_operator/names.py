@@ -30,5 +30,7 @@ AFTER_ANNOTATION: Final = f"{GROUP}/after"
 """On a Job: what it makes is later than this; seconds since 1970."""
 TOKEN_AUDIENCE: Final = GROUP
 """Of the tokens by which pods report."""
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""On a pod of an Indexed Job: which of them it is; an annotation of Kubernetes."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """What pods ask nodes for; nodes with emulated devices announce the same."""

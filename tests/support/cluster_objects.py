@@ -12,8 +12,7 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.children import Owner, job_of
 from plimsoll_operator.cluster.plans import PlanObject, plan_of
-from plimsoll_operator.cluster.pods import INDEX
-from plimsoll_operator.names import API_VERSION, KIND
+from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import ChildKind, Command, End, Exit, Task
 
@@ -112,7 +111,7 @@ def a_pod(
         "name": f"tiny-train-1-{index}",
         "namespace": OWNER.namespace,
         "uid": f"uid-of-pod-{index}",
-        "annotations": {INDEX: str(index)},
+        "annotations": {COMPLETION_INDEX: str(index)},
         "ownerReferences": [{"kind": "Job", "uid": JOB_UID, "controller": True}],
     }
     told: Object = {"phase": phase, "conditions": list(conditions)}

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final
 
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.cluster.api import EVENTS, Api, Object
 from plimsoll_operator.cluster.children import Owner
+from plimsoll_operator.cluster.times import stamp_of, utc_now
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.names import API_VERSION, GROUP, KIND
 
@@ -78,13 +78,12 @@ def meaning_of(said: Condition) -> str:
 
 def event_of(owner: Owner, said: Condition, instance: str) -> Object:
     """Return the Event of a condition."""
-    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     is_bad = said.status is Truth.FALSE and said.type is not ConditionType.LAUNCHED
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"generateName": f"{owner.name}-", "namespace": owner.namespace},
-        "eventTime": now,
+        "eventTime": stamp_of(utc_now()),
         "reportingController": GROUP,
         "reportingInstance": instance,
         "action": said.type.value,

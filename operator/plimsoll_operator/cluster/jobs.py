@@ -30,7 +30,7 @@ from plimsoll_operator.brain.seen import (
 )
 from plimsoll_operator.cluster.api import PODS, Api, Object
 from plimsoll_operator.cluster.machines import Machines
-from plimsoll_operator.cluster.plans import PlanObject, time_s
+from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.pods import (
     condition_of,
     ending_of_pods,
@@ -39,6 +39,7 @@ from plimsoll_operator.cluster.pods import (
     is_true,
     waiting_text,
 )
+from plimsoll_operator.cluster.times import time_s
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, SUBJECT_ANNOTATION
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store

@@ -24,10 +24,11 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from plimsoll_operator.cluster.api import LEASES, Api, Object
+from plimsoll_operator.cluster.times import stamp_of, utc_now
 from plimsoll_operator.errors import (
     ApiConflictError,
     ApiDeniedError,
@@ -111,16 +112,6 @@ def released(lease: Object, now: datetime) -> Object:
     """Return a Lease as we write it to give it back."""
     spec = lease["spec"] | {"holderIdentity": None, "renewTime": stamp_of(now)}
     return lease | {"spec": spec}
-
-
-def stamp_of(now: datetime) -> str:
-    """Return a time as the API has it, in microseconds."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def utc_now() -> datetime:
-    """Return the time of day, for people."""
-    return datetime.now(UTC)
 
 
 class Hold:

@@ -7,12 +7,12 @@ not is a fault in it, not an error. Called by the eyes, before each decision.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.children import Owner
+from plimsoll_operator.cluster.times import time_s
 from plimsoll_planner.errors import InvalidInputError
 
 
@@ -66,8 +66,3 @@ def status_of(found: Object) -> Status:
         return Status.from_json(found.get("status") or {}, "status")
     except InvalidInputError:
         return Status()
-
-
-def time_s(text: str) -> float:
-    """Return a time of the API server in seconds since 1970."""
-    return datetime.fromisoformat(text).astimezone(UTC).timestamp()

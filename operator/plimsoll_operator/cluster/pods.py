@@ -18,13 +18,13 @@ from typing import Any, Final
 from plimsoll_operator.brain.endings import ending_of
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.cluster.api import Object
-from plimsoll_operator.cluster.plans import time_s
+from plimsoll_operator.cluster.times import time_s
+from plimsoll_operator.names import COMPLETION_INDEX
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_planner.errors import InvalidInputError, one_line
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.task import End, Exit
 
-INDEX: Final = "batch.kubernetes.io/job-completion-index"
 QUIET: Final = ("ContainerCreating", "PodInitializing")
 """Reasons to wait that tell a person nothing."""
 OUT_OF_MEMORY_KILLED: Final = "OOMKilled"
@@ -38,7 +38,7 @@ FROM_OUTSIDE: Final = (Ending.DONE, Ending.OUT_OF_MEMORY, Ending.HOST_OUT_OF_MEM
 def index_of(pod: Object) -> int:
     """Return which pod of its Job this is; 0 where somebody has changed that."""
     notes: Object = pod["metadata"].get("annotations") or {}
-    text = str(notes.get(INDEX, ""))
+    text = str(notes.get(COMPLETION_INDEX, ""))
     return int(text) if text.isdecimal() else 0
 
 

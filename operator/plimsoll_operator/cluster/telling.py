@@ -15,7 +15,8 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import Action, RecordEnding
 from plimsoll_operator.cluster.children import Owner
 from plimsoll_operator.cluster.events import EventWriter
-from plimsoll_operator.cluster.plans import PlanObject, time_s
+from plimsoll_operator.cluster.plans import PlanObject
+from plimsoll_operator.cluster.times import time_s
 from plimsoll_operator.metrics import Metrics, Stage
 from plimsoll_operator.plan_metrics import RankPeak
 

@@ -8,13 +8,13 @@ believed: whoever may make a Job or a pod may write them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from plimsoll_operator import names
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.cluster.api import Object
+from plimsoll_operator.cluster.times import time_s
 from plimsoll_operator.errors import RefusedReportError
 
 FINISHED_S = 60.0
@@ -25,7 +25,6 @@ OVER = ("Succeeded", "Failed")
 ACCOUNT = "system:serviceaccount:"
 POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"
-COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,13 +138,7 @@ def may_tell_until_s(pod: Object) -> float:
     ]
     if not ends or not all(ends):
         return 0.0
-    return max(map(seconds_of, ends)) + FINISHED_S
-
-
-def seconds_of(time_text: str) -> float:
-    """Return a time of the API server in seconds since 1970."""
-    found = datetime.fromisoformat(time_text)
-    return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
+    return max(map(time_s, ends)) + FINISHED_S
 
 
 def index_of(pod: Object) -> int:
@@ -155,7 +148,7 @@ def index_of(pod: Object) -> int:
         RefusedReportError: it cannot be told.
     """
     annotations: Any = pod["metadata"].get("annotations") or {}
-    found = str(annotations.get(COMPLETION_INDEX, "0"))
+    found = str(annotations.get(names.COMPLETION_INDEX, "0"))
     if not (found.isascii() and found.isdecimal()):
         refuse(f"the pod {pod['metadata']['name']} has no index")
     return int(found)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.cluster.plans import plan_of, time_s
+from plimsoll_operator.cluster.plans import plan_of
 from tests.support.api_values import A_STATUS
 from tests.support.cluster_objects import CREATED_S, OWNER, a_plan_manifest
 
@@ -43,9 +43,3 @@ def test_a_status_is_read_as_it_was_written() -> None:
 def test_a_status_of_somebody_else_is_none(status: Any) -> None:
     """All of it can be said again."""
     assert plan_of(a_plan_manifest() | {"status": status}).status == Status()
-
-
-def test_times_are_those_of_the_server() -> None:
-    """With and without parts of a second."""
-    assert time_s("1970-01-01T00:01:00Z") == 60.0
-    assert time_s("1970-01-01T00:01:00.250000Z") == 60.25
