@@ -42,12 +42,15 @@ class Admission:
         self._api = api
         self._release = release
 
-    async def check(self, plan: PlanObject, offers: Sequence[Offer]) -> str:
+    async def check(
+        self, plan: PlanObject, offers: Sequence[Offer], claim: Object | None
+    ) -> str:
         """Refuse a plan that the API server would refuse.
 
         Args:
             plan: its spec makes sense.
             offers: the machines that it may use.
+            claim: found by `claim`.
 
         Returns:
             What the API server warns of, and what else a person should know.
@@ -64,7 +67,7 @@ class Admission:
         check_backend(plan.spec)
         template = json.loads(plan.spec.template)
         pods = pod_template(template, dry_parts(plan, offers[0]), self._release)
-        await self._check_claim(plan)
+        check_claim(plan.spec, claim, plan.owner.namespace)
         job = job_of(plan.owner, ChildKind.TRAIN, DRY, pods)
         warnings = [
             *await self._try(JOBS, plan, job),
@@ -74,26 +77,14 @@ class Admission:
             warnings.append(UNSAVED)
         return one_line("; ".join(dict.fromkeys(warnings)))[:LONGEST_REMARK]
 
-    async def holds_to_one_node(self, plan: PlanObject) -> bool:
-        """Tell whether the claim for checkpoints can be used on one node alone.
+    async def claim(self, plan: PlanObject) -> Object | None:
+        """Return the claim for checkpoints, None where none is named or there.
 
         Raises:
             ClusterError: it cannot be told.
         """
         name = plan.spec.checkpoint.claim_name if plan.spec is not None else ""
-        if not name:
-            return False
-        found = await self._api.get(CLAIMS, plan.owner.namespace, name)
-        modes = found["spec"].get("accessModes", ()) if found is not None else ()
-        return bool(modes) and not SHARED_MODES.intersection(modes)
-
-    async def _check_claim(self, plan: PlanObject) -> None:
-        """Refuse a claim that is not there; its pods would wait for it."""
-        assert plan.spec is not None  # noqa: S101 - asked by `check`
-        name, namespace = plan.spec.checkpoint.claim_name, plan.owner.namespace
-        if name and await self._api.get(CLAIMS, namespace, name) is None:
-            rule = f"a PersistentVolumeClaim of namespace {namespace}: make it first"
-            raise InvalidFieldError("spec.checkpoint.claimName", name, rule)
+        return await self._api.get(CLAIMS, plan.owner.namespace, name) if name else None
 
     async def _try(self, kind: Kind, plan: PlanObject, made: Object) -> tuple[str, ...]:
         """Make an object in a dry run; return what the API server warns of."""
@@ -126,6 +117,20 @@ def check_backend(spec: TrainingPlanSpec) -> None:
     if launches and spec.launch.backend is not Backend.JOB:
         rule = f"{Backend.JOB}: this release launches Indexed Jobs alone"
         raise InvalidFieldError("spec.launch.backend", spec.launch.backend.value, rule)
+
+
+def holds_to_one_node(claim: Object | None) -> bool:
+    """Tell whether a claim for checkpoints can be used on one node alone."""
+    modes = claim["spec"].get("accessModes", ()) if claim is not None else ()
+    return bool(modes) and not SHARED_MODES.intersection(modes)
+
+
+def check_claim(spec: TrainingPlanSpec, claim: Object | None, namespace: str) -> None:
+    """Refuse a claim that is not there; its pods would wait for it."""
+    name = spec.checkpoint.claim_name
+    if name and claim is None:
+        rule = f"a PersistentVolumeClaim of namespace {namespace}: make it first"
+        raise InvalidFieldError("spec.checkpoint.claimName", name, rule)
 
 
 def dry_parts(plan: PlanObject, offer: Offer) -> PodParts:

@@ -28,7 +28,7 @@ from plimsoll_operator.brain.summary import (
     observed_status,
     predicted_peaks,
 )
-from plimsoll_operator.cluster.admission import Admission
+from plimsoll_operator.cluster.admission import Admission, holds_to_one_node
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api, Object
 from plimsoll_operator.cluster.jobs import JobEyes
 from plimsoll_operator.cluster.machines import Machines
@@ -39,10 +39,10 @@ from plimsoll_operator.errors import StoreError
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
 from plimsoll_operator.plan_metrics import RankPeak
 from plimsoll_operator.store.profiles import StoredProfile
+from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.layer_costs import Source
-from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
@@ -55,14 +55,20 @@ class Known:
     spec: TrainingPlanSpec
     offers: tuple[Offer, ...]
     wish: ProfileWish
+    claim: Object | None
+    """For checkpoints; None where none is named or there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSeen(Seen):
-    """What is seen on a cluster: also the device memory of each rank."""
+    """What is seen on a cluster: also what hands need to act on it."""
 
     ranks: tuple[RankPeak, ...] = ()
-    """Of the latest attempt."""
+    """Device memory of each rank of the latest attempt."""
+    known: Known | None = None
+    """None where nothing is prepared: an attempt is open, or something is wrong."""
+    asked: StoredQuestion | None = None
+    """None where there is no profile to ask with."""
 
 
 class Eyes:
@@ -130,7 +136,7 @@ class Eyes:
         )
         return attempts_in(await self._owned(plan, maps))
 
-    async def known(self, plan: PlanObject) -> Known:
+    async def _known(self, plan: PlanObject) -> Known:
         """Look up what a plan is made from.
 
         Raises:
@@ -141,22 +147,16 @@ class Eyes:
         template = json.loads(plan.spec.template)
         namespace = plan.owner.namespace
         offers = await self._machines.offers(namespace, plan.spec, template)
-        if await self._admission.holds_to_one_node(plan):
+        claim = await self._admission.claim(plan)
+        if holds_to_one_node(claim):
             offers = tuple(replace(one, nodes_available=1) for one in offers)
         kind = offers[0].device_kind
-        is_here = kind is DeviceKind.EMULATED or any(
-            one.device_kind is kind
-            for one in (await self._machines.inventory(template)).offers
-        )
+        is_here = await self._machines.has(kind, plan.spec, template)
         place = place_of("" if self._shares else namespace, template)
         wish = profile_wish(plan.spec, kind, place, is_here=is_here)
-        return Known(spec=plan.spec, offers=offers, wish=wish)
+        return Known(spec=plan.spec, offers=offers, wish=wish, claim=claim)
 
-    async def profile(self, known: Known) -> StoredProfile | None:
-        """Return the profile in the store that a plan asks for."""
-        return await self._store.profiles.find(known.wish.key)
-
-    def asker(
+    def _asker(
         self, plan: PlanObject, known: Known, attempts: Sequence[Attempt]
     ) -> Asker:
         """Return a plan as one that asks the search."""
@@ -200,10 +200,10 @@ class Eyes:
         if plan.spec is None:
             return replace(seen, complaint=plan.fault)
         try:
-            known = await self.known(plan)
+            known = await self._known(plan)
             require_sound(plan.spec, known.offers)
-            remark = await self._admission.check(plan, known.offers)
-            seen = replace(seen, remark=remark)
+            remark = await self._admission.check(plan, known.offers, known.claim)
+            seen = replace(seen, remark=remark, known=known)
             return await self._with_answer(plan, known, seen, now_s)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
@@ -212,7 +212,7 @@ class Eyes:
         self, plan: PlanObject, known: Known, seen: ClusterSeen, now_s: float
     ) -> ClusterSeen:
         """Add the profile, and what the search said to the question made from it."""
-        profile = await self.profile(known)
+        profile = await self._store.profiles.find(known.wish.key)
         seen = replace(
             seen,
             profile_key=known.wish.key,
@@ -221,8 +221,9 @@ class Eyes:
         look = Look(spec=known.spec, seen=seen, generation=plan.generation, now_s=now_s)
         if profile is None or not is_current(look):
             return seen
-        asker = self.asker(plan, known, seen.attempts)
+        asker = self._asker(plan, known, seen.attempts)
         asked = await self.asking.question(asker, profile)
+        seen = replace(seen, asked=asked)
         if asked.digest in self.asking.refused:
             return replace(seen, complaint=self.asking.refused[asked.digest])
         return replace(seen, answer=await self.asking.answer(asked))

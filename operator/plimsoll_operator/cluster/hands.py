@@ -31,7 +31,7 @@ from plimsoll_operator.brain.actions import (
     WakeAt,
 )
 from plimsoll_operator.brain.question import limits_of
-from plimsoll_operator.brain.seen import Child, ChildKind, Seen
+from plimsoll_operator.brain.seen import Child, ChildKind
 from plimsoll_operator.cluster.api import (
     CONFIG_MAPS,
     JOBS,
@@ -50,7 +50,7 @@ from plimsoll_operator.cluster.children import (
     packed,
     service_of,
 )
-from plimsoll_operator.cluster.eyes import Eyes, Known
+from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes, Known
 from plimsoll_operator.cluster.obstacles import fault_of
 from plimsoll_operator.cluster.placement import node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
@@ -99,7 +99,7 @@ class Hands:
     clock: Callable[[], float]
     """Seconds since 1970."""
 
-    async def act(self, plan: PlanObject, seen: Seen, action: Action) -> None:
+    async def act(self, plan: PlanObject, seen: ClusterSeen, action: Action) -> None:
         """Do one thing; what is in the way of it is seen by the next look.
 
         Raises:
@@ -116,7 +116,7 @@ class Hands:
                 raise
             self.eyes.asking.refused[seen.answer.problem_digest] = str(error)
 
-    async def _act(self, plan: PlanObject, seen: Seen, action: Action) -> None:
+    async def _act(self, plan: PlanObject, seen: ClusterSeen, action: Action) -> None:
         """Do one thing."""
         match action:
             case StartProfile():
@@ -139,13 +139,11 @@ class Hands:
             case _:
                 await self._write(plan, seen, action)
 
-    async def _write(self, plan: PlanObject, seen: Seen, action: Action) -> None:
+    async def _write(self, plan: PlanObject, seen: ClusterSeen, action: Action) -> None:
         """Write something down."""
         match action:
             case Solve():
-                self.solver.start(
-                    plan.owner, self.eyes.asking, await self._asked(plan, seen)
-                )
+                self.solver.start(plan.owner, self.eyes.asking, asked_of(seen))
             case RecordPlan(attempt=number, plan=chosen):
                 made = await asyncio.to_thread(
                     plan_map,
@@ -161,9 +159,9 @@ class Hands:
             case _:
                 assert isinstance(action, WakeAt)  # noqa: S101 - the queue waits
 
-    async def _start_profile(self, plan: PlanObject, seen: Seen) -> None:
+    async def _start_profile(self, plan: PlanObject, seen: ClusterSeen) -> None:
         """Start to profile: on a device where one is measured, else without."""
-        known = await self.eyes.known(plan)
+        known = known_of(seen)
         task = profile_task(known.wish, known.spec, IN_POD)
         measures = known.wish.source is Source.MEASURED
         affinity = node_affinity_for(known.offers[0]) if measures else None
@@ -172,9 +170,9 @@ class Hands:
         )
         await self._start(plan, seen, known.wish.key, ChildKind.PROFILE, template)
 
-    async def _start_replay(self, plan: PlanObject, seen: Seen) -> None:
+    async def _start_replay(self, plan: PlanObject, seen: ClusterSeen) -> None:
         """Start to replay the plan that the search waits for; no device is needed."""
-        asked = await self._asked(plan, seen)
+        asked = asked_of(seen)
         wanted = await self.eyes.asking.unreplayed_plan(asked)
         if wanted is None or seen.answer is None:
             return  # the question has changed since the decision
@@ -189,7 +187,9 @@ class Hands:
         template = self._template(plan, spec, task, inputs=inputs)
         await self._start(plan, seen, digest, ChildKind.REPLAY, template)
 
-    async def _start_training(self, plan: PlanObject, seen: Seen, number: int) -> None:
+    async def _start_training(
+        self, plan: PlanObject, seen: ClusterSeen, number: int
+    ) -> None:
         """Start a gang by its plan of record."""
         of_record = await self._plan_of_record(plan, seen, number)
         spec, shape = spec_of(plan), of_record.pods
@@ -249,7 +249,7 @@ class Hands:
     async def _start(
         self,
         plan: PlanObject,
-        seen: Seen,
+        seen: ClusterSeen,
         subject: str,
         kind: ChildKind,
         template: Object,
@@ -268,17 +268,8 @@ class Hands:
         )
         await self._create(JOBS, plan, made)
 
-    async def _asked(self, plan: PlanObject, seen: Seen) -> StoredQuestion:
-        """Return the question as it was put."""
-        known: Known = await self.eyes.known(plan)
-        profile = await self.eyes.profile(known)
-        if profile is None:
-            raise ClusterError("the profile is in the store no more: it is made again")
-        asker = self.eyes.asker(plan, known, seen.attempts)
-        return await self.eyes.asking.question(asker, profile)
-
     async def _plan_of_record(
-        self, plan: PlanObject, seen: Seen, number: int
+        self, plan: PlanObject, seen: ClusterSeen, number: int
     ) -> HybridPlan:
         """Return what an attempt trains by."""
         attempt = next(one for one in seen.attempts if one.number == number)
@@ -289,7 +280,7 @@ class Hands:
         return found
 
     async def _record_ending(
-        self, plan: PlanObject, seen: Seen, action: RecordEnding
+        self, plan: PlanObject, seen: ClusterSeen, action: RecordEnding
     ) -> None:
         """Keep what the ranks observed, then write down how the attempt ended."""
         uid, number = plan.owner.uid, action.attempt
@@ -373,6 +364,18 @@ def spec_of(plan: PlanObject) -> TrainingPlanSpec:
     return plan.spec
 
 
+def known_of(seen: ClusterSeen) -> Known:
+    """Return what a plan is made from that was decided to be made."""
+    assert seen.known is not None  # noqa: S101 - nothing is prepared without it
+    return seen.known
+
+
+def asked_of(seen: ClusterSeen) -> StoredQuestion:
+    """Return the question that was decided to be answered."""
+    assert seen.asked is not None  # noqa: S101 - nothing is searched for without one
+    return seen.asked
+
+
 def affinity_of(plan: HybridPlan) -> Object:
     """Return where the pods of a plan may go: all that have the memory it needs."""
     offer = plan.offers[0]
@@ -380,7 +383,7 @@ def affinity_of(plan: HybridPlan) -> Object:
     return node_affinity_for(offer, need_bytes=int(need_bytes))
 
 
-def later_than_all(plan: PlanObject, seen: Seen, now_s: float) -> float:
+def later_than_all(plan: PlanObject, seen: ClusterSeen, now_s: float) -> float:
     """Return the time: later than all that is known to have happened.
 
     Clocks of machines differ, and what follows from what is told by their order.

@@ -58,6 +58,21 @@ class Machines:
         )
         return inventory_of(picked, entries(pod, "tolerations", POD_PATH))
 
+    async def has(
+        self, kind: DeviceKind, spec: TrainingPlanSpec, template: Mapping[str, Any]
+    ) -> bool:
+        """Tell whether there are devices of the kind that `offers` has told of.
+
+        What a table tells of may have yet to be made; emulated devices need none.
+
+        Raises:
+            ClusterError: it cannot be told.
+        """
+        if kind is DeviceKind.EMULATED or not spec.search.offers.config_map:
+            return True
+        found = (await self.inventory(template)).offers
+        return any(one.device_kind is kind for one in found)
+
     async def offers(
         self, namespace: str, spec: TrainingPlanSpec, template: Mapping[str, Any]
     ) -> tuple[Offer, ...]:
