@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 
 from tests.support.chart import of_kind, one, rendered
-from tests.support.metrics_sample import a_registry
+from tests.support.metrics_sample import ALL_OF_IT, a_registry
 from tests.support.prometheus import (
     DASHBOARD,
     EXPRESSIONS,
@@ -56,7 +56,7 @@ def test_a_choice_offers_what_there_is(prometheus: str) -> None:
             assert said, query
             (series,) = ask(prometheus, filled_in(said[1]))
             offered[variable["name"]] = series["metric"][said[2]]
-    assert offered == {"namespace": "research", "trainingplan": "tiny-gpt"}
+    assert offered == ALL_OF_IT
 
 
 def test_legends_name_labels_that_are_there(prometheus: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.chart import CHART, MONITORING, of_kind, one, rendered
+from tests.support.metrics_sample import a_registry
 
 pytestmark = pytest.mark.control_plane
 
@@ -19,7 +21,8 @@ FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 LAST_MIN = 120
 RATIO = "trainingplan_memory_prediction_error_ratio_bucket"
 ERRORS = "trainingplan_reconcile_errors_total"
-WATCH = 'trainingplan_watch_last_event_timestamp_seconds{kind="TrainingPlan"}'
+WATCH = 'trainingplan_watch_last_event_timestamp_seconds{kind="trainingplans"}'
+STAGES = 'trainingplan_phase_duration_seconds_count{stage="run"}'
 LEADER = 'trainingplan_leader{pod="a"}'
 
 
@@ -34,24 +37,29 @@ def steady(value: float) -> str:
 
 
 HEALTHY = {
-    'trainingplan_build_info{version="0.1.0"}': steady(1),
+    'trainingplan_build_info{pod="a"}': steady(1),
     LEADER: steady(1),
     'trainingplan_leader{pod="b"}': steady(0),
     WATCH: growing(60),
+    WATCH.replace("trainingplans", "jobs"): steady(0),
+    STAGES: growing(0.1),
     ERRORS + '{reason="Conflict"}': growing(3),
-    'trainingplan_reconcile_duration_seconds_count{result="done"}': growing(60),
+    'trainingplan_reconcile_duration_seconds_count{result="acted"}': growing(60),
     RATIO + '{le="0.05"}': growing(1),
     RATIO + '{le="0.1"}': growing(1),
-    RATIO + '{le="1"}': growing(1),
+    RATIO + '{le="0.5"}': growing(1),
     RATIO + '{le="+Inf"}': growing(1),
     "trainingplan_oom_replans_total": growing(0.02),
 }
-"""An operator with a standby: one pass a second, of which one in twenty is in vain."""
+"""An operator with a standby: one pass a second, of which one in twenty is in vain;
+plans that are planned alone, so that nothing is heard of Jobs."""
+OF_PROMETHEUS = ("pod",)
+"""Labels that a scrape adds."""
 FAULTS: dict[str, dict[str, str] | None] = {
     "PlimsollOperatorDown": None,
     "PlimsollNoLeader": {LEADER: steady(0)},
     "PlimsollWatchStale": {WATCH: steady(0)},
-    "PlimsollReconcileErrors": {ERRORS + '{reason="ApiDown"}': growing(6)},
+    "PlimsollReconcileErrors": {ERRORS + '{reason="ApiUnavailable"}': growing(6)},
     "PlimsollStoreDown": {ERRORS + '{reason="StoreUnavailable"}': growing(1)},
     "PlimsollPredictionsOff": {
         RATIO + '{le="0.05"}': growing(0.5),
@@ -102,6 +110,29 @@ def test_prometheus_takes_the_rules(promtool: str) -> None:
 def test_nothing_fires_while_all_is_well(promtool: str, tmp_path: Path) -> None:
     """Some passes fail in every cluster, and some plan runs out of memory."""
     assert judge(promtool, tmp_path, HEALTHY, set()) == ""
+
+
+def test_nothing_fires_where_nothing_happens(promtool: str, tmp_path: Path) -> None:
+    """A watch that is silent all day is not deaf: nobody has changed a plan."""
+    quiet = HEALTHY | {WATCH: steady(0), STAGES: steady(5)}
+    assert judge(promtool, tmp_path, quiet, set()) == ""
+
+
+def test_the_series_of_these_tests_are_those_of_the_operator() -> None:
+    """Name, labels and values of labels: else rules would be held to other words."""
+    faults = {name: "" for series in FAULTS.values() for name in series or ()}
+    told = {
+        (sample.name, key, value)
+        for family in a_registry().collect()
+        for sample in family.samples
+        for key, value in (*sample.labels.items(), ("", ""))
+    }
+    for series in HEALTHY | faults:
+        name, _, labels = series.partition("{")
+        assert (name, "", "") in told, series
+        for key, value in re.findall(r'(\w+)="([^"]*)"', labels):
+            if key not in OF_PROMETHEUS:
+                assert (name, key, value) in told, series
 
 
 @pytest.mark.parametrize("alert", FAULTS)

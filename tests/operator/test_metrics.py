@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,13 +12,9 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from plimsoll_operator.api.status import (
-    Condition,
-    ConditionType,
-    PlanStatus,
-    Status,
     Truth,
 )
-from plimsoll_operator.cluster.api import JOBS, PLANS
+from plimsoll_operator.cluster.api import PLANS
 from plimsoll_operator.errors import (
     ApiConflictError,
     ApiDeniedError,
@@ -27,35 +22,11 @@ from plimsoll_operator.errors import (
     ApiRefusedError,
     StoreDamagedError,
 )
-from plimsoll_operator.metrics import Metrics, Pass, Stage, reason_of
+from plimsoll_operator.metrics import Metrics, reason_of
 from plimsoll_operator.plan_metrics import MOST_RANKS, RankPeak
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.version import __version__
-
-A_PLAN = PlanStatus(
-    digest="sha256:1",
-    product="H200",
-    gpus=4,
-    nodes=1,
-    pipeline=2,
-    data=2,
-    micro_batch=1,
-    schedule="1F1B",
-    predicted_peak_bytes=90,
-    capacity_bytes=100,
-    hourly_cost=Decimal("12.50"),
-    currency="USD",
-)
-ALL_OF_IT = {"namespace": "team", "trainingplan": "tiny"}
-
-
-def a_status(planned: Truth = Truth.TRUE, plan: PlanStatus | None = A_PLAN) -> Status:
-    """Build the status of a plan that was accepted."""
-    said = ((ConditionType.ACCEPTED, Truth.TRUE), (ConditionType.PLANNED, planned))
-    conditions = tuple(
-        Condition(type=kind, status=status, reason="Because") for kind, status in said
-    )
-    return Status(conditions=conditions, plan=plan)
+from tests.support.metrics_sample import A_PLAN, ALL_OF_IT, a_status, busy
 
 
 def text_of(metrics: Metrics) -> str:
@@ -76,27 +47,6 @@ def samples(metrics: Metrics, name: str) -> dict[tuple[tuple[str, str], ...], fl
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     """Return one sample, None where there is none."""
     return samples(metrics, name).get(tuple(sorted(labels.items())))
-
-
-def busy() -> Metrics:
-    """Return metrics of which each has seen something."""
-    metrics = Metrics(per_plan=True)
-    metrics.pass_made(Pass.IDLE, 0.01)
-    metrics.pass_failed(ApiDownError("away"), 0.02)
-    metrics.stage_ended(Stage.RUN, 5.0)
-    metrics.solved(0.3)
-    metrics.profile_found()
-    metrics.planned_anew()
-    metrics.attempt_ended([RankPeak(rank=0, predicted_bytes=100, observed_bytes=97)])
-    metrics.plan_over(is_trained=True)
-    metrics.plan_seen("team", "tiny", a_status())
-    ranks = [RankPeak(rank=0, predicted_bytes=90, observed_bytes=88)]
-    metrics.ranks_seen("team", "tiny", ranks)
-    metrics.heard_of(JOBS, 1234.5)
-    metrics.leads(is_leader=True)
-    metrics.store_answers(is_up=True)
-    metrics.report_answered("/v1/end", 204)
-    return metrics
 
 
 @pytest.mark.parametrize(

@@ -1,58 +1,75 @@
-"""Every metric of the operator with a value, as a scrape would find it.
+"""The operator's metrics, of which each has seen something.
 
-Out: a registry to serve. Called by the tests of the dashboard, which ask a real
-Prometheus about it. Names and labels are those of docs and dashboards; the operator's
-own metrics have to be the same ones.
+Out: metrics as a scrape would find them. Called by the tests of the metrics themselves,
+of the dashboard, which ask a real Prometheus about them, and of the alert rules.
 """
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from decimal import Decimal
 
-GAUGES: dict[str, dict[str, str]] = {
-    "watch_last_event_timestamp_seconds": {"kind": "TrainingPlan"},
-    "build_info": {"version": "0.1.0"},
-    "plan_condition": {"type": "Planned", "status": "True"},
-    "leader": {},
-    "predicted_peak_memory_bytes": {"rank": "0"},
-    "observed_peak_memory_bytes": {"rank": "0"},
-    "capacity_bytes": {},
-    "gpus": {},
-    "hourly_cost": {"currency": "USD"},
-}
-PLAN_GAUGES = (
-    *("predicted_peak_memory_bytes", "observed_peak_memory_bytes"),
-    *("capacity_bytes", "gpus", "hourly_cost"),
+from prometheus_client import CollectorRegistry
+
+from plimsoll_operator.api.status import (
+    Condition,
+    ConditionType,
+    PlanStatus,
+    Status,
+    Truth,
 )
-"""They carry the names of their TrainingPlan."""
-COUNTERS: dict[str, dict[str, str]] = {
-    "reconcile_errors": {"reason": "StoreUnavailable"},
-    "plans": {"result": "Trained"},
-    "oom_replans": {},
-    "profile_cache_hits": {},
-}
-HISTOGRAMS: dict[str, dict[str, str]] = {
-    "reconcile_duration_seconds": {"result": "done"},
-    "phase_duration_seconds": {"stage": "profile"},
-    "solver_duration_seconds": {},
-    "memory_prediction_error_ratio": {},
-}
-A_PLAN = {"namespace": "research", "trainingplan": "tiny-gpt"}
+from plimsoll_operator.cluster.api import JOBS, PLANS
+from plimsoll_operator.errors import ApiDownError
+from plimsoll_operator.metrics import Metrics, Pass, Stage
+from plimsoll_operator.plan_metrics import RankPeak
+
+A_PLAN = PlanStatus(
+    digest="sha256:1",
+    product="H200",
+    gpus=4,
+    nodes=1,
+    pipeline=2,
+    data=2,
+    micro_batch=1,
+    schedule="1F1B",
+    predicted_peak_bytes=90,
+    capacity_bytes=100,
+    hourly_cost=Decimal("12.50"),
+    currency="USD",
+)
+ALL_OF_IT = {"namespace": "team", "trainingplan": "tiny"}
+
+
+def a_status(planned: Truth = Truth.TRUE, plan: PlanStatus | None = A_PLAN) -> Status:
+    """Build the status of a plan that was accepted."""
+    said = ((ConditionType.ACCEPTED, Truth.TRUE), (ConditionType.PLANNED, planned))
+    conditions = tuple(
+        Condition(type=kind, status=status, reason="Because") for kind, status in said
+    )
+    return Status(conditions=conditions, plan=plan)
+
+
+def busy() -> Metrics:
+    """Return metrics of which each has seen something."""
+    metrics = Metrics(per_plan=True)
+    metrics.pass_made(Pass.IDLE, 0.01)
+    metrics.pass_failed(ApiDownError("away"), 0.02)
+    metrics.stage_ended(Stage.RUN, 5.0)
+    metrics.solved(0.3)
+    metrics.profile_found()
+    metrics.planned_anew()
+    metrics.attempt_ended([RankPeak(rank=0, predicted_bytes=100, observed_bytes=97)])
+    metrics.plan_over(is_trained=True)
+    metrics.plan_seen("team", "tiny", a_status())
+    ranks = [RankPeak(rank=0, predicted_bytes=90, observed_bytes=88)]
+    metrics.ranks_seen("team", "tiny", ranks)
+    metrics.heard_of(PLANS, 1233.5)
+    metrics.heard_of(JOBS, 1234.5)
+    metrics.leads(is_leader=True)
+    metrics.store_answers(is_up=True)
+    metrics.report_answered("/v1/end", 204)
+    return metrics
 
 
 def a_registry() -> CollectorRegistry:
-    """Return a registry that holds each metric once, at 1."""
-    registry = CollectorRegistry()
-    for name, labels in GAUGES.items():
-        said = labels | (A_PLAN if name in PLAN_GAUGES else {})
-        gauge = Gauge(f"trainingplan_{name}", name, list(said), registry=registry)
-        (gauge.labels(**said) if said else gauge).set(1)
-    for name, labels in COUNTERS.items():
-        counter = Counter(f"trainingplan_{name}", name, list(labels), registry=registry)
-        (counter.labels(**labels) if labels else counter).inc()
-    for name, labels in HISTOGRAMS.items():
-        histogram = Histogram(
-            f"trainingplan_{name}", name, list(labels), registry=registry
-        )
-        (histogram.labels(**labels) if labels else histogram).observe(1)
-    return registry
+    """Return all of them, to serve."""
+    return busy().registry

@@ -186,7 +186,7 @@ class Operator:
         self, hold: Hold, loop: Loop, events: EventWriter
     ) -> Iterator[tuple[str, Coroutine[Any, Any, object]]]:
         """Yield what runs side by side while we decide; none of it ends by itself."""
-        registry = registry_for(loop.heard, self.queue.add)
+        registry = registry_for(loop.heard, loop.child_changed)
         yield "our hold on the Lease", hold.lost.wait()
         yield WATCH, watch(registry, self.configuration.watch_namespaces)
         yield "the list of all plans", loop.sync()

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Final
 
 from plimsoll_operator.brain.decide import Decision
-from plimsoll_operator.cluster.api import PLANS, Api
+from plimsoll_operator.cluster.api import JOBS, PLANS, Api
 from plimsoll_operator.cluster.reconcile import Reconciler
 from plimsoll_operator.cluster.work_queue import Key, WorkQueue
 from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
@@ -70,6 +70,7 @@ class Loop:
 
     def heard(self, key: Key, version: str, is_deleted: bool) -> None:
         """Hear of an event of a plan."""
+        self.metrics.heard_of(PLANS, self.clock())
         if is_deleted:
             self.latest.pop(key, None)
             self.queue.add(key)
@@ -77,6 +78,11 @@ class Loop:
         self.latest[key] = int(version)
         if self.reconciler.written.get(key) != version:
             self.queue.add(key)
+
+    def child_changed(self, key: Key) -> None:
+        """Hear of an event of a Job, by its plan."""
+        self.metrics.heard_of(JOBS, self.clock())
+        self.queue.add(key)
 
     async def work(self) -> None:
         """Make passes until cancelled."""

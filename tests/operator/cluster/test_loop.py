@@ -1,0 +1,136 @@
+"""What the loop makes of what the watches hear; whole passes run on a real server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from plimsoll_operator.cluster.api import Api
+from plimsoll_operator.cluster.events import EventWriter
+from plimsoll_operator.cluster.loop import Loop
+from plimsoll_operator.cluster.reconcile import Reconciler, Scope
+from plimsoll_operator.cluster.telling import Teller
+from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.metrics import Metrics
+from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.store import Store
+from tests.support.cluster_objects import LATER_S
+
+KEY, OTHER = ("team", "tiny"), ("team", "other")
+HEARD = "trainingplan_watch_last_event_timestamp_seconds"
+
+
+def nowhere(namespace: str) -> Scope:
+    """Make no pass: nothing here looks at a plan."""
+    raise AssertionError(namespace)
+
+
+@dataclass
+class Home:
+    """A loop without a server, and the time."""
+
+    now_s: float = LATER_S
+    metrics: Metrics = field(default_factory=lambda: Metrics(per_plan=False))
+
+    def __post_init__(self) -> None:
+        """Hear of nothing yet."""
+        api = Api(None)
+        self.queue = WorkQueue(lambda: self.now_s, lambda: 0.0)
+        reconciler = Reconciler(
+            api=api,
+            queue=self.queue,
+            scope_of=nowhere,
+            teller=Teller(metrics=self.metrics, events=EventWriter(api, "a")),
+            may_decide=lambda: True,
+            clock=lambda: self.now_s,
+            monotonic=lambda: self.now_s,
+        )
+        self.loop = Loop(
+            api=api,
+            store=Store(cast("Database", None)),
+            queue=self.queue,
+            reconciler=reconciler,
+            metrics=self.metrics,
+            namespaces=(),
+            clock=lambda: self.now_s,
+            monotonic=lambda: self.now_s,
+            random=lambda: 0.5,
+        )
+
+    def heard_s(self, kind: str) -> float | None:
+        """Return when a kind was heard of, as Prometheus is told."""
+        return self.metrics.registry.get_sample_value(HEARD, {"kind": kind})
+
+
+def test_the_time_of_the_latest_event_of_each_watch_is_told() -> None:
+    """Of a kind of which nothing was heard there is no time at all."""
+    home = Home()
+    assert (home.heard_s("trainingplans"), home.heard_s("jobs")) == (None, None)
+    home.loop.heard(KEY, "7", False)
+    home.now_s += 5
+    home.loop.child_changed(KEY)
+    assert home.heard_s("trainingplans") == LATER_S
+    assert home.heard_s("jobs") == LATER_S + 5
+    home.now_s += 5
+    home.loop.heard(KEY, "8", True)
+    assert home.heard_s("trainingplans") == LATER_S + 10
+
+
+def test_a_list_is_no_event() -> None:
+    """That a watch is believed in does not make it one that has spoken."""
+    home = Home()
+    home.loop.judge_watch({})
+    assert home.loop.heard_s == LATER_S
+    assert home.heard_s("trainingplans") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "is_deleted", "num_due"),
+    [("7", False, 0), ("8", False, 1), ("7", True, 1)],
+)
+def test_what_we_wrote_ourselves_is_no_news(
+    version: str, is_deleted: bool, num_due: int
+) -> None:
+    """Any other version is looked at, and so is a plan that went."""
+    home = Home()
+    home.loop.reconciler.written[KEY] = "7"
+    home.loop.heard(KEY, version, is_deleted)
+    assert len(home.queue) == num_due
+
+
+def test_an_event_of_a_job_has_its_plan_looked_at() -> None:
+    """Now, whatever was asked for before."""
+    home = Home()
+    home.queue.add_at(KEY, LATER_S + 60)
+    assert home.queue.due_since_s is None
+    home.loop.child_changed(KEY)
+    assert home.queue.due_since_s == LATER_S
+
+
+def test_a_watch_is_deaf_that_keeps_back_what_a_list_shows_for_a_minute() -> None:
+    """One list ahead of it is no proof: its event may be under way."""
+    home = Home()
+    for version, heard, believed in (
+        (7, None, True),  # just listed
+        (7, None, False),  # and not brought since
+        (9, "7", True),  # brought, with a newer one under way
+        (9, "8", False),
+        (9, "9", True),
+    ):
+        home.now_s += 60
+        if heard is not None:
+            home.loop.heard(KEY, heard, False)
+        home.loop.judge_watch({KEY: version})
+        assert (home.loop.heard_s == home.now_s) is believed
+
+
+def test_a_plan_that_went_proves_nothing_against_a_watch() -> None:
+    """It was listed, and no event of it need come any more."""
+    home = Home()
+    home.loop.judge_watch({KEY: 7, OTHER: 8})
+    home.loop.heard(OTHER, "8", False)
+    home.now_s += 60
+    home.loop.judge_watch({OTHER: 8})
+    assert home.loop.heard_s == home.now_s
