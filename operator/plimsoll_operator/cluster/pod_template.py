@@ -123,16 +123,6 @@ def pod_template(
     return made
 
 
-def image_of(template: Mapping[str, Any]) -> str:
-    """Return the image that our process runs in.
-
-    Raises:
-        InvalidFieldError: the template has no container to run in.
-    """
-    pod = part_of(copy.deepcopy(dict(template)), "spec", PATH)
-    return str(main_container(pod)["image"])
-
-
 def check_pod(pod: Object) -> None:
     """Refuse what only we can know of a pod."""
     for field in OURS:

@@ -21,7 +21,6 @@ from plimsoll_operator.cluster.pod_template import (
     SHARED_MEMORY,
     PodParts,
     Release,
-    image_of,
     milli,
     pod_template,
 )
@@ -142,7 +141,6 @@ def test_the_container_named_trainer_is_ours_among_several() -> None:
     first, second = made(template)["containers"]
     assert first == sidecar
     assert second["args"] == [f"{CODE}/start.py"]
-    assert image_of(template) == "torch.example/t"
 
 
 def test_labels_are_merged_and_ours_win() -> None:
