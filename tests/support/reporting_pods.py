@@ -41,7 +41,6 @@ def a_reporter(**fields: Any) -> Reporter:
         "plan_name": PLAN,
         "plan_uid": PLAN_UID,
         "job_name": "tiny-train-1",
-        "job_uid": JOB_UID,
         "kind": ChildKind.TRAIN,
         "subject": "1",
         "attempt": 1,

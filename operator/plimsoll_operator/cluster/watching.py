@@ -16,8 +16,6 @@ from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION
 
-PLANS_KIND, JOBS_KIND = "trainingplans", "jobs"
-"""Of watches, as metrics name them."""
 PAGE: Final = 500
 """Objects of the first list that are asked for at a time."""
 Heard = Callable[[Key, str, bool], None]

@@ -79,7 +79,6 @@ class Reporter:
     plan_name: str
     plan_uid: str
     job_name: str
-    job_uid: str
     kind: ChildKind
     subject: str
     attempt: int
@@ -190,7 +189,6 @@ class Identities:
             plan_name=job.plan_name,
             plan_uid=job.plan_uid,
             job_name=name,
-            job_uid=uid,
             kind=job.kind,
             subject=job.subject,
             attempt=job.attempt,
