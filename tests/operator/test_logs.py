@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_operator.cluster.watching import settings_for
 from plimsoll_operator.logs import LogFormat, about, configure
 
 logger = logging.getLogger("plimsoll_operator.something")
@@ -124,8 +125,9 @@ def test_kopf_writes_as_we_do() -> None:
     stream = begin()
     ref = {"namespace": "team", "name": "tiny", "kind": "TrainingPlan"}
     kopf = logging.getLogger("kopf.objects")
-    kopf.info("Handler 'seen' succeeded.", extra={"k8s_ref": ref, "settings": object()})
-    kopf.error("no", extra={"k8s_ref": ref, "settings": object(), "k8s_skip": True})
+    said = {"k8s_ref": ref, "settings": settings_for()}
+    kopf.info("Handler 'seen' succeeded.", extra=said)
+    kopf.error("no", extra=said | {"k8s_skip": True})
     (line,) = lines(stream)
     assert (line["message"], line["namespace"], line["plan"]) == ("no", "team", "tiny")
     assert not {"settings", "k8s_ref", "k8s_skip"} & set(line)

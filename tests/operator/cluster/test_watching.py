@@ -1,0 +1,80 @@
+"""What is taken from events of the watches, and how kopf is to watch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.cluster.watching import registry_for, settings_for
+from plimsoll_operator.names import PLAN_LABEL
+from plimsoll_planner.records.task import ChildKind
+from tests.support.cluster_objects import a_job, a_plan_manifest
+
+KEY = ("team", "tiny")
+
+
+class Ears:
+    """Handlers of both watches, and what they passed on."""
+
+    def __init__(self) -> None:
+        """Hear of nothing yet."""
+        self.plans: list[tuple[tuple[str, str], str, bool]] = []
+        self.children: list[tuple[str, str]] = []
+        registry: Any = registry_for(
+            lambda *told: self.plans.append(told), self.children.append
+        )
+        found = registry._watching.get_all_handlers()
+        self.handlers = {
+            one.selector.any_name or one.selector.plural: one for one in found
+        }
+
+    def hear(self, plural: str, kind: str | None, found: dict[str, Any]) -> None:
+        """Bring an event; kopf gives more than anybody asks for."""
+        event = {"type": kind, "object": found}
+        asyncio.run(self.handlers[plural].fn(event=event, body=found, memo=None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_deleted"),
+    [(None, False), ("ADDED", False), ("MODIFIED", False), ("DELETED", True)],
+)
+def test_every_event_of_a_plan_counts(kind: str | None, is_deleted: bool) -> None:
+    """Also those of the first list, which have no type; with the version they show."""
+    ears = Ears()
+    ears.hear("trainingplans", kind, a_plan_manifest(resourceVersion="77"))
+    assert ears.plans == [(KEY, "77", is_deleted)]
+    assert ears.children == []
+
+
+@pytest.mark.parametrize("kind", [None, "ADDED", "MODIFIED", "DELETED"])
+def test_an_event_of_a_job_is_one_of_its_plan(kind: str | None) -> None:
+    """Its label names the plan, whatever became of the Job."""
+    ears = Ears()
+    ears.hear("jobs", kind, a_job(ChildKind.TRAIN, "1"))
+    assert ears.children == [KEY]
+    assert ears.plans == []
+
+
+@pytest.mark.parametrize("labels", [{}, {PLAN_LABEL: ""}])
+def test_a_job_without_a_plan_is_nobodys(labels: dict[str, str]) -> None:
+    """Somebody has taken its label away."""
+    ears = Ears()
+    ears.hear("jobs", "MODIFIED", a_job(labels=labels))
+    assert ears.children == []
+
+
+def test_nothing_is_watched_but_plans_and_jobs() -> None:
+    """Each needs rights that the chart gives."""
+    assert set(Ears().handlers) == {"trainingplans", "jobs"}
+
+
+def test_kopf_watches_and_does_nothing_else() -> None:
+    """No peering and no Events; of all Jobs in a cluster those with our label."""
+    settings: Any = settings_for()
+    assert settings.peering.standalone
+    assert not settings.posting.enabled
+    assert settings.scanning.disabled
+    [(selector, wanted)] = settings.watching.label_selectors.items()
+    assert (selector.group, selector.any_name, wanted) == ("batch", "jobs", PLAN_LABEL)

@@ -1,0 +1,240 @@
+"""What the search is asked for a plan, when it is asked anew, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.asking import Asker, Asking, round_of, search_once
+from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.store.answers import StoredAnswer
+from plimsoll_operator.store.profiles import StoredProfile
+from plimsoll_operator.store.questions import Occasion, StoredQuestion
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.solution import Solution
+from tests.support.builders import (
+    a_problem,
+    a_profile,
+    a_replay,
+    a_solution,
+    an_infeasible,
+    an_offer,
+)
+from tests.support.questions import a_question
+from tests.support.stores import a_spec, in_store
+
+Work = Callable[[Store], Awaitable[None]]
+PROFILE = a_profile()
+OF_PROFILE = StoredProfile(profile=PROFILE, digest=digest_of(PROFILE), made_s=1.0)
+MORE = (an_offer(), an_offer(name="h200-16", devices_per_node=16))
+WANTED = digest_of(a_solution().plan)
+REPLAY = a_replay(plan_digest=WANTED)
+
+
+def an_asker(**fields: Any) -> Asker:
+    """Build a plan that asks for the first time."""
+    defaults: dict[str, Any] = {
+        "uid": "uid",
+        "generation": 1,
+        "spec": a_spec(),
+        "offers": (an_offer(),),
+        "attempts": (),
+    }
+    return Asker(**(defaults | fields))
+
+
+def an_answer(**fields: Any) -> StoredAnswer:
+    """Build an answer that waits for the replay of its plan."""
+    defaults: dict[str, Any] = {
+        "answer": a_solution(),
+        "unreplayed": WANTED,
+        "is_certified": False,
+        "num_rounds": 0,
+    }
+    return StoredAnswer(**(defaults | fields))
+
+
+async def put(store: Store, problem: Problem | None = None) -> StoredQuestion:
+    """Put a question."""
+    occasion = Occasion(plan_uid="uid", generation=1, round=0, profile_digest="any")
+    return await store.questions.put(occasion, problem or a_problem())
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Callable[[Work], None]:
+    """Run something in a store."""
+    return lambda work: in_store(tmp_path / "store.db", work)
+
+
+def test_what_was_asked_stands(working: Callable[[Work], None]) -> None:
+    """Machines that come and go meanwhile do not change it; an edit does."""
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        first = await asking.question(an_asker(), OF_PROFILE)
+        again = await asking.question(an_asker(offers=MORE), OF_PROFILE)
+        assert again == first
+        edited = await asking.question(an_asker(offers=MORE, generation=2), OF_PROFILE)
+        assert edited.problem.offers == MORE
+        assert len(await store.questions.of("uid")) == 2
+
+    working(work)
+
+
+@pytest.mark.parametrize("ending", [None, *Ending])
+def test_an_attempt_that_taught_something_has_it_asked_anew(
+    ending: Ending | None, working: Callable[[Work], None]
+) -> None:
+    """Memory was short, or the code is other code; the rest changes no question."""
+    teaches = ending in (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
+    attempts = (Attempt(number=1, ending=ending),)
+    assert round_of(attempts * 3) == 3 * teaches
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        await asking.question(an_asker(), OF_PROFILE)
+        await asking.question(an_asker(attempts=attempts), OF_PROFILE)
+        assert len(await store.questions.of("uid")) == 1 + teaches
+
+    working(work)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_kept"),
+    [
+        ({}, True),
+        ({"keeps_question": False}, False),
+        ({"spec": a_spec(training={"globalBatchSize": 8, "steps": 21})}, False),
+    ],
+)
+def test_a_dry_run_that_is_launched_keeps_its_question(
+    fields: dict[str, Any], is_kept: bool, working: Callable[[Work], None]
+) -> None:
+    """So that what runs is what was looked at; an edit of what is asked for ends it."""
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        dry = await asking.question(an_asker(), OF_PROFILE)
+        given = {"generation": 2, "offers": MORE, "keeps_question": True} | fields
+        found = await asking.question(an_asker(**given), OF_PROFILE)
+        assert (found.digest == dry.digest) is is_kept
+        assert found.problem.offers == ((an_offer(),) if is_kept else MORE)
+
+    working(work)
+
+
+def test_a_dry_run_of_another_profile_is_asked_anew(
+    working: Callable[[Work], None],
+) -> None:
+    """The code has changed since."""
+    other = a_profile(tokens_per_sample=4096)
+    of_other = StoredProfile(profile=other, digest=digest_of(other), made_s=2.0)
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        await asking.question(an_asker(), OF_PROFILE)
+        asker = an_asker(generation=2, keeps_question=True)
+        found = await asking.question(asker, of_other)
+        assert found.problem.profile == other
+
+    working(work)
+
+
+def test_an_answer_says_whether_its_replay_has_come(
+    working: Callable[[Work], None],
+) -> None:
+    """Until there is an answer there is nothing to wait for."""
+
+    async def work(store: Store) -> None:
+        asking, asked = Asking(store), await put(store)
+        assert await asking.answer(asked) is None
+        assert await asking.unreplayed_plan(asked) is None
+        await store.answers.save(asked.digest, an_answer())
+        waits = await asking.answer(asked)
+        assert waits is not None
+        assert (waits.unreplayed, waits.has_replay) == (WANTED, False)
+        assert waits.problem_digest == asked.digest
+        assert await asking.unreplayed_plan(asked) == a_solution().plan
+        await store.replays.save(REPLAY)
+        come = await asking.answer(asked)
+        assert come is not None
+        assert come.has_replay
+
+    working(work)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [an_answer(unreplayed=""), an_answer(answer=an_infeasible(), unreplayed="")],
+)
+def test_an_answer_that_stands_waits_for_no_replay(
+    answer: StoredAnswer, working: Callable[[Work], None]
+) -> None:
+    """It is certified, or there is no plan at all."""
+
+    async def work(store: Store) -> None:
+        asking, asked = Asking(store), await put(store)
+        await store.answers.save(asked.digest, answer)
+        found = await asking.answer(asked)
+        assert found is not None
+        assert not found.has_replay
+        assert await asking.unreplayed_plan(asked) is None
+
+    working(work)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_search_goes_on_with_what_was_replayed(
+    is_there: bool, working: Callable[[Work], None]
+) -> None:
+    """At once where the replay is there; else its answer says what it waits for."""
+    calls: list[dict[str, Replay]] = []
+
+    async def search(_: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
+        calls.append(dict(known))
+        return an_answer(unreplayed="" if WANTED in known else WANTED)
+
+    async def work(store: Store) -> None:
+        if is_there:
+            await store.replays.save(REPLAY)
+        asking, asked = Asking(store), await put(store)
+        await asking.solve(asked, search)
+        found = await store.answers.find(asked.digest)
+        assert found is not None
+        assert found.unreplayed == ("" if is_there else WANTED)
+
+    working(work)
+    assert calls == ([{}, {WANTED: REPLAY}] if is_there else [{}])
+
+
+def test_what_cannot_be_judged_is_remembered_and_not_answered(
+    working: Callable[[Work], None],
+) -> None:
+    """Why, in the words of the search; the question is not asked for ever."""
+
+    async def search(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
+        del problem, known
+        raise CannotPlanError("no rate is stated")
+
+    async def work(store: Store) -> None:
+        asking, asked = Asking(store), await put(store)
+        await asking.solve(asked, search)
+        assert asking.refused == {asked.digest: "no rate is stated"}
+        assert await store.answers.find(asked.digest) is None
+
+    working(work)
+
+
+def test_a_search_stops_at_the_first_plan_that_nobody_has_replayed() -> None:
+    """It names that plan, and is certified by nothing yet."""
+    found = search_once(a_question(), {})
+    assert isinstance(found.answer, Solution)
+    assert found.unreplayed == digest_of(found.answer.plan)
+    assert (found.is_certified, found.num_rounds) == (False, 0)
