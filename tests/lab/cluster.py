@@ -114,9 +114,20 @@ class Cluster:
             raise AssertionError(f"{what} not {condition}: {done.stderr}\n{now}")
 
     def wait_until(
-        self, what: str, condition: Callable[[], bool], *, timeout_s: float = 60.0
+        self,
+        what: str,
+        condition: Callable[[], bool],
+        *,
+        timeout_s: float = 60.0,
+        pause_s: float = POLL_S,
     ) -> float:
         """Poll until `condition` holds and return the seconds that took.
+
+        Args:
+            what: is waited for.
+            condition: whether it has come.
+            timeout_s: after which it has not.
+            pause_s: between two polls.
 
         Raises:
             AssertionError: time is up.
@@ -125,7 +136,7 @@ class Cluster:
         while not condition():
             if time.monotonic() - started_s > timeout_s:
                 raise AssertionError(f"{what}: not within {timeout_s:g} s")
-            time.sleep(POLL_S)
+            time.sleep(pause_s)
         return time.monotonic() - started_s
 
     @contextmanager

@@ -26,6 +26,8 @@ NAME = "plimsoll"
 OF_RELEASE = f"--selector=app.kubernetes.io/instance={NAME}"
 DEFINITION = f"{PLURAL}.{GROUP}"
 READY_S = 90.0
+POLL_S = 2.0
+"""Between two looks at a plan by a kubectl, which takes half a second of a core."""
 HTTP_PORT = 8080
 LOG_LINES = 60
 SUCCEEDED = ConditionType.SUCCEEDED
@@ -102,7 +104,9 @@ class Installed:
             return states.get(kind) == "True" or states.get(SUCCEEDED) == "False"
 
         try:
-            self.cluster.wait_until(f"{plan} {kind}", is_settled, timeout_s=timeout_s)
+            self.cluster.wait_until(
+                f"{plan} {kind}", is_settled, timeout_s=timeout_s, pause_s=POLL_S
+            )
             assert self.conditions(namespace, plan)[kind]["status"] == "True"
         except AssertionError as error:
             said = json.dumps(self.conditions(namespace, plan), indent=1)

@@ -38,7 +38,9 @@ ROOT: Final = Path(__file__).parents[2]
 CRD: Final = ROOT / "charts/plimsoll/files/crd.yaml"
 CLAIM: Final = "saved"
 STEPS: Final = 40
-POLL_S: Final = 0.7
+POLL_S: Final = 0.5
+LOOK_S: Final = 2.0
+"""Between two looks at a plan by a kubectl, which takes half a second of a core."""
 LIMIT_S: Final = 240.0
 """For anything that is waited for, on a machine that is busy."""
 AGAIN_S: Final = 1.0
@@ -222,7 +224,7 @@ class Ground:
         while not what(status := self.status(name)):
             if time.monotonic() > end_s or status.get("completionTime"):
                 raise AssertionError(self.account(name, status))
-            time.sleep(POLL_S)
+            time.sleep(LOOK_S)
         return status
 
     def wait_for_steps(
