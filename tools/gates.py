@@ -102,7 +102,7 @@ LAB = Part(
 LINES = {
     "lint": (LINT,),
     "check": (LINT, (QUICK_TESTS,)),
-    "test": ((*LINT, UNIT_TESTS, WHEEL_TESTS), (LAB, LAB_TESTS)),
+    "test": ((*LINT, UNIT_TESTS), (LAB, LAB_TESTS, WHEEL_TESTS)),
     "nodes": ((LAB, LONG_TESTS),),
 }
 """For each gate the lines of work; lines run side by side, parts of a line in turn."""

@@ -138,12 +138,16 @@ def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
     run(python, "-I", "-c", "import plimsoll_trainer.admission", cwd=tmp_path)
 
 
-@pytest.mark.timeout(1200)  # a whole suite, on cores that other tests use as well
+@pytest.mark.timeout(1800)  # a whole suite, on cores that other tests use as well
 @pytest.mark.parametrize(("version", "python"), pythons().items(), ids=list(pythons()))
 def test_the_suite_passes_on_the_wheel(
     version: str, python: str, wheel: Path, tmp_path: Path
 ) -> None:
-    """On every supported Python found here, the unit tests hold for the wheel."""
+    """On every supported Python found here, the quick unit tests hold for the wheel.
+
+    Those that are slow start torch, which is not there, or compare thousands of
+    searches, which no Python does otherwise; `make test` runs them once.
+    """
     python = str(
         environment(
             tmp_path / "env",
@@ -163,6 +167,6 @@ def test_the_suite_passes_on_the_wheel(
     folders = [f"tests/{part}" for part in UNIT_TESTS]
     for needed in (*folders, "tests/support", "tests/lab", "tools", "examples"):
         shutil.copytree(ROOT / needed, tmp_path / needed)
-    output = run(python, "-m", "pytest", "-q", *folders, cwd=tmp_path)
+    output = run(python, "-m", "pytest", "-q", "-m", "not slow", *folders, cwd=tmp_path)
     assert " passed" in output
     assert run(python, "--version").startswith(f"Python {version}.")
