@@ -45,7 +45,7 @@ class ClusterError(OperatorError):
 
 
 class ApiDownError(ClusterError):
-    """The API server is busy or away; asked again, it may do it."""
+    """The API server is busy or away, or our token has expired; asked again, it may."""
 
 
 class ApiConflictError(ClusterError):

@@ -3,18 +3,18 @@
 In: a kind, names, objects. Out: objects, or an error that says whether to try again.
 Called by eyes, hands, ingest and the Lease. Who we are, TLS and proxies are the
 business of the official client; its models are not used, for what passes through here
-is written by others, and may have fields that no model knows.
+is written by others, and may have fields that no model knows. A token that has expired
+is looked up again, once for each request.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 from urllib.parse import quote, urlencode
 
@@ -22,6 +22,7 @@ import aiohttp
 from kubernetes.aio import client as untyped_client
 from kubernetes.aio import config as untyped_config
 
+from plimsoll_operator.cluster.login import TOKEN, log_in
 from plimsoll_operator.errors import (
     ApiConflictError,
     ApiDeniedError,
@@ -38,7 +39,6 @@ Object = dict[str, Any]
 """As the API server reads and writes it."""
 TIMEOUT_S: Final = 20.0
 """Of a request: longer than a slow API server takes. A Lease has limits of its own."""
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 METADATA_ONLY: Final = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
@@ -81,9 +81,17 @@ class Written:
 class Api:
     """Requests to one API server."""
 
-    def __init__(self, made: Any) -> None:
-        """Use an `ApiClient` that knows the server and who we are."""
+    def __init__(
+        self, made: Any, log_in_again: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Use an `ApiClient` that knows the server and who we are.
+
+        Args:
+            made: the client.
+            log_in_again: looks up again who we are, for the same client.
+        """
         self._client = made
+        self._log_in_again = log_in_again
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return an object, None where there is none.
@@ -215,27 +223,66 @@ class Api:
             ClusterError: it was not answered, or not done.
         """
         headers = {"Accept": accept, "Content-Type": content_type}
-        await self._client.update_params_for_auth(
-            headers, [], ["BearerToken"], url, verb, body
-        )
-        try:
-            reply = await self._client.call_api(
-                verb,
-                self._client.configuration.host + url,
-                headers,
-                body,
-                _request_timeout=TIMEOUT_S,
-            )
-            text = await reply.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise ApiDownError(f"the API server does not answer: {why}") from None
+        who = await self._who()
+        reply, text = await self._send(verb, url, headers | who, body)
+        if reply.status == HTTPStatus.UNAUTHORIZED and await self._is_renewed(who):
+            who = await self._who()
+            reply, text = await self._send(verb, url, headers | who, body)
         found = parsed(text)
         if reply.status >= HTTPStatus.BAD_REQUEST:
             refuse(reply.status, found, f"{verb} {url.partition('?')[0]}")
         return Written(
             object=found, warnings=warnings_in(reply.headers.getall("Warning", ()))
         )
+
+    async def _who(self) -> dict[str, str]:
+        """Return the headers that say who we are.
+
+        Raises:
+            ApiDownError: it cannot be told now.
+        """
+        headers: dict[str, str] = {}
+        try:
+            told = self._client.update_params_for_auth
+            await told(headers, [], [TOKEN], "", "", None)
+        except (config.ConfigException, OSError) as error:
+            raise ApiDownError(f"who we are cannot be told: {error}") from None
+        return headers
+
+    async def _is_renewed(self, who: Mapping[str, str]) -> bool:
+        """Log in again; tell whether that makes other headers than those refused.
+
+        Raises:
+            ApiDownError: it cannot be told who we are.
+        """
+        if self._log_in_again is None:
+            return False
+        try:
+            await self._log_in_again()
+        except ClusterError as error:
+            raise ApiDownError(str(error)) from None
+        return await self._who() != who
+
+    async def _send(
+        self, verb: str, url: str, headers: Mapping[str, str], body: Object | None
+    ) -> tuple[Any, bytes]:
+        """Send one request; return the reply, and what it says.
+
+        Raises:
+            ApiDownError: it was not answered.
+        """
+        try:
+            reply = await self._client.call_api(
+                verb,
+                self._client.configuration.host + url,
+                dict(headers),
+                body,
+                _request_timeout=TIMEOUT_S,
+            )
+            return reply, await reply.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise ApiDownError(f"the API server does not answer: {why}") from None
 
 
 def url_of(
@@ -267,7 +314,9 @@ def refuse(status: int, found: Mapping[str, Any], what: str) -> NoReturn:
         ClusterError: by the status.
     """
     said = f"{what}: {found.get('message') or status}"
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if status == HTTPStatus.UNAUTHORIZED:  # no matter of rights: a token comes in time
+        raise ApiDownError(f"{said}: our token is not taken")
+    if status == HTTPStatus.FORBIDDEN:
         raise ApiDeniedError(said)
     if status == HTTPStatus.CONFLICT:
         raise ApiConflictError(said)
@@ -290,16 +339,6 @@ async def open_api(kubeconfig: str = "") -> AsyncGenerator[Api]:
         ClusterError: there is neither.
     """
     configuration = client.Configuration()
-    try:
-        if not kubeconfig and await asyncio.to_thread(SERVICE_ACCOUNT.is_dir):
-            config.load_incluster_config(configuration)
-        else:
-            await config.load_kube_config(
-                kubeconfig or None, client_configuration=configuration
-            )
-    except Exception as error:  # noqa: BLE001 - the client raises whatever it meets
-        raise ClusterError(
-            f"no cluster to work on: {error}: run in a pod, or set KUBECONFIG"
-        ) from None
+    await log_in(configuration, kubeconfig)
     async with client.ApiClient(configuration) as made:
-        yield Api(made)
+        yield Api(made, partial(log_in, configuration, kubeconfig))

@@ -27,6 +27,7 @@ from plimsoll_operator.cluster.events import EventWriter
 from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.hands import Hands
 from plimsoll_operator.cluster.lease import Hold, Seat, holding
+from plimsoll_operator.cluster.login import Logins
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.machines import Machines
 from plimsoll_operator.cluster.pod_template import Release
@@ -186,7 +187,8 @@ class Operator:
         self, hold: Hold, loop: Loop, events: EventWriter
     ) -> Iterator[tuple[str, Coroutine[Any, Any, object]]]:
         """Yield what runs side by side while we decide; none of it ends by itself."""
-        registry = registry_for(loop.heard, loop.child_changed)
+        logins = Logins(self.configuration.kubeconfig)
+        registry = registry_for(loop.heard, loop.child_changed, logins)
         yield "our hold on the Lease", hold.lost.wait()
         yield WATCH, watch(registry, self.configuration.watch_namespaces)
         yield "the list of all plans", loop.sync()

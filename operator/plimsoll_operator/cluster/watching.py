@@ -1,19 +1,23 @@
 """Hears of what changes: kopf watches plans and their Jobs, and we take keys from it.
 
 In: events. Out: keys in the queue. kopf keeps nothing of an object and writes nothing
-to it: there are no handlers of changes, so no annotations and no finalizers. A watch
-that dies ends the process, which Kubernetes starts again.
+to it: there are no handlers of changes, so no annotations and no finalizers. It logs in
+as the rest of the operator does, and again when a token has expired. A watch that dies
+ends the process, which Kubernetes starts again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, Final, cast
 
 import kopf
 
 from plimsoll_operator.cluster.api import Object
+from plimsoll_operator.cluster.login import PAUSE_S, Logins
 from plimsoll_operator.cluster.work_queue import Key
+from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION
 
 PAGE: Final = 500
@@ -23,21 +27,24 @@ Heard = Callable[[Key, str, bool], None]
 
 
 def registry_for(
-    heard: Heard, child_changed: Callable[[Key], None]
+    heard: Heard, child_changed: Callable[[Key], None], logins: Logins
 ) -> kopf.OperatorRegistry:
     """Return the handlers of the watches.
 
     Args:
         heard: told of every event of a plan.
         child_changed: told of every event of a Job, by its plan.
+        logins: who we are.
     """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    def login(**known: Any) -> kopf.ConnectionInfo | None:
-        """Be who our service account is; outside a cluster, who kubectl is."""
-        in_cluster = kopf.login_with_service_account(**known)
-        return in_cluster or kopf.login_with_kubeconfig(**known)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        """Be who the rest of the operator is."""
+        try:
+            return kopf.ConnectionInfo(**asdict(await logins.next()))
+        except ClusterError as error:
+            raise kopf.TemporaryError(str(error), delay=PAUSE_S) from None
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def plan_event(event: kopf.RawEvent, **_: Any) -> None:
