@@ -26,6 +26,7 @@ class Proxy:
         self.kubeconfig = kubeconfig
         self._requests, self._answers = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.writers: list[asyncio.StreamWriter] = []
         self.num_connections = 0
         self.open()
 
@@ -48,6 +49,12 @@ class Proxy:
         """Let nothing pass ever again on the connections that there are."""
         for task in self._tasks:
             task.cancel()
+
+    def drop(self) -> None:
+        """End the connections that there are; others can be made."""
+        for writer in self.writers:
+            writer.close()
+        self.writers.clear()
 
     async def carry(
         self,
@@ -90,13 +97,12 @@ async def proxied(kubeconfig: Path, folder: Path) -> AsyncGenerator[Proxy]:
     [cluster] = [one["cluster"] for one in content["clusters"]]
     server = urlsplit(cluster["server"])
     proxy = Proxy(folder / "kubeconfig")
-    writers: list[asyncio.StreamWriter] = []
 
     async def accept(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         theirs = await asyncio.open_connection(server.hostname, server.port)
-        writers.extend((writer, theirs[1]))
+        proxy.writers += (writer, theirs[1])
         proxy.start((reader, writer), theirs)
 
     listener = await asyncio.start_server(accept, "127.0.0.1", 0)
@@ -108,5 +114,4 @@ async def proxied(kubeconfig: Path, folder: Path) -> AsyncGenerator[Proxy]:
     finally:
         listener.close()
         proxy.leave_hanging()
-        for writer in writers:
-            writer.close()
+        proxy.drop()

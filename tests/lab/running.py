@@ -61,6 +61,8 @@ class Operator:
 
     environment: dict[str, str]
     log: Path
+    within: tuple[str, ...] = ()
+    """What runs it in another place than this machine is."""
     num_starts: int = 0
     _begins_at: int = 0
     """In the log, what the one that was started last says."""
@@ -118,6 +120,7 @@ class Operator:
                 self._process = subprocess.Popen(
                     [
                         *("setpriv", "--pdeathsig", "KILL"),
+                        *self.within,
                         *(sys.executable, "-m", "plimsoll_operator"),
                     ],
                     env=self.environment,

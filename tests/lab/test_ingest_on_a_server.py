@@ -7,7 +7,6 @@ the pods wait for a node and need none.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import subprocess
 import time
@@ -26,7 +25,9 @@ from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of
+from plimsoll_trainer.pod.mail import Deadline, Mail
 from tests.lab.cluster import Cluster
+from tests.lab.tokens import lasting, resigned, signing_key
 from tests.support.builders import DIGEST, a_plan, a_profile, an_observation
 from tests.support.reporting_pods import PLAN, a_job, a_plan_of_record, a_result
 
@@ -159,7 +160,20 @@ def a_gang(
     )
 
 
-Post = Callable[[str, dict[str, Any], str], Awaitable[tuple[int, str]]]
+@dataclass(frozen=True, kw_only=True)
+class Post:
+    """The way to an ingest."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def __call__(
+        self, what: str, body: dict[str, Any], token: str
+    ) -> tuple[int, str]:
+        """Send a report, and return what is answered."""
+        url, headers = f"{self.url}/v1/{what}", {"Authorization": f"Bearer {token}"}
+        async with self.session.post(url, json=body, headers=headers) as reply:
+            return reply.status, await reply.text()
 
 
 def ingesting(
@@ -178,15 +192,7 @@ def ingesting(
                 serving(app, host="127.0.0.1") as port,
                 aiohttp.ClientSession() as session,
             ):
-
-                async def post(
-                    what: str, body: dict[str, Any], token: str
-                ) -> tuple[int, str]:
-                    url = f"http://127.0.0.1:{port}/v1/{what}"
-                    headers = {"Authorization": f"Bearer {token}"}
-                    async with session.post(url, json=body, headers=headers) as reply:
-                        return reply.status, await reply.text()
-
+                post = Post(url=f"http://127.0.0.1:{port}", session=session)
                 await work(post, store)
 
     asyncio.run(worked())
@@ -228,7 +234,7 @@ def test_other_tokens_are_none(server: Cluster, namespace: str, tmp_path: Path) 
     """Of another audience, of no pod, expired, or signed by somebody else."""
     gang = a_gang(server, namespace)
     good = gang.token()
-    signs = server.state / "certs/apiserver.key"
+    signs = signing_key(server)
     foreign = tmp_path / "foreign.key"
     subprocess.run(["openssl", "genrsa", "-out", foreign], check=True)
     now_s = int(time.time())
@@ -251,23 +257,29 @@ def test_other_tokens_are_none(server: Cluster, namespace: str, tmp_path: Path) 
     ingesting(gang, tmp_path, work)
 
 
-def resigned(token: str, key: Path, expires_s: int) -> str:
-    """Return a token that expires at another time, signed anew."""
-    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
-    head = part(json.dumps({"alg": "RS256"}).encode())
-    text = f"{head}.{part(json.dumps(claims | {'exp': expires_s}).encode())}"
-    signed = subprocess.run(
-        ["openssl", "dgst", "-sha256", "-sign", key],
-        input=text.encode(),
-        capture_output=True,
-        check=True,
-    ).stdout
-    return f"{text}.{part(signed)}"
+def test_a_letter_waits_for_a_token_that_is_taken(
+    server: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """A pod whose token has expired tells it as soon as the kubelet has another one."""
+    gang = a_gang(server, namespace)
+    good, file = gang.token(), tmp_path / "token"
+    file.write_text(lasting(server, good, -1.0))
+    warnings: list[str] = []
 
+    def renew(said: str) -> None:
+        warnings.append(said)
+        file.write_text(lasting(server, good, 60.0))
 
-def part(content: bytes) -> str:
-    """Return a part of a token."""
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+    async def work(post: Post, store: Store) -> None:
+        mail, letter = Mail(url=post.url, token=file), json.dumps(OBSERVED).encode()
+        send = ("/v1/observation", letter, Deadline(), renew)
+        answer = await asyncio.to_thread(mail.send_until, *send)
+        assert (answer.is_taken, len(warnings)) == (True, 1)
+        assert "401" in warnings[0]
+        (found,) = await store.within(namespace).observations.of(gang.plan_uid, 1)
+        assert found.to_json() == OBSERVED
+
+    ingesting(gang, tmp_path, work)
 
 
 def test_the_token_of_a_deleted_pod_is_refused_at_once(

@@ -213,6 +213,34 @@ def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
     assert "the operator takes no /v1/replay yet" in err
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (ChildKind.TRAIN, ["/v1/observation", "/v1/end"]),
+        (ChildKind.REPLAY, ["/v1/replay"]),
+    ],
+)
+def test_a_token_that_has_expired_is_read_again(
+    pod: Pod, office: Office, kind: ChildKind, told: list[str]
+) -> None:
+    """A 401 is waited out: what there is to tell is told with the next one."""
+
+    def answer(_: str) -> int:
+        if office.tries == 1:
+            (pod.root / "token").write_text("renewed\n")
+        return 204 if "Bearer renewed" in office.tokens else 401
+
+    office.answers = answer
+    event = {"event": "observation", "observation": an_observation().to_json()}
+    code, _, err = pod.run(
+        a_task(f"{report(pod.root, 0, event)}; print('{{}}')", kind=kind)
+    )
+    assert code == 0, err
+    assert office.tokens == {"Bearer secret", "Bearer renewed"}
+    assert [where for where, _ in office.letters] == told
+    assert "(401: not so" in err
+
+
 def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> None:
     """With the operator's reason, at once."""
     office.answers = lambda _: 422
