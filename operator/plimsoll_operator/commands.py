@@ -96,6 +96,8 @@ def train_task(gang: Gang, spec: TrainingPlanSpec, where: Where) -> Task:
         "--entrypoint": spec.workload.entrypoint,
         "--steps": spec.training.steps,
         gang.meeting[0]: gang.meeting[1],
+        # Whoever has a place waits as long as others may look for theirs.
+        "--meet-timeout-s": spec.run_policy.pending_seconds,
         "--attempt": gang.attempt,
         "--report-file": where.folder / report_name("{rank}"),
     }

@@ -105,6 +105,7 @@ def test_the_trainer_is_told_what_the_spec_asks_for() -> None:
     found = told(GANG)
     assert (found.plan, found.steps, found.attempt) == (FOLDER / PLAN, 20, 3)
     assert found.meet_at == ("tiny-train-3-0.tiny-ranks", 29500)
+    assert found.meet_timeout_s == SPEC.run_policy.pending_seconds
     assert found.report_file is not None
     assert Path(found.report_file.format(rank=7)) == report_of(FOLDER, 7)
 

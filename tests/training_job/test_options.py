@@ -36,7 +36,7 @@ def test_memory_has_a_unit() -> None:
         (["--steps", "0"], "--steps: 0: at least 1 is allowed"),
         (["--checkpoint-every", "-1"], "--checkpoint-every: -1: at least 0"),
         (["--device-memory", "4GB"], "--device-memory: 4GB: an amount such as 4GiB"),
-        (["--timeout-s", "nan"], "--timeout-s: nan: above 0 and below 1e6 is allowed"),
+        (["--timeout-s", "nan"], "--timeout-s: nan: above 0 and up to 1e9 is allowed"),
     ],
 )
 def test_a_wrong_value_is_a_usage_error(

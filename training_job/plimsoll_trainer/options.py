@@ -44,7 +44,7 @@ class Options:
     debug: bool = False
 
 
-MOST_SECONDS = 1e6
+MOST_SECONDS = 1e9
 MOST_PORT = 65_535
 STORE_HELP = "new for each attempt: ranks of one machine meet here, without torchrun"
 MEET_HELP = "of rank 0: ranks of several machines meet here, without torchrun"
@@ -144,6 +144,6 @@ def meeting_point(text: str) -> tuple[str, int]:
 def seconds(text: str) -> float:
     """Read a span of time."""
     value = float(text)
-    if not 0 < value < MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text}: above 0 and below 1e6 is allowed")
+    if not 0 < value <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text}: above 0 and up to 1e9 is allowed")
     return value

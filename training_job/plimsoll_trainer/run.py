@@ -8,13 +8,13 @@ of another kind than the checkpoint's is found out when that is read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,6 +35,7 @@ from plimsoll_trainer.device import Device, open_device
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import DeviceFullError
 from plimsoll_trainer.failures import explain
+from plimsoll_trainer.meeting import meeting_place
 from plimsoll_trainer.options import Options
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.report_sink import file_sink, http_sink
@@ -75,19 +76,23 @@ def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
     device = open_device(admitted.plan.offers[0].device_kind, place.local_rank)
     assignment = assign(admitted.plan, workload, admitted.profiles)
     job = Job(admitted=admitted, workload=workload, assignment=assignment)
-    with joined(device, place, options):
+    if dist.is_initialized():
+        return train(job, device, stop)
+    store = meeting_place(place, options, stop)
+    if stop.is_set:
+        return ExitCode.CHECKPOINTED  # nothing was done that could be lost
+    with joined(device, store, place, options):
         return train(job, device, stop)
 
 
 @contextmanager
-def joined(device: Device, place: Place, options: Options) -> Iterator[None]:
+def joined(
+    device: Device, store: Any, place: Place, options: Options
+) -> Iterator[None]:
     """Be a member of the group of all ranks."""
-    if dist.is_initialized():
-        yield
-        return
     dist.init_process_group(
         device.backend,
-        store=meeting_place(place, options),
+        store=store,
         rank=place.rank,
         world_size=place.num_ranks,
         timeout=timedelta(seconds=options.timeout_s),
@@ -96,24 +101,6 @@ def joined(device: Device, place: Place, options: Options) -> Iterator[None]:
     yield
     # Not after an error: a group with a dead member may never come to an end.
     dist.destroy_process_group()
-
-
-def meeting_place(place: Place, options: Options) -> dist.Store | None:  # type: ignore[name-defined]
-    """Return where the ranks find each other; None is the address of torchrun."""
-    if options.store_file is not None:
-        path, num_ranks = str(options.store_file), place.num_ranks
-        return dist.FileStore(path, num_ranks)  # type: ignore[attr-defined]
-    if options.meet_at is not None:
-        host, port = options.meet_at
-        return dist.TCPStore(  # type: ignore[attr-defined]
-            host,
-            port,
-            place.num_ranks,
-            is_master=place.rank == 0,
-            timeout=timedelta(seconds=options.meet_timeout_s),
-        )
-    alone = "RANK" not in os.environ
-    return dist.HashStore() if alone else None  # type: ignore[attr-defined]
 
 
 def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_operator.cluster.login import Logins
 from plimsoll_operator.cluster.watching import registry_for, settings_for
 from plimsoll_operator.names import PLAN_LABEL
 from plimsoll_planner.records.task import ChildKind
@@ -23,7 +24,7 @@ class Ears:
         self.plans: list[tuple[tuple[str, str], str, bool]] = []
         self.children: list[tuple[str, str]] = []
         registry: Any = registry_for(
-            lambda *told: self.plans.append(told), self.children.append
+            lambda *told: self.plans.append(told), self.children.append, Logins("")
         )
         found = registry._watching.get_all_handlers()
         self.handlers = {
