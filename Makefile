@@ -49,9 +49,12 @@ bench: env-dev  ## all benchmarks that this machine can run
 	@$(BIN)/python -m benchmarks.frame
 
 KILLS ?= 200
-soak: env-dev   ## kill whole runs at random moments, KILLS=200 times
+soak: env-dev   ## kill runs at random moments, KILLS=200 times, and operators 5 times that
 	@PLIMSOLL_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 3600 \
 	  tests/operator/home/test_kills.py
+	@$(BIN)/python -m tests.lab prepare
+	@PLIMSOLL_KILLS=$$((5 * $(KILLS))) $(BIN)/python -m pytest -q \
+	  tests/lab/test_kills_on_a_server.py
 
 docs: env-dev   ## write the pages that are made from the code, and the definition
 	@$(BIN)/python -m tools.formats

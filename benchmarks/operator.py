@@ -47,10 +47,9 @@ from plimsoll_operator.cluster.pod_template import Release, pod_template
 from plimsoll_operator.cluster.record_maps import plan_map
 from plimsoll_operator.names import API_VERSION, KIND, PLAN_LABEL
 from plimsoll_planner.records.task import ChildKind
-from tests.lab import owner
+from tests.lab import kwok, owner
 from tests.lab.errors import LabError
 from tests.lab.gpus import Gpus
-from tests.lab.kwok import fake_node
 from tests.lab.prepare import require
 from tests.support.builders import a_plan
 
@@ -58,6 +57,7 @@ NUM_NEW = 400
 """Plans that are created, to see how soon they are accepted."""
 NUM_PLANS = int(os.environ.get("PLIMSOLL_BENCH_PLANS", "5000"))
 PODS_OF_PLAN = 4
+NUM_NODES = 200
 IDLE_S = 60.0
 """For which an idle operator is watched."""
 AT_ONCE = 16
@@ -69,7 +69,13 @@ SPEC: Object = {
     "workload": {"entrypoint": "examples.mlp:workload"},
     "training": {"globalBatchSize": 8, "steps": 10},
     "profile": {"policy": "Never"},
-    "template": {"spec": {"containers": [{"image": "plimsoll/examples:bench"}]}},
+    "template": {
+        "spec": {
+            "containers": [{"image": "plimsoll/examples:bench"}],
+            "nodeSelector": kwok.SELECTOR,
+            "tolerations": [kwok.TOLERATION],
+        }
+    },
 }
 
 
@@ -276,7 +282,7 @@ def bound_pod(plan: Owner, job: Object, number: int, index: int) -> Object:
             "ownerReferences": [reference],
         },
         "spec": {
-            "nodeName": f"paper-{number % 200}",
+            "nodeName": f"paper-{number % NUM_NODES}",
             "containers": [{"name": "trainer", "image": "plimsoll/examples:bench"}],
         },
     }
@@ -303,7 +309,9 @@ async def figures(kubeconfig: Path, folder: Path) -> list[Measurement]:
             is_namespaced=False,
         )
         await api.create(crds, "", definition())
-        await api.create(NODES, "", fake_node("paper", Gpus(count=8)))
+        for number in range(NUM_NODES):
+            node = kwok.fake_node(f"paper-{number}", Gpus(count=8))
+            await api.create(NODES, "", node)
         await asyncio.sleep(3)  # until the kind is served
         bare = [await accept_bare(api, "bare-before")]
         await namespace_for(api, "watched")
