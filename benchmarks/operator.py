@@ -88,7 +88,7 @@ class Running:
 
     def counted(self, name: str) -> float:
         """Return the sum of all series of a metric."""
-        url = f"http://127.0.0.1:{self.http_port}/metrics"
+        url = f"http://127.0.0.1:{self.http_port}/metrics?name[]={name}"
         try:
             with urllib.request.urlopen(url, timeout=10) as reply:
                 text = reply.read().decode()
@@ -158,7 +158,7 @@ async def until(what: str, holds: Callable[[], Coroutine[Any, Any, bool]]) -> No
     while not await holds():
         if time.monotonic() > end_s:
             raise TimeoutError(f"{what}: not within {PATIENCE_S:g} s")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
 
 
 async def accept_bare(api: Api, namespace: str) -> float:

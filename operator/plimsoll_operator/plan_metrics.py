@@ -82,7 +82,7 @@ class PlanMetrics(Collector):
             known.pop(key, None)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield all families."""
+        """Yield all families; called in a thread, while plans come and go."""
         yield self._standing()
         if self._per_plan:
             yield from self._of_plans()
@@ -95,7 +95,9 @@ class PlanMetrics(Collector):
             "Plans whose condition of this type has this status.",
             labels=("type", "status"),
         )
-        counts = Counter(one for held in self._conditions.values() for one in held)
+        counts = Counter(
+            one for held in list(self._conditions.values()) for one in held
+        )
         for kind in ConditionType:
             for truth in Truth:
                 family.add_metric((kind, truth), counts[kind, truth])
@@ -117,7 +119,7 @@ class PlanMetrics(Collector):
             "Price of its nodes for an hour, in the currency of the label.",
             labels=(*labels, "currency"),
         )
-        for key, plan in self._plans.items():
+        for key, plan in list(self._plans.items()):
             gpus.add_metric(key, plan.gpus)
             capacity.add_metric(key, plan.capacity_bytes)
             if plan.hourly_cost is not None:
@@ -137,7 +139,7 @@ class PlanMetrics(Collector):
             "Peak of the rank's device memory so far.",
             labels=labels,
         )
-        for key, ranks in self._ranks.items():
+        for key, ranks in list(self._ranks.items()):
             for peak in ranks:
                 predicted.add_metric((*key, str(peak.rank)), peak.predicted_bytes)
                 if peak.observed_bytes is not None:

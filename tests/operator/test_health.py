@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
 
 from plimsoll_operator.health import (
     LONGEST_PAUSE_S,
@@ -19,6 +23,7 @@ from plimsoll_operator.health import (
 from plimsoll_operator.metrics import Metrics
 
 NOW_S = 10_000.0
+SLOW_S = 1.0
 
 
 def well(**fields: Any) -> Facts:
@@ -88,3 +93,41 @@ def test_metrics_are_served() -> None:
     status, text = ask("/metrics", well(beat_s=0.0), "not yet")
     assert status == 200
     assert "trainingplan_build_info{" in text
+
+
+def test_metrics_are_served_by_name() -> None:
+    """As Prometheus may ask for some of them."""
+    name = "trainingplan_leader"
+    _, text = ask(f"/metrics?name[]={name}", well())
+    assert {line.split("{")[0].split()[0] for line in samples(text)} == {name}
+
+
+def samples(text: str) -> list[str]:
+    """Return the lines that hold a number."""
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+class Slow(Collector):
+    """Metrics that take long to write, as those of thousands of plans do."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Tell nothing, late."""
+        time.sleep(SLOW_S)
+        return iter(())
+
+
+def test_probes_are_answered_while_metrics_are_written() -> None:
+    """The loop goes on meanwhile."""
+
+    async def asked() -> float:
+        registry = CollectorRegistry()
+        registry.register(Slow())
+        app = health_app(well, lambda: "", registry, lambda: NOW_S)
+        async with TestClient(TestServer(app)) as client, asyncio.TaskGroup() as group:
+            group.create_task(client.get("/metrics"))
+            await asyncio.sleep(SLOW_S / 10)
+            began_s = time.monotonic()
+            await client.get("/readyz")
+            return time.monotonic() - began_s
+
+    assert asyncio.run(asked()) < SLOW_S / 2
