@@ -366,7 +366,8 @@ class Running:
                 seen.add(version)
                 if one is found:
                     self.versions.append(one)
-                    self.process.loop.heard(self.key, version, False)
+                    uid = one["metadata"]["uid"]
+                    self.process.loop.heard(self.key, uid, version, False)
                 else:
                     self.process.queue.add(self.key)
             await asyncio.sleep(POLL_S)

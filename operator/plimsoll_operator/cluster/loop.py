@@ -68,13 +68,15 @@ class Loop:
     behind: dict[Key, int] = field(default_factory=dict[Key, int])
     """Versions that a list had shown, and the watch had not brought."""
 
-    def heard(self, key: Key, version: str, is_deleted: bool) -> None:
+    def heard(self, key: Key, uid: str, version: str, is_deleted: bool) -> None:
         """Hear of an event of a plan."""
         self.metrics.heard_of(PLANS, self.clock())
         if is_deleted:
+            self.keys.pop(uid, None)
             self.latest.pop(key, None)
             self.queue.add(key)
             return
+        self.keys[uid] = key
         self.latest[key] = int(version)
         if self.reconciler.written.get(key) != version:
             self.queue.add(key)

@@ -1,4 +1,4 @@
-"""What a pass tells to those who watch: metrics, and Events on the plan.
+"""What a pass tells to those who watch: metrics, Events on the plan, lines of the log.
 
 In: a plan before and after a pass, and what was seen. Out: counters that have moved. A
 stage lasts from one condition to the next; the times stand in the conditions, so that
@@ -7,6 +7,7 @@ nothing is remembered between two passes. Called by `reconcile`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,12 +15,14 @@ from typing import Final
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import Action, RecordEnding
 from plimsoll_operator.cluster.children import Owner
-from plimsoll_operator.cluster.events import EventWriter
+from plimsoll_operator.cluster.events import EventWriter, meaning_of, turns
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.times import time_s
+from plimsoll_operator.logs import about
 from plimsoll_operator.metrics import Metrics, Stage
 from plimsoll_operator.plan_metrics import RankPeak
 
+logger = logging.getLogger(__name__)
 STAGES: Final = {
     ConditionType.PROFILED: (ConditionType.ACCEPTED, Stage.PROFILE),
     ConditionType.PLANNED: (ConditionType.PROFILED, Stage.SOLVE),
@@ -46,6 +49,10 @@ class Teller:
         """Tell what has changed, once it is written."""
         self.metrics.plan_seen(owner.namespace, owner.name, after)
         self.events.tell(owner, before, after)
+        with about(owner.namespace, owner.name, after.attempt):
+            for said in turns(before, after):
+                text = said.message or meaning_of(said)
+                logger.info("%s %s, %s: %s", said.type, said.status, said.reason, text)
         for said in come_true(before, after):
             self._stage_ended(said, after)
             if said.type is ConditionType.PROFILED and said.reason == "Cached":

@@ -22,8 +22,8 @@ from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION
 
 PAGE: Final = 500
 """Objects of the first list that are asked for at a time."""
-Heard = Callable[[Key, str, bool], None]
-"""Takes a plan's key, the version that was heard of, and whether it was deleted."""
+Heard = Callable[[Key, str, str, bool], None]
+"""Takes a plan's key, its uid, the version, and whether it was deleted."""
 
 
 def registry_for(
@@ -51,7 +51,8 @@ def registry_for(
         """Hear of a plan."""
         metadata = metadata_of(event)
         key = metadata["namespace"], metadata["name"]
-        heard(key, metadata["resourceVersion"], event["type"] == "DELETED")
+        is_deleted = event["type"] == "DELETED"
+        heard(key, metadata["uid"], metadata["resourceVersion"], is_deleted)
 
     @kopf.on.event("batch", "v1", "jobs", registry=registry)
     async def job_event(event: kopf.RawEvent, **_: Any) -> None:

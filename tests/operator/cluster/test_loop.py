@@ -16,9 +16,10 @@ from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.metrics import Metrics
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.store import Store
-from tests.support.cluster_objects import LATER_S
+from tests.support.cluster_objects import LATER_S, OWNER
 
 KEY, OTHER = ("team", "tiny"), ("team", "other")
+UID = OWNER.uid
 HEARD = "trainingplan_watch_last_event_timestamp_seconds"
 
 
@@ -68,13 +69,13 @@ def test_the_time_of_the_latest_event_of_each_watch_is_told() -> None:
     """Of a kind of which nothing was heard there is no time at all."""
     home = Home()
     assert (home.heard_s("trainingplans"), home.heard_s("jobs")) == (None, None)
-    home.loop.heard(KEY, "7", False)
+    home.loop.heard(KEY, UID, "7", False)
     home.now_s += 5
     home.loop.child_changed(KEY)
     assert home.heard_s("trainingplans") == LATER_S
     assert home.heard_s("jobs") == LATER_S + 5
     home.now_s += 5
-    home.loop.heard(KEY, "8", True)
+    home.loop.heard(KEY, UID, "8", True)
     assert home.heard_s("trainingplans") == LATER_S + 10
 
 
@@ -96,8 +97,17 @@ def test_what_we_wrote_ourselves_is_no_news(
     """Any other version is looked at, and so is a plan that went."""
     home = Home()
     home.loop.reconciler.written[KEY] = "7"
-    home.loop.heard(KEY, version, is_deleted)
+    home.loop.heard(KEY, UID, version, is_deleted)
     assert len(home.queue) == num_due
+
+
+def test_a_plan_is_known_from_its_first_event_on() -> None:
+    """What its pods tell is brought to it, before all plans are listed again."""
+    home = Home()
+    home.loop.heard(KEY, UID, "7", False)
+    assert home.loop.keys == {UID: KEY}
+    home.loop.heard(KEY, UID, "8", True)
+    assert home.loop.keys == {}
 
 
 def test_an_event_of_a_job_has_its_plan_looked_at() -> None:
@@ -121,7 +131,7 @@ def test_a_watch_is_deaf_that_keeps_back_what_a_list_shows_for_a_minute() -> Non
     ):
         home.now_s += 60
         if heard is not None:
-            home.loop.heard(KEY, heard, False)
+            home.loop.heard(KEY, UID, heard, False)
         home.loop.judge_watch({KEY: version})
         assert (home.loop.heard_s == home.now_s) is believed
 
@@ -130,7 +140,7 @@ def test_a_plan_that_went_proves_nothing_against_a_watch() -> None:
     """It was listed, and no event of it need come any more."""
     home = Home()
     home.loop.judge_watch({KEY: 7, OTHER: 8})
-    home.loop.heard(OTHER, "8", False)
+    home.loop.heard(OTHER, UID, "8", False)
     home.now_s += 60
     home.loop.judge_watch({OTHER: 8})
     assert home.loop.heard_s == home.now_s

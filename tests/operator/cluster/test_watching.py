@@ -11,7 +11,7 @@ from plimsoll_operator.cluster.login import Logins
 from plimsoll_operator.cluster.watching import registry_for, settings_for
 from plimsoll_operator.names import PLAN_LABEL
 from plimsoll_planner.records.task import ChildKind
-from tests.support.cluster_objects import a_job, a_plan_manifest
+from tests.support.cluster_objects import OWNER, a_job, a_plan_manifest
 
 KEY = ("team", "tiny")
 
@@ -21,7 +21,7 @@ class Ears:
 
     def __init__(self) -> None:
         """Hear of nothing yet."""
-        self.plans: list[tuple[tuple[str, str], str, bool]] = []
+        self.plans: list[tuple[tuple[str, str], str, str, bool]] = []
         self.children: list[tuple[str, str]] = []
         registry: Any = registry_for(
             lambda *told: self.plans.append(told), self.children.append, Logins("")
@@ -45,7 +45,7 @@ def test_every_event_of_a_plan_counts(kind: str | None, is_deleted: bool) -> Non
     """Also those of the first list, which have no type; with the version they show."""
     ears = Ears()
     ears.hear("trainingplans", kind, a_plan_manifest(resourceVersion="77"))
-    assert ears.plans == [(KEY, "77", is_deleted)]
+    assert ears.plans == [(KEY, OWNER.uid, "77", is_deleted)]
     assert ears.children == []
 
 
