@@ -283,6 +283,7 @@ def bound_pod(plan: Owner, job: Object, number: int, index: int) -> Object:
         },
         "spec": {
             "nodeName": f"paper-{number % NUM_NODES}",
+            "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "trainer", "image": "plimsoll/examples:bench"}],
         },
     }
@@ -309,9 +310,10 @@ async def figures(kubeconfig: Path, folder: Path) -> list[Measurement]:
             is_namespaced=False,
         )
         await api.create(crds, "", definition())
-        for number in range(NUM_NODES):
-            node = kwok.fake_node(f"paper-{number}", Gpus(count=8))
-            await api.create(NODES, "", node)
+        await api.create(NODES, "", kwok.fake_node("paper", Gpus(count=8)))
+        for number in range(NUM_NODES):  # kwok would let pods on its nodes end
+            name = {"name": f"paper-{number}"}
+            await api.create(NODES, "", {"metadata": name})
         await asyncio.sleep(3)  # until the kind is served
         bare = [await accept_bare(api, "bare-before")]
         await namespace_for(api, "watched")

@@ -26,14 +26,16 @@ from plimsoll_operator.cluster.api import (
     Object,
     open_api,
 )
+from plimsoll_operator.cluster.first_look import FirstLook
 from plimsoll_planner.exit_codes import ExitCode
 from tests.lab.cluster import Cluster
-from tests.lab.kubelets import RUNS
+from tests.lab.kubelets import POLL_S, RUNS
 from tests.lab.loops import (
     A_SPEC,
     OFFERS,
     PLAN,
     Home,
+    Process,
     at_home,
     message,
     reason,
@@ -121,6 +123,47 @@ def test_a_gang_that_is_out_of_memory_is_planned_anew(on_server: OnServer) -> No
         assert (status.attempt, status.failures.out_of_memory) == (2, 1)
         [_, first, *_] = await home.names(CONFIG_MAPS)
         assert first == f"{PLAN}-plan-2"
+
+    on_server(work)
+
+
+def test_a_plan_that_trains_needs_one_glance_of_a_new_operator(
+    on_server: OnServer,
+) -> None:
+    """It writes nothing and makes no pass, but for a gang that ended meanwhile."""
+
+    async def glance(home: Home) -> Process:
+        process = home.process()
+        await FirstLook(loop=process.loop).make()
+        assert process.effects.done == []
+        return process
+
+    async def work(home: Home) -> None:
+        home.kubelets.endings[TRAIN] = [RUNS]
+        await home.create()
+        async with running(home) as run:
+            await run.until(
+                "running", lambda plan: reason(plan, "Launched") == "Started"
+            )
+            await run.settled()
+        process = await glance(home)
+        version = (await home.plan()).version
+        assert process.loop.reconciler.written == {run.key: version}
+        for known in list(process.loop.known_jobs.items()):
+            process.loop.child_changed(run.key, *known)
+        assert process.queue.due_since_s is None
+        gang = JOBS, home.namespace, f"{PLAN}-train-1"
+        job = await home.api.get(*gang)
+        while job is not None and not job["status"].get("succeeded"):
+            home.kubelets.jobs[job["metadata"]["uid"]] = ExitCode.DONE
+            await asyncio.sleep(POLL_S)
+            job = await home.api.get(*gang)
+        assert (await glance(home)).loop.reconciler.written == {}
+        async with running(home) as run:
+            assert (await run.over()).holds(ConditionType.SUCCEEDED)
+            await run.settled()
+        version = (await home.plan()).version
+        assert (await glance(home)).loop.reconciler.written == {run.key: version}
 
     on_server(work)
 

@@ -114,7 +114,22 @@ class Api:
         labels: str = "",
         metadata_only: bool = False,
     ) -> list[Object]:
-        """Return all objects, a page at a time.
+        """Return all objects; see `pages`."""
+        found: list[Object] = []
+        pages = self.pages(kind, namespace, labels=labels, metadata_only=metadata_only)
+        async for page in pages:
+            found += page
+        return found
+
+    async def pages(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[Sequence[Object]]:
+        """Yield all objects, a page at a time.
 
         Args:
             kind: of the objects.
@@ -125,16 +140,15 @@ class Api:
         Raises:
             ClusterError: they cannot be told.
         """
-        found: list[Object] = []
         query = {"labelSelector": labels, "limit": str(PAGE), "continue": ""}
         while True:
             url = url_of(kind, namespace, **query)
             accept = METADATA_ONLY if metadata_only else "application/json"
             page = (await self._ask("GET", url, accept=accept)).object
-            found += page["items"] or ()  # null where there are none
+            yield page["items"] or []  # null where there are none
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
-                return found
+                return
 
     async def create(
         self, kind: Kind, namespace: str, made: Object, *, dry_run: bool = False

@@ -25,6 +25,7 @@ from plimsoll_operator.cluster.admission import Admission
 from plimsoll_operator.cluster.api import PLANS, Api, open_api
 from plimsoll_operator.cluster.events import EventWriter
 from plimsoll_operator.cluster.eyes import Eyes
+from plimsoll_operator.cluster.first_look import FirstLook
 from plimsoll_operator.cluster.hands import Hands
 from plimsoll_operator.cluster.lease import Hold, Seat, holding
 from plimsoll_operator.cluster.login import Logins
@@ -162,6 +163,7 @@ class Operator:
         events = EventWriter(self.api, self.configuration.name)
         loop = self.loop = self._loop(hold, solver, events)
         self.metrics.leads(is_leader=True)
+        await FirstLook(loop=loop).make()
         tasks = {
             asyncio.create_task(part): what
             for what, part in self._parts(hold, loop, events)

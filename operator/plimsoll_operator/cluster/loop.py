@@ -65,6 +65,8 @@ class Loop:
     """When the latest pass ended, or nothing was to be done; of the monotonic clock."""
     heard_s: float = 0.0
     """When the watch of plans was last known to tell all that happens."""
+    known_jobs: dict[str, str] = field(default_factory=dict[str, str])
+    """Versions that the first look has seen, by uid: the watch brings them again."""
     behind: dict[Key, int] = field(default_factory=dict[Key, int])
     """Versions that a list had shown, and the watch had not brought."""
 
@@ -81,10 +83,11 @@ class Loop:
         if self.reconciler.written.get(key) != version:
             self.queue.add(key)
 
-    def child_changed(self, key: Key) -> None:
+    def child_changed(self, key: Key, uid: str, version: str) -> None:
         """Hear of an event of a Job, by its plan."""
         self.metrics.heard_of(JOBS, self.clock())
-        self.queue.add(key)
+        if self.known_jobs.pop(uid, "") != version:
+            self.queue.add(key)
 
     async def work(self) -> None:
         """Make passes until cancelled."""

@@ -22,12 +22,16 @@ from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION
 
 PAGE: Final = 500
 """Objects of the first list that are asked for at a time."""
+WORKERS, IDLE_S = 64, 0.1
+"""Tasks of kopf, each for the events of one object, and how long one waits for more."""
 Heard = Callable[[Key, str, str, bool], None]
 """Takes a plan's key, its uid, the version, and whether it was deleted."""
+ChildChanged = Callable[[Key, str, str], None]
+"""Takes the key of a Job's plan, and the Job's uid and version."""
 
 
 def registry_for(
-    heard: Heard, child_changed: Callable[[Key], None], logins: Logins
+    heard: Heard, child_changed: ChildChanged, logins: Logins
 ) -> kopf.OperatorRegistry:
     """Return the handlers of the watches.
 
@@ -60,7 +64,8 @@ def registry_for(
         metadata = metadata_of(event)
         name = metadata.get("labels", {}).get(PLAN_LABEL)
         if name:
-            child_changed((metadata["namespace"], name))
+            key = metadata["namespace"], name
+            child_changed(key, metadata["uid"], metadata["resourceVersion"])
 
     return registry
 
@@ -78,6 +83,8 @@ def settings_for() -> kopf.OperatorSettings:
     settings.posting.enabled = False  # Events are ours to write
     settings.scanning.disabled = True  # no rights to list all kinds are needed
     settings.watching.chunk_size = PAGE
+    # A task for each object, thousands at once at the start, would stay in memory.
+    settings.queueing.worker_limit, settings.queueing.idle_timeout = WORKERS, IDLE_S
     settings.watching.label_selectors["jobs.v1.batch"] = PLAN_LABEL
     return settings
 

@@ -11,7 +11,7 @@ from plimsoll_operator.cluster.login import Logins
 from plimsoll_operator.cluster.watching import registry_for, settings_for
 from plimsoll_operator.names import PLAN_LABEL
 from plimsoll_planner.records.task import ChildKind
-from tests.support.cluster_objects import OWNER, a_job, a_plan_manifest
+from tests.support.cluster_objects import JOB_UID, OWNER, a_job, a_plan_manifest
 
 KEY = ("team", "tiny")
 
@@ -22,9 +22,11 @@ class Ears:
     def __init__(self) -> None:
         """Hear of nothing yet."""
         self.plans: list[tuple[tuple[str, str], str, str, bool]] = []
-        self.children: list[tuple[str, str]] = []
+        self.children: list[tuple[tuple[str, str], str, str]] = []
         registry: Any = registry_for(
-            lambda *told: self.plans.append(told), self.children.append, Logins("")
+            lambda *told: self.plans.append(told),
+            lambda *told: self.children.append(told),
+            Logins(""),
         )
         found = registry._watching.get_all_handlers()
         self.handlers = {
@@ -53,8 +55,9 @@ def test_every_event_of_a_plan_counts(kind: str | None, is_deleted: bool) -> Non
 def test_an_event_of_a_job_is_one_of_its_plan(kind: str | None) -> None:
     """Its label names the plan, whatever became of the Job."""
     ears = Ears()
-    ears.hear("jobs", kind, a_job(ChildKind.TRAIN, "1"))
-    assert ears.children == [KEY]
+    job = a_job(ChildKind.TRAIN, "1", resourceVersion="77")
+    ears.hear("jobs", kind, job)
+    assert ears.children == [(KEY, JOB_UID, "77")]
     assert ears.plans == []
 
 
@@ -79,3 +82,14 @@ def test_kopf_watches_and_does_nothing_else() -> None:
     assert settings.scanning.disabled
     [(selector, wanted)] = settings.watching.label_selectors.items()
     assert (selector.group, selector.any_name, wanted) == ("batch", "jobs", PLAN_LABEL)
+
+
+def test_kopf_takes_thousands_of_objects_with_few_tasks() -> None:
+    """It would keep one for each object for seconds, all of them at once at the start.
+
+    A task that waits for more events of its object keeps its place meanwhile: as many
+    objects a second pass as there are places, divided by that wait.
+    """
+    queueing: Any = settings_for().queueing
+    assert queueing.worker_limit <= 100
+    assert queueing.worker_limit / queueing.idle_timeout >= 500

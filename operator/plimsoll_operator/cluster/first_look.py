@@ -1,0 +1,153 @@
+"""The first look at all plans, for an operator that begins: from three lists.
+
+In: all plans, their Jobs and the metadata of their ConfigMaps, a page at a time. Out:
+plans of which that alone shows that nothing is to be done are told to metrics, and
+looked at again like any other; what the watches bring of them is no news. A pass is
+made over all others. Called once by `app`, before anybody watches.
+
+Of thousands of plans most just train or are over. A pass looks everything up live, and
+where it asks for the Jobs of one plan the API server goes through all of a namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plimsoll_operator.brain.actions import WakeAt
+from plimsoll_operator.brain.decide import is_closed
+from plimsoll_operator.brain.seen import Attempt, ChildKind, ChildState, Seen
+from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, PLANS, Kind, Object
+from plimsoll_operator.cluster.jobs import begun, is_child, is_ending, is_kept
+from plimsoll_operator.cluster.loop import Loop
+from plimsoll_operator.cluster.plans import PlanObject, plan_of
+from plimsoll_operator.cluster.reconcile import decision_on
+from plimsoll_operator.cluster.record_maps import attempts_in
+from plimsoll_operator.cluster.work_queue import Key
+from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.metrics import Pass
+from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
+
+logger = logging.getLogger(__name__)
+Shelf = dict[Key, list[bytes]]
+"""Objects of plans as JSON: a tenth of what they take as objects of Python."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstLook:
+    """Looks at all plans of a loop."""
+
+    loop: Loop
+
+    async def make(self) -> None:
+        """Look; where the API server does not answer, passes will."""
+        try:
+            for namespace in self.loop.namespaces or ("",):
+                await self._look_at_all(namespace)
+        except ClusterError as error:
+            logger.warning("every plan gets a pass: %s", error)
+
+    async def _look_at_all(self, namespace: str) -> None:
+        """Look at all plans of a namespace, or of all of them."""
+        # Plans come last: what changes meanwhile is then newer than what we know.
+        jobs = await self._shelf(JOBS, namespace, PLAN_LABEL)
+        maps = await self._shelf(
+            CONFIG_MAPS, namespace, f"{PLAN_LABEL},{ATTEMPT_LABEL}"
+        )
+        async for page in self.loop.api.pages(PLANS, namespace):
+            for found in page:
+                metadata = found["metadata"]
+                key = metadata["namespace"], metadata["name"]
+                self._look(key, found, jobs.pop(key, []), maps.pop(key, []))
+                await asyncio.sleep(0)
+
+    async def _shelf(self, kind: Kind, namespace: str, labels: str) -> Shelf:
+        """Return what belongs to plans, by the key of the plan."""
+        shelf: Shelf = defaultdict(list)
+        pages = self.loop.api.pages(
+            kind, namespace, labels=labels, metadata_only=kind is CONFIG_MAPS
+        )
+        async for page in pages:
+            for found in page:
+                metadata = found["metadata"]
+                key = metadata["namespace"], metadata["labels"][PLAN_LABEL]
+                shelf[key].append(json.dumps(trimmed(found)).encode())
+                await asyncio.sleep(0)
+        return shelf
+
+    def _look(
+        self, key: Key, found: Object, jobs: list[bytes], maps: list[bytes]
+    ) -> None:
+        """Look at one plan; leave it to a pass unless nothing is to be done."""
+        loop, began_s = self.loop, self.loop.monotonic()
+        try:
+            plan, now_s = plan_of(found), loop.clock()
+            mine = [one for one in map(json.loads, jobs) if plan.owner.owns(one)]
+            attempts = attempts_in(
+                one for one in map(json.loads, maps) if plan.owner.owns(one)
+            )
+            seen = at_a_glance(plan, mine, attempts, now_s)
+            if seen is None:
+                return
+            decision = decision_on(plan, seen, now_s)
+        except (LookupError, TypeError, ValueError):
+            return  # somebody has changed what we wrote: a pass says so
+        if decision.status != plan.status:
+            return
+        if any(not isinstance(action, WakeAt) for action in decision.actions):
+            return
+        loop.reconciler.teller.seen(plan, ())
+        loop.reconciler.written[key] = plan.version
+        loop.reconciler.look_again(key, seen, decision)
+        for job in mine:
+            loop.known_jobs[job["metadata"]["uid"]] = job["metadata"]["resourceVersion"]
+        loop.metrics.pass_made(Pass.IDLE, loop.monotonic() - began_s)
+
+
+def at_a_glance(
+    plan: PlanObject, jobs: Sequence[Object], attempts: Sequence[Attempt], now_s: float
+) -> Seen | None:
+    """Return what is seen of a plan that is over, or whose ranks train undisturbed.
+
+    None where more has to be looked at: pods, nodes, the store.
+
+    Args:
+        plan: as it was listed.
+        jobs: of it.
+        attempts: of it.
+        now_s: seconds since 1970.
+    """
+    latest = attempts[-1] if attempts else None
+    shown = [job for job in jobs if is_child(job) and not is_kept(job, latest)]
+    children = tuple(begun(job, plan.status, now_s) for job in shown)
+    seen = Seen(
+        attempts=tuple(attempts), children=children, observed=plan.status.observed
+    )
+    if plan.is_deleting:
+        return None
+    if is_closed(plan.status, plan.generation):
+        return None if children else seen
+    if latest is None or latest.ending is not None:
+        return None
+    is_left_alone = not any(is_ending(job) for job in shown)
+    gang = seen.child(ChildKind.TRAIN, str(latest.number))
+    trains = gang is not None and gang.state is ChildState.RUNNING
+    others = [child.state for child in children if child is not gang]
+    is_quiet = all(state is ChildState.ENDED for state in others)
+    return seen if trains and is_quiet and is_left_alone else None
+
+
+def trimmed(found: Object) -> dict[str, Any]:
+    """Return an object without what nobody looks at."""
+    metadata = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
+    kept: dict[str, Any] = {"metadata": metadata}
+    if "status" in found:
+        kept["status"] = found["status"]
+    if "spec" in found:
+        kept["spec"] = {"completions": found["spec"].get("completions", 1)}
+    return kept
