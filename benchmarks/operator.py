@@ -58,6 +58,8 @@ NUM_NEW = 400
 NUM_PLANS = int(os.environ.get("PLIMSOLL_BENCH_PLANS", "5000"))
 PODS_OF_PLAN = 4
 NUM_NODES = 200
+SETTLED_S = 90.0
+"""For the first events of the watches, which tell what is known."""
 IDLE_S = 60.0
 """For which an idle operator is watched."""
 AT_ONCE = 16
@@ -349,7 +351,7 @@ async def at_scale(api: Api, kubeconfig: Path, folder: Path) -> list[Measurement
 
         await until("all plans looked at", all_seen)
         cold_s = time.monotonic() - began_s
-        await asyncio.sleep(10)
+        await asyncio.sleep(SETTLED_S)
         before = sum(running.process.cpu_times()[:2])
         await asyncio.sleep(IDLE_S)
         cores = (sum(running.process.cpu_times()[:2]) - before) / IDLE_S
