@@ -113,7 +113,8 @@ class Hunt:
         assert set(mine.values()) == {1}, mine
         kinds = Counter(one.removeprefix(f"{name}-").split("-")[0] for one in mine)
         number = status.attempt
-        assert kinds == {"profile": 1, "replay": number, "train": number}, mine
+        assert (kinds["profile"], kinds["train"]) == (1, number), mine
+        assert kinds["replay"] <= number, mine  # an equal plan may have had it
         assert f"{name}-plan-{number + 1}" not in await self.home.names(CONFIG_MAPS)
 
 

@@ -166,11 +166,12 @@ class Loop:
         found: dict[Key, int] = {}
         keys: dict[str, Key] = {}
         for namespace in self.namespaces or ("",):
-            for one in await self.api.list(PLANS, namespace, metadata_only=True):
-                metadata = one["metadata"]
-                key = metadata["namespace"], metadata["name"]
-                keys[metadata["uid"]] = key
-                found[key] = int(metadata["resourceVersion"])
+            # Page by page: thousands at once would stay in memory.
+            async for page in self.api.pages(PLANS, namespace, metadata_only=True):
+                for metadata in (one["metadata"] for one in page):
+                    key = metadata["namespace"], metadata["name"]
+                    keys[metadata["uid"]] = key
+                    found[key] = int(metadata["resourceVersion"])
         self.keys = keys
         for uid in await self.store.known_plans() - set(keys):
             await self.store.forget(uid)  # deleted, perhaps while nobody watched
