@@ -22,6 +22,7 @@ from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.cluster.api import (
     CONFIG_MAPS,
     JOBS,
+    LEASES,
     SERVICES,
     open_api,
 )
@@ -33,6 +34,8 @@ from tests.lab.trainingplans import served
 
 NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "30"))
 KILLS_OF_A_PLAN = 5
+LEASE = "plimsoll"
+"""As it is named where nobody says otherwise."""
 SEED = 20261122
 SOONEST_S, LATEST_S = 0.0, 3.0
 """From the moment an operator leads to its end by SIGKILL."""
@@ -63,10 +66,14 @@ class Hunt:
     names: list[str] = field(default_factory=list[str])
 
     async def begin(self) -> None:
-        """Make a plan, with a profile of its own; half run out of memory once."""
+        """Make a plan, with a profile of its own.
+
+        The first one runs out of memory once; if more did, the operator would learn
+        that nothing fits on such devices.
+        """
         number = len(self.names)
         name = f"plan-{number}"
-        if self.dice.random() < 1 / 2:
+        if not number:
             script = [ExitCode.DEVICE_OUT_OF_MEMORY]
             self.home.kubelets.endings[name, "train"] = list(script)
         workload = A_SPEC["workload"] | {"args": {"variant": number}}
@@ -78,10 +85,17 @@ class Hunt:
         return not (await self.home.plan(self.names[-1])).status.is_over
 
     async def kill(self) -> None:
-        """Kill an operator some time after it began to decide."""
+        """Kill an operator some time after it began to decide.
+
+        Its Lease is taken away, so that the next one need not wait until that runs out:
+        most of the time would be spent on it.
+        """
         await asyncio.to_thread(self.operator.wait_until_it_leads)
         await asyncio.sleep(self.dice.uniform(SOONEST_S, LATEST_S))
         self.operator.kill()
+        place = LEASES, self.home.namespace, LEASE
+        if (held := await self.home.api.get(*place)) is not None:
+            await self.home.api.delete(*place, uid=held["metadata"]["uid"])
 
     async def over(self) -> None:
         """Wait until all plans are over, and of their Jobs only last gangs are left.
