@@ -343,6 +343,12 @@ class Running:
                 raise AssertionError(f"not {what} after {most_s} s: {text}")
             await asyncio.sleep(POLL_S)
 
+    async def launched(self) -> PlanObject:
+        """Wait until the ranks of the plan run, and return it as it is then."""
+        return await self.until(
+            "running", lambda plan: reason(plan, "Launched") == "Started"
+        )
+
     async def over(self) -> Status:
         """Wait for the end of the plan, and return what is said then."""
         plan = await self.until("over", lambda plan: plan.status.is_over)

@@ -348,6 +348,7 @@ def settings_for(cluster: Cluster, namespace: str, folder: Path) -> dict[str, st
         "NAMESPACE": namespace,
         "WATCH_NAMESPACES": namespace,
         "POD_NAME": "operator",
+        "RUNTIME_IMAGE": "runtime.example/r",
         "INGEST_URL": f"http://{cluster.slot.host_address}:{ingest}",
         "HTTP_PORT": str(http),
         "INGEST_PORT": str(ingest),

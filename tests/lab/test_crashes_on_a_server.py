@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -33,7 +33,6 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
 from tests.lab.cluster import Cluster
 from tests.lab.loops import CrashError, Effects, Home, Process, at_home
-from tests.lab.trainingplans import served
 
 pytestmark = [
     pytest.mark.control_plane,
@@ -50,12 +49,6 @@ AT_A_TIME = 16
 """Plans that go on side by side."""
 PARTS = 4
 """Tests that share the effects among them, each within the limit of one test."""
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it."""
-    yield from served(control_plane)
 
 
 class Searches(Solver):

@@ -26,7 +26,6 @@ from tests.lab.trainingplans import (
     an_object,
     establish,
     refused,
-    served,
     trial_definition,
 )
 from tests.support.api_values import (
@@ -52,12 +51,6 @@ def trials(control_plane: Cluster) -> Iterator[Cluster]:
     establish(control_plane, made, a_trial(TRIALS, spec=LEAST))
     yield control_plane
     control_plane.kubectl("delete", "crd", made["metadata"]["name"])
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it."""
-    yield from served(control_plane)
 
 
 def accepted(server: Cluster, part: str, documents: list[Any]) -> set[int]:

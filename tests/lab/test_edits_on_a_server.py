@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from tests.lab.trainingplans import (
     a_trial,
     establish,
     refused,
-    served,
     trial_definition,
 )
 from tests.support.api_values import A_SPEC, A_STATUS, changed, without_nulls
@@ -35,12 +33,6 @@ FIELDS = [TrainingPlanSpec.wire_name(field) for field in shapes_of(TrainingPlanS
 FREE = [TrainingPlanSpec.wire_name(field) for field in MAY_CHANGE]
 FORBIDDEN = re.compile(r"spec\.(\w+): Forbidden: (.*)")
 OLDER = "older.lab.plimsoll.dev"
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it."""
-    yield from served(control_plane)
 
 
 @pytest.fixture

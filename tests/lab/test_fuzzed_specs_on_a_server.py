@@ -175,11 +175,8 @@ def test_every_faulty_plan_is_told_its_fault(
     """By the server or by the operator, which has no fault of its own."""
     seed = int(SEED or random.randrange(2**32))  # noqa: S311 - specs, not secrets
     print(f"PLIMSOLL_FUZZ_SEED={seed}")  # noqa: T201 - to run a failure again
-    settings = settings_for(server, namespace, tmp_path)
-    operator = Operator(
-        environment=settings | {"PLIMSOLL_RUNTIME_IMAGE": "runtime.example/r"},
-        log=tmp_path / "operator.log",
-    )
+    environment = settings_for(server, namespace, tmp_path)
+    operator = Operator(environment=environment, log=tmp_path / "operator.log")
     operator.start()
     try:
         operator.wait_until_it_leads()

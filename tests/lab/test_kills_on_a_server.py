@@ -12,7 +12,6 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from plimsoll_planner.exit_codes import ExitCode
 from tests.lab.cluster import Cluster
 from tests.lab.loops import A_SPEC, Home, at_home
 from tests.lab.running import Operator, settings_for
-from tests.lab.trainingplans import served
 
 NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "30"))
 KILLS_OF_A_PLAN = 5
@@ -48,12 +46,6 @@ pytestmark = [
     pytest.mark.control_plane,
     pytest.mark.timeout(KILL_S * NUM_KILLS + PLAN_S),
 ]
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it."""
-    yield from served(control_plane)
 
 
 @dataclass(kw_only=True)
@@ -74,8 +66,8 @@ class Hunt:
         number = len(self.names)
         name = f"plan-{number}"
         if not number:
-            script = [ExitCode.DEVICE_OUT_OF_MEMORY]
-            self.home.kubelets.endings[name, "train"] = list(script)
+            script = self.home.kubelets.endings
+            script[name, "train"] = [ExitCode.DEVICE_OUT_OF_MEMORY]
         workload = A_SPEC["workload"] | {"args": {"variant": number}}
         await self.home.create(name, workload=workload)
         self.names.append(name)
@@ -137,8 +129,7 @@ def test_a_killed_operator_does_nothing_twice(
 ) -> None:
     """At whatever moment: no child is made twice, no plan is lost, and all succeed."""
     operator = Operator(
-        environment=settings_for(server, namespace, tmp_path)
-        | {"PLIMSOLL_RUNTIME_IMAGE": "runtime.example/r"},
+        environment=settings_for(server, namespace, tmp_path),
         log=tmp_path / "operator.log",
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ from tests.lab.loops import (
     reason,
     running,
 )
-from tests.lab.trainingplans import served
 from tests.support.loop_watch import nothing_holds_the_loop
 
 pytestmark = pytest.mark.control_plane
@@ -52,12 +51,6 @@ TRAIN = (PLAN, "train")
 MOST_S = 60.0
 MOST_WRITES = 12
 """Of the status of a plan that meets with nothing: two for each condition."""
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it."""
-    yield from served(control_plane)
 
 
 @pytest.fixture
@@ -142,9 +135,7 @@ def test_a_plan_that_trains_needs_one_glance_of_a_new_operator(
         home.kubelets.endings[TRAIN] = [RUNS]
         await home.create()
         async with running(home) as run:
-            await run.until(
-                "running", lambda plan: reason(plan, "Launched") == "Started"
-            )
+            await run.launched()
             await run.settled()
         process = await glance(home)
         version = (await home.plan()).version
@@ -175,9 +166,7 @@ def test_a_plan_is_suspended_and_resumed(on_server: OnServer) -> None:
         home.kubelets.endings[TRAIN] = [RUNS]
         await home.create()
         async with running(home) as run:
-            await run.until(
-                "running", lambda plan: reason(plan, "Launched") == "Started"
-            )
+            await run.launched()
             await home.edit(suspend=True)
             plan = await run.until(
                 "suspended", lambda plan: reason(plan, "Launched") == "Suspended"
@@ -199,9 +188,7 @@ def test_whoever_resumes_too_soon_loses_nothing(on_server: OnServer) -> None:
         home.kubelets.endings[TRAIN] = [RUNS]
         await home.create()
         async with running(home) as run:
-            await run.until(
-                "running", lambda plan: reason(plan, "Launched") == "Started"
-            )
+            await run.launched()
             await home.edit(suspend=True)
             await run.until(
                 "asked to leave",
@@ -242,9 +229,7 @@ def test_a_job_that_a_person_deletes_is_tried_again(on_server: OnServer) -> None
         home.kubelets.endings[TRAIN] = [RUNS]
         await home.create()
         async with running(home) as run:
-            plan = await run.until(
-                "running", lambda plan: reason(plan, "Launched") == "Started"
-            )
+            plan = await run.launched()
             ref = plan.status.workload_ref
             assert ref is not None
             await home.api.delete(JOBS, home.namespace, ref.name, uid=ref.uid)

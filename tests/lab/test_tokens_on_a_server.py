@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.lab.loops import A_SPEC, OFFERS, TABLE
 from tests.lab.proxy import Proxy, proxied
 from tests.lab.running import Operator, said, settings_for
 from tests.lab.tokens import lasting
-from tests.lab.trainingplans import an_object, served
+from tests.lab.trainingplans import an_object
 
 pytestmark = pytest.mark.control_plane
 
@@ -44,12 +44,6 @@ mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&
 ln -s "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@"
 """
 """Where pods have theirs, for one process alone."""
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it."""
-    yield from served(control_plane)
 
 
 @dataclass(kw_only=True)
@@ -160,9 +154,7 @@ async def an_office(
     async with proxied(server.kubeconfig, folder) as proxy:
         place = placed(proxy, keeps)
         operator = Operator(
-            environment=settings_for(server, namespace, folder)
-            | {"PLIMSOLL_RUNTIME_IMAGE": "runtime.example/r"}
-            | place.environment,
+            environment=settings_for(server, namespace, folder) | place.environment,
             log=folder / "operator.log",
             within=place.within,
         )

@@ -74,8 +74,12 @@ def launched(look: Look) -> Said:
         start = StartTraining(attempt=attempt.number)
         return Said(truth=Truth.FALSE, reason="Starting", actions=(start,))
     if child.ending is Ending.NEVER_STARTED:
-        late = "PendingTimeout"
-        return Said(truth=Truth.FALSE, reason=late, message=child.message, goes_on=True)
+        return Said(
+            truth=Truth.FALSE,
+            reason="PendingTimeout",
+            message=child.message,
+            goes_on=True,
+        )
     if child.state is not ChildState.PENDING:
         return Said(truth=Truth.TRUE, reason="Started")
     stop = StopTraining(attempt=attempt.number)

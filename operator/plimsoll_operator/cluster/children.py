@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,6 +79,10 @@ class Owner:
         return any(
             one.get("controller") and one.get("uid") == self.uid for one in references
         )
+
+    def own(self, found: Iterable[Object]) -> list[Object]:
+        """Return those objects that belong to this very plan."""
+        return [one for one in found if self.owns(one)]
 
 
 def child_name(owner: Owner, kind: str, subject: str) -> str:

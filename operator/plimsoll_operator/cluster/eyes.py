@@ -109,7 +109,7 @@ class Eyes:
             ClusterError: the API server does not tell.
         """
         attempts = await self.attempts(plan)
-        jobs = await self._owned(plan, await self._list(plan))
+        jobs = plan.owner.own(await self._list(plan))
         is_open = bool(attempts) and attempts[-1].ending is None
         children = await self.jobs.children(plan, jobs, attempts, now_s)
         obstacle = await self.obstacles.of(plan)
@@ -134,7 +134,7 @@ class Eyes:
             labels=f"{PLAN_LABEL}={plan.owner.name},{ATTEMPT_LABEL}",
             metadata_only=True,
         )
-        return attempts_in(await self._owned(plan, maps))
+        return attempts_in(plan.owner.own(maps))
 
     async def _known(self, plan: PlanObject) -> Known:
         """Look up what a plan is made from.
@@ -173,10 +173,6 @@ class Eyes:
         """Return all Jobs with the label of a plan."""
         labels = f"{PLAN_LABEL}={plan.owner.name}"
         return await self._api.list(JOBS, plan.owner.namespace, labels=labels)
-
-    async def _owned(self, plan: PlanObject, found: Sequence[Object]) -> list[Object]:
-        """Return those objects that belong to this very plan."""
-        return [one for one in found if plan.owner.owns(one)]
 
     async def _with_observed(self, plan: PlanObject, seen: ClusterSeen) -> ClusterSeen:
         """Add what the ranks of the latest attempt have used so far."""

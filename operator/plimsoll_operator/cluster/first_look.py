@@ -23,7 +23,7 @@ from plimsoll_operator.brain.actions import WakeAt
 from plimsoll_operator.brain.decide import is_closed
 from plimsoll_operator.brain.seen import Attempt, ChildKind, ChildState, Seen
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, PLANS, Kind, Object
-from plimsoll_operator.cluster.jobs import begun, is_child, is_ending, is_kept
+from plimsoll_operator.cluster.jobs import begun, children_in, is_ending
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.plans import PlanObject, plan_of
 from plimsoll_operator.cluster.reconcile import decision_on
@@ -87,10 +87,8 @@ class FirstLook:
         loop, began_s = self.loop, self.loop.monotonic()
         try:
             plan, now_s = plan_of(found), loop.clock()
-            mine = [one for one in map(json.loads, jobs) if plan.owner.owns(one)]
-            attempts = attempts_in(
-                one for one in map(json.loads, maps) if plan.owner.owns(one)
-            )
+            mine = plan.owner.own(map(json.loads, jobs))
+            attempts = attempts_in(plan.owner.own(map(json.loads, maps)))
             seen = at_a_glance(plan, mine, attempts, now_s)
             if seen is None:
                 return
@@ -123,7 +121,7 @@ def at_a_glance(
         now_s: seconds since 1970.
     """
     latest = attempts[-1] if attempts else None
-    shown = [job for job in jobs if is_child(job) and not is_kept(job, latest)]
+    shown = children_in(jobs, latest)
     children = tuple(begun(job, plan.status, now_s) for job in shown)
     seen = Seen(
         attempts=tuple(attempts), children=children, observed=plan.status.observed

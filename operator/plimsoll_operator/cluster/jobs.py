@@ -80,8 +80,9 @@ class JobEyes:
             ClusterError, StoreError: it cannot be told.
         """
         latest = attempts[-1] if attempts else None
-        shown = [job for job in jobs if is_child(job) and not is_kept(job, latest)]
-        found = [await self._child(plan, job, now_s) for job in shown]
+        found = [
+            await self._child(plan, job, now_s) for job in children_in(jobs, latest)
+        ]
         if latest is not None and latest.ending is None:
             gone = await self._gone(plan, latest, found, now_s)
             found += [gone] if gone is not None else []
@@ -260,6 +261,11 @@ def fenced(
         if ending is Ending.DONE:
             return ending, line
     return Ending.DISRUPTED, text
+
+
+def children_in(jobs: Sequence[Object], latest: Attempt | None) -> list[Object]:
+    """Return the Jobs that count as children of a plan, by its latest attempt."""
+    return [job for job in jobs if is_child(job) and not is_kept(job, latest)]
 
 
 def is_child(job: Object) -> bool:

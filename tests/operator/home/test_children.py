@@ -91,6 +91,11 @@ def marked(tmp_path: Path) -> list[psutil.Process]:
     return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
 
 
+def keepers(tmp_path: Path) -> list[psutil.Process]:
+    """Return the keepers among them, and ranks that were forked but run nothing yet."""
+    return [process for process in marked(tmp_path) if KEEPER in process.cmdline()]
+
+
 def test_a_child_runs_and_ends(children: Children, tmp_path: Path) -> None:
     """Each process has its number; what they say is kept, also when it is cleared."""
     told = "import os; print('rank', os.environ['RANK'])"
@@ -144,8 +149,8 @@ def test_processes_without_a_keeper_are_ended(
 ) -> None:
     """Nobody would write down how they end; then the child counts as disrupted."""
     children.start(a_task(tmp_path, SLEEPS, SLEEPS))
-    until(lambda: len(marked(tmp_path)) == 3)
-    [keeper] = [p for p in marked(tmp_path) if KEEPER in p.cmdline()]
+    until(lambda: len(marked(tmp_path)) == 3 and len(keepers(tmp_path)) == 1)
+    [keeper] = keepers(tmp_path)
     keeper.kill()
     assert ended(children).ending is Ending.DISRUPTED
     assert marked(tmp_path) == []
