@@ -1,23 +1,19 @@
-"""Rules for the whole suite: what a skip means, how random instances are drawn."""
+"""Rules for the whole suite: its plugins, and what a skip means."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator
 
-import hypothesis
 import pytest
 
-pytest_plugins = ["tests.lab.fixtures"]
+pytest_plugins = ["tests.lab.fixtures", "tests.support.drawing"]
 
 # Tests start torch some hundred times. Where Python is told to keep no compiled
 # modules, as in many images, each start compiles them anew: some 8 s more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
-
-hypothesis.settings.register_profile("plimsoll", deadline=None, print_blob=True)
-hypothesis.settings.load_profile("plimsoll")
 
 
 @pytest.hookimpl(wrapper=True)

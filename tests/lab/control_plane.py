@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab.errors import LabError
 from tests.lab.processes import PortTakenError, Processes, answers
+from tests.support.ports import free_ports
 
 NODE_GRACE_S = 20
 """After so long without a word a node is taken for dead; Kubernetes' default is 50."""
@@ -63,17 +62,6 @@ def start_on_loopback(processes: Processes) -> Listen:
         f"no free ports on 127.0.0.1 after {PORT_ATTEMPTS} attempts: "
         "see who takes them with `ss -ltnp`, then start the lab again"
     )
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listens on at this moment."""
-    with ExitStack() as open_sockets:
-        found = []
-        for _ in range(count):
-            probe = open_sockets.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            found.append(int(probe.getsockname()[1]))
-    return found
 
 
 def start_api(processes: Processes, listen: Listen) -> None:

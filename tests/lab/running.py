@@ -29,10 +29,10 @@ from plimsoll_operator.api.definition import NAME as DEFINITION
 from plimsoll_operator.names import API_VERSION, KIND
 from tests.lab import images
 from tests.lab.cluster import Cluster
-from tests.lab.control_plane import free_ports
 from tests.lab.gpus import Gpus, pretend
 from tests.lab.host_python import host_python
 from tests.support import steered
+from tests.support.ports import free_ports
 
 ROOT: Final = Path(__file__).parents[2]
 CRD: Final = ROOT / "charts/plimsoll/files/crd.yaml"

@@ -419,7 +419,6 @@ GPU_RANKS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     ranks=st.lists(GPU_RANKS, max_size=20),
     shortages=st.lists(SHORTAGES, min_size=1, max_size=3),

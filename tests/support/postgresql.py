@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -27,10 +26,10 @@ from psycopg import sql
 from plimsoll_operator.store.database import open_database
 from tests.lab import packages
 from tests.lab.prepare import may_prepare
+from tests.support.ports import LOOPBACK, free_ports
 
 PACKAGE = "postgresql"
 SYSTEM_USER = "postgres"
-LOOPBACK = "127.0.0.1"
 USER, PASSWORD = "plimsoll", "s3cr3t-%40#"
 """The password as it stands in an address: %40 is an @."""
 STOPS_WITH_US = ("setpriv", "--pdeathsig", "INT")
@@ -63,7 +62,7 @@ class Server:
         """Make its files."""
         self.folder, self._binaries = folder, binaries
         self._hosts = [LOOPBACK, *([open_to.host] if open_to else [])]
-        self.port = free_port()
+        [self.port] = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._num_databases = 0
         secret = folder / "password"
@@ -210,14 +209,6 @@ def find() -> Path | None:
     found = Path("/usr/lib/postgresql").glob("*/bin/postgres")
     versions = {int(path.parts[-3]): path.parent for path in found}
     return versions[max(versions)] if versions else None
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.socket() as found:
-        found.bind((LOOPBACK, 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def is_root() -> bool:

@@ -22,8 +22,8 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.lab.control_plane import free_ports
 from tests.support.chart import CHART
+from tests.support.ports import free_ports
 
 DASHBOARD: dict[str, Any] = json.loads(
     (CHART / "dashboards" / "plimsoll.json").read_text()

@@ -20,7 +20,7 @@ from plimsoll_trainer.errors import LostRankError
 from plimsoll_trainer.meeting import HERE, meeting_place
 from plimsoll_trainer.options import Options
 from plimsoll_trainer.stopping import StopSignal
-from tests.lab.control_plane import free_ports
+from tests.support.ports import free_ports
 
 NUM_RANKS = 3
 LATE_S, LIMIT_S = 1.0, 2.0

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import ChildKind, Command, End, Task, Variable
 from tests.support.builders import an_observation
 from tests.support.office import Office, an_office
+from tests.support.ports import free_ports
 
 RUN = """
 import sys
@@ -199,9 +199,7 @@ def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:
 
 def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
     """Refused connections and 503 are waited out; nothing is lost."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
     running = pod.start(a_task("print('{}')", kind=ChildKind.REPLAY))
     time.sleep(2)
