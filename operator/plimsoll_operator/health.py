@@ -7,7 +7,8 @@ In: facts of the process, a registry. Out: three routes, served on every replica
     /metrics   what `metrics` has counted
 
 That this answers at all proves little: a watch may be dead, or the loop stand still,
-for hours. So what is judged is how long nothing was heard of each.
+for hours. So what is judged is how long nothing was known of each. A store that is down
+is no reason to start anew, which would not bring it back.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 LONGEST_SILENCE_S = 300.0
-"""Of a watch: the API server sends a bookmark every minute, and one that is silent for
-70 s is opened anew."""
+"""Of a watch: each minute a list shows whether it has kept something back."""
 LONGEST_WAIT_S = 300.0
 """Of a plan that is due, while no pass is completed: a pass may wait for several slow
 requests of 20 s."""
@@ -38,9 +38,8 @@ class Facts:
     beat_s: float
     """When the loop last got round to saying so."""
     heard_s: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By kind of object: when its watch last brought an event or a bookmark, or was
-    begun. Empty on a replica that does not decide, and without those kinds of which
-    nothing need come for long: a cluster may have no plan at all."""
+    """By kind of object: when a list last agreed with what its watch had told. Empty on
+    a replica that does not decide."""
     due_since_s: float | None = None
     """Since when the plan that has waited longest is due; None where none waits."""
     passed_s: float = 0.0
@@ -52,8 +51,9 @@ def stale(facts: Facts, now_s: float) -> str:
     if now_s - facts.beat_s > LONGEST_PAUSE_S:
         return f"the loop stands still for {now_s - facts.beat_s:.0f} s"
     for kind, heard_s in sorted(facts.heard_s.items()):
-        if now_s - heard_s > LONGEST_SILENCE_S:
-            return f"nothing was heard of {kind} for {now_s - heard_s:.0f} s"
+        silent_s = now_s - heard_s
+        if silent_s > LONGEST_SILENCE_S:
+            return f"no list has agreed with the watch of {kind} for {silent_s:.0f} s"
     if facts.due_since_s is not None:
         since_s = max(facts.due_since_s, facts.passed_s)
         if now_s - since_s > LONGEST_WAIT_S:

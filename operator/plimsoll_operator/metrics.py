@@ -108,7 +108,10 @@ class Metrics:
         build = Info(f"{PREFIX}build", "Plimsoll and Python.", registry=self.registry)
         build.info({"version": __version__, "python": platform.python_version()})
         self._leads = make.gauge("leader", "1 where this process decides.")
-        self._store_up = make.gauge("store_up", "1 where the store answers.")
+        self._store_up = make.gauge(
+            "store_up",
+            "1 where the store has answered the latest time that it was asked.",
+        )
         self._heard_s = make.gauge(
             "watch_last_event_timestamp_seconds",
             "When objects of a kind were last heard of, since 1970.",

@@ -24,6 +24,7 @@ ERRORS = "trainingplan_reconcile_errors_total"
 WATCH = 'trainingplan_watch_last_event_timestamp_seconds{kind="trainingplans"}'
 STAGES = 'trainingplan_phase_duration_seconds_count{stage="run"}'
 LEADER = 'trainingplan_leader{pod="a"}'
+STORE = 'trainingplan_store_up{pod="a"}'
 
 
 def growing(per_minute: float) -> str:
@@ -39,6 +40,8 @@ def steady(value: float) -> str:
 HEALTHY = {
     'trainingplan_build_info{pod="a"}': steady(1),
     LEADER: steady(1),
+    STORE: steady(1),
+    'trainingplan_store_up{pod="b"}': steady(1),
     'trainingplan_leader{pod="b"}': steady(0),
     WATCH: growing(60),
     WATCH.replace("trainingplans", "jobs"): steady(0),
@@ -60,7 +63,7 @@ FAULTS: dict[str, dict[str, str] | None] = {
     "PlimsollNoLeader": {LEADER: steady(0)},
     "PlimsollWatchStale": {WATCH: steady(0)},
     "PlimsollReconcileErrors": {ERRORS + '{reason="ApiUnavailable"}': growing(6)},
-    "PlimsollStoreDown": {ERRORS + '{reason="StoreUnavailable"}': growing(1)},
+    "PlimsollStoreDown": {STORE: steady(0)},
     "PlimsollPredictionsOff": {
         RATIO + '{le="0.05"}': growing(0.5),
         RATIO + '{le="0.1"}': growing(0.5),

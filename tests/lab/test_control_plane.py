@@ -14,6 +14,7 @@ from tests.lab.cluster import Cluster
 from tests.lab.errors import LabError
 from tests.lab.gpus import RESOURCE, Gpus
 from tests.lab.processes import Processes
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.control_plane
 
@@ -177,7 +178,7 @@ def test_a_port_in_use_is_tried_again_and_then_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Somebody may bind a port between our look and our start: another one is taken."""
-    really_free = level_1.free_ports
+    really_free = free_ports
     looks = iter(range(99))
 
     def ports(count: int) -> list[int]:

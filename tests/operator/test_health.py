@@ -43,7 +43,7 @@ def well(**fields: Any) -> Facts:
         ({"heard_s": {"jobs": NOW_S - LONGEST_SILENCE_S}}, ""),
         (
             {"heard_s": {"pods": NOW_S, "jobs": NOW_S - LONGEST_SILENCE_S - 1}},
-            "nothing was heard of jobs for 301 s",
+            "no list has agreed with the watch of jobs for 301 s",
         ),
         ({"passed_s": 0.0}, ""),
         ({"due_since_s": NOW_S - LONGEST_WAIT_S}, ""),

@@ -31,7 +31,11 @@ from plimsoll_trainer.checkpoint.state import (
     check_optimizer,
 )
 from plimsoll_trainer.control import Control
-from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
+from plimsoll_trainer.errors import (
+    CheckpointError,
+    TakenOverError,
+    UnusableCheckpointError,
+)
 from plimsoll_trainer.options import Options
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.reports import Reporter
@@ -206,10 +210,16 @@ class Checkpointing:
             time.sleep(POLL_S)
 
     def _tell(self) -> CheckpointError | None:
-        """Say how the last save went, where it has ended; return its failure."""
+        """Say how the last save went, where it has ended; return its failure.
+
+        Raises:
+            TakenOverError: a later attempt has begun; the other ranks lose this one.
+        """
         if self._saver is None:
             return None
         if failure := self._saver.take_failure():
+            if isinstance(failure, TakenOverError):
+                raise failure
             self._warn(f"{failure}; training goes on")
             return failure
         if figures := self._saver.take_figures():

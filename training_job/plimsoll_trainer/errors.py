@@ -7,7 +7,8 @@
         ├── WorkloadError               the entry point breaks the workload contract
         ├── PlanMismatchError           the plan is for another world or workload
         ├── CheckpointError             a checkpoint cannot be saved or read
-        │   └── UnusableCheckpointError     broken, or of another training
+        │   ├── UnusableCheckpointError     broken, or of another training
+        │   └── TakenOverError              a later attempt saves in our place
         ├── NoGpuError                  the plan is for GPUs, and there is none
         ├── NoEmulatedDeviceError       there is no GPU and no stand-in for one
         ├── DeviceFullError             out of device memory
@@ -68,6 +69,10 @@ class UnusableCheckpointError(CheckpointError):
     """There is no checkpoint to go on from: missing, broken, or of another training."""
 
     exit_code = ExitCode.UNUSABLE_CHECKPOINT
+
+
+class TakenOverError(CheckpointError):
+    """A later attempt trains in our place: nothing that we still do is of use."""
 
 
 class NoGpuError(TrainerError):

@@ -16,6 +16,7 @@ import signal
 import time
 import uuid
 from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.watching import registry_for, watch
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.configuration import Configuration
-from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.errors import ClusterError, StoreBusyError, StoreDownError
 from plimsoll_operator.health import Facts, health_app
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
@@ -49,6 +50,8 @@ logger = logging.getLogger(__name__)
 WATCH: Final = "the watch of plans and Jobs"
 """Raises what ends it, but for a signal to stop."""
 BEAT_S: Final = 1.0
+STORE_AGAIN_S: Final = 5.0
+"""Between two tries to open a store whose server is down."""
 SHARED: Final = ""
 """Scope of all namespaces, where they share what was measured."""
 
@@ -62,16 +65,57 @@ async def run(configuration: Configuration) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with (
-        open_api(configuration.kubeconfig) as api,
-        open_store(configuration.database) as store,
-    ):
-        operator = Operator(configuration=configuration, api=api, store=store)
+    async with open_api(configuration.kubeconfig) as api:
+        await until_stopped(work(configuration, api), stop)
+
+
+async def work(configuration: Configuration, api: Api) -> None:
+    """Work as an operator, once the store answers.
+
+    Raises:
+        OperatorError: it cannot begin, or cannot go on.
+    """
+    metrics = Metrics(per_plan=configuration.plan_metrics)
+    async with AsyncExitStack() as held:
+        async with serving(waiting_app(metrics), port=configuration.http_port):
+            store = await first_answer(held, configuration.database)
+        metrics.store_answers(is_up=True)
+        operator = Operator(
+            configuration=configuration, api=api, store=store, metrics=metrics
+        )
         async with (
             serving(operator.health(), port=configuration.http_port),
             serving(operator.ingest().app(), port=configuration.ingest_port),
         ):
-            await until_stopped(operator.run(), stop)
+            await operator.run()
+
+
+async def first_answer(held: AsyncExitStack, place: str) -> Store:
+    """Open the store, and wait as long as its server is down.
+
+    Args:
+        held: closes it.
+        place: see `open_store`.
+
+    Raises:
+        StoreError: it cannot be used, and waiting would not change that.
+    """
+    while True:
+        try:
+            return await held.enter_async_context(open_store(place))
+        except (StoreDownError, StoreBusyError) as error:
+            logger.warning("nothing is decided before the store answers: %s", error)
+            await asyncio.sleep(STORE_AGAIN_S)
+
+
+def waiting_app(metrics: Metrics) -> web.Application:
+    """Return what probes and Prometheus ask while the store is waited for."""
+    return health_app(
+        lambda: Facts(beat_s=time.monotonic()),
+        lambda: "the store does not answer",
+        metrics.registry,
+        time.monotonic,
+    )
 
 
 async def until_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
@@ -94,6 +138,7 @@ class Operator:
     configuration: Configuration
     api: Api
     store: Store
+    metrics: Metrics
     queue: WorkQueue = field(
         default_factory=lambda: WorkQueue(time.monotonic, random.random)
     )
@@ -102,10 +147,6 @@ class Operator:
     """While we decide."""
     beat_s: float = field(default_factory=time.monotonic)
     """When the loop of events last went round."""
-
-    def __post_init__(self) -> None:
-        """Begin to count."""
-        self.metrics = Metrics(per_plan=self.configuration.plan_metrics)
 
     def ingest(self) -> Ingest:
         """Return what takes in reports."""

@@ -145,12 +145,15 @@ class Loop:
     async def sync(self) -> None:
         """List all plans every minute; look at each again every ten."""
         for number in count():
+            # Before the list: a plan that is made meanwhile is not taken for deleted.
+            stored = await self.stored_plans()
             try:
                 found = await self.list_all()
             except OperatorError as error:
                 logger.warning("plans cannot be listed: %s", error)
             else:
                 self.judge_watch(found)
+                await self.forget_all(stored - set(self.keys))
                 if number % ROUNDS == 0:
                     self.spread(found)
             await asyncio.sleep(SYNC_S)
@@ -162,9 +165,14 @@ class Loop:
             self.queue.add_at(key, self.monotonic() + ahead_s)
 
     async def list_all(self) -> dict[Key, int]:
-        """Return the version of every plan; forget what belongs to none."""
+        """Return the version of every plan.
+
+        Raises:
+            ClusterError: the API server does not tell.
+        """
         found: dict[Key, int] = {}
         keys: dict[str, Key] = {}
+        before = set(self.keys)
         for namespace in self.namespaces or ("",):
             # Page by page: thousands at once would stay in memory.
             async for page in self.api.pages(PLANS, namespace, metadata_only=True):
@@ -172,10 +180,25 @@ class Loop:
                     key = metadata["namespace"], metadata["name"]
                     keys[metadata["uid"]] = key
                     found[key] = int(metadata["resourceVersion"])
-        self.keys = keys
-        for uid in await self.store.known_plans() - set(keys):
-            await self.store.forget(uid)  # deleted, perhaps while nobody watched
+        newer = {uid: key for uid, key in self.keys.items() if uid not in before}
+        self.keys = keys | newer
         return found
+
+    async def stored_plans(self) -> set[str]:
+        """Return the uids of plans that the store knows; none while it is down."""
+        try:
+            return await self.store.known_plans()
+        except StoreError:
+            return set()
+
+    async def forget_all(self, uids: Iterable[str]) -> None:
+        """Let the store forget plans that were deleted, perhaps while nobody watched.
+
+        While it is down they stay, until the next time.
+        """
+        with suppress(StoreError):
+            for uid in uids:
+                await self.store.forget(uid)
 
     def judge_watch(self, found: dict[Key, int]) -> None:
         """Believe in the watch, unless it has kept back for a minute what a list shows.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import Action, Clear, StopTraining, WakeAt
+from plimsoll_operator.brain.actions import Action, Clear, Solve, StopTraining, WakeAt
 from plimsoll_operator.brain.decide import Decision, decide, unreadable
 from plimsoll_operator.brain.seen import Child, ChildState, Seen
 from plimsoll_operator.cluster.api import PLANS, Api
@@ -31,8 +31,10 @@ ENDING_S: Final = 5.0
 """Between looks at pods that are asked to end."""
 REFUSED_S: Final = 60.0
 """Between looks at what a spec names and is not there."""
-WAITING = (WakeAt, StopTraining)
+WAITING = (WakeAt, StopTraining, Solve)
 """Actions after which nothing has changed yet."""
+SEARCH_S: Final = 60.0
+"""Between looks at a plan that is searched for; the search tells when it ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +95,7 @@ class Reconciler:
         """Forget a plan that is there no more."""
         self.written.pop(key, None)
         self.teller.forgotten(*key)
+        self.scope_of(key[0]).hands.solver.leave(key)
 
     def require_lease(self) -> None:
         """End a pass of a process that others may have taken for dead.
@@ -149,6 +152,7 @@ def next_look_s(
     """Return when a plan wants to be looked at if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
     wanted += [now_s + pause_s(child, now_s) for child in seen.children if waits(child)]
+    wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
     accepted = status.condition(ConditionType.ACCEPTED)
     if accepted is not None and accepted.status is Truth.FALSE and not status.is_over:
         wanted.append(now_s + REFUSED_S)

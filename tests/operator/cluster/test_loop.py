@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
 
-from plimsoll_operator.cluster.api import Api
+from plimsoll_operator.cluster.api import PLANS, Api, Kind, Object
 from plimsoll_operator.cluster.events import EventWriter
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.reconcile import Reconciler, Scope
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.errors import StoreDownError
 from plimsoll_operator.metrics import Metrics
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.store import Store
@@ -154,3 +158,88 @@ def test_a_plan_that_went_proves_nothing_against_a_watch() -> None:
     home.now_s += 60
     home.loop.judge_watch({OTHER: 8})
     assert home.loop.heard_s == home.now_s
+
+
+class Listing(Api):
+    """Lists one plan; something may happen meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        """Ask no server."""
+        super().__init__(None)
+        self.meanwhile = meanwhile
+
+    async def pages(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[list[Object]]:
+        """Yield the only page."""
+        assert (kind, namespace, metadata_only, labels) == (PLANS, "", True, "")
+        metadata = {"namespace": KEY[0], "name": KEY[1], "uid": UID}
+        yield [{"metadata": metadata | {"resourceVersion": "7"}}]
+        self.meanwhile()
+
+
+class Kept(Store):
+    """Knows some plans, or answers nothing at all."""
+
+    def __init__(self, *uids: str, is_down: bool = False) -> None:
+        """Keep nothing anywhere."""
+        super().__init__(cast("Database", None))
+        self.uids, self.is_down = set(uids), is_down
+
+    async def known_plans(self) -> set[str]:
+        """Return the uids of all plans."""
+        self.require_up()
+        return set(self.uids)
+
+    async def forget(self, plan_uid: str) -> None:
+        """Forget a plan."""
+        self.require_up()
+        self.uids.remove(plan_uid)
+
+    def require_up(self) -> None:
+        """Answer nothing while down."""
+        if self.is_down:
+            raise StoreDownError("the store is down")
+
+
+def synced(loop: Loop) -> None:
+    """List all plans once."""
+
+    async def once() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):  # the next time is a minute later
+                await loop.sync()
+
+    asyncio.run(once())
+
+
+def test_a_watch_is_believed_in_while_the_store_is_down() -> None:
+    """Else the operator would be started anew for it, again and again."""
+    home = Home()
+    home.loop.api = Listing(lambda: None)
+    home.loop.store = Kept(is_down=True)
+    home.loop.latest[KEY] = 7
+    home.now_s += 400
+    synced(home.loop)
+    assert home.loop.heard_s == home.now_s
+    assert home.loop.keys == {UID: KEY}
+
+
+def test_what_begins_while_plans_are_listed_is_not_forgotten() -> None:
+    """Its question may be in the store, and its pods may have told something."""
+    home = Home()
+    store = home.loop.store = Kept(UID, "gone")
+
+    def meanwhile() -> None:
+        store.uids.add("new")
+        home.loop.heard(OTHER, "new", "8", False)
+
+    home.loop.api = Listing(meanwhile)
+    synced(home.loop)
+    assert store.uids == {UID, "new"}
+    assert home.loop.keys == {UID: KEY, "new": OTHER}

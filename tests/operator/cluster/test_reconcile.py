@@ -13,6 +13,7 @@ from plimsoll_operator.cluster.reconcile import (
     ENDING_S,
     LATEST_S,
     REFUSED_S,
+    SEARCH_S,
     SOONEST_S,
     decision_on,
     next_look_s,
@@ -33,7 +34,7 @@ REFUSED = Condition(
     ("actions", "children", "ahead_s"),
     [
         ((), (), None),
-        ((Solve(),), (), None),
+        ((Solve(),), (), SEARCH_S),
         ((WakeAt(at_s=NOW_S + 7),), (), 7.0),
         ((WakeAt(at_s=NOW_S + 7), WakeAt(at_s=NOW_S + 3)), (), 3.0),
         ((), (PENDING,), SOONEST_S),

@@ -12,7 +12,7 @@ import re
 import shutil
 from pathlib import Path
 
-from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.errors import CheckpointError, TakenOverError
 
 COMMITTED = re.compile(r"step-(\d{8,})")
 LEFT_OVER = re.compile(r"step-\d{8,}\.(?:partial|old)-(\d+)x*")
@@ -67,14 +67,15 @@ class Folders:
             this attempt began.
 
         Raises:
+            TakenOverError: a later attempt has begun.
             CheckpointError: somebody else uses the folder.
         """
         target = self.committed(step)
         later = [n for n in attempts_in(self.root) if n > self.attempt]
         if later:
-            raise CheckpointError(
+            raise TakenOverError(
                 f"attempt {max(later)} has taken over {self.root}; attempt "
-                f"{self.attempt} saves no more: end it"
+                f"{self.attempt} saves no more, and ends"
             )
         if target.exists():
             raise CheckpointError(

@@ -41,7 +41,7 @@ from plimsoll_trainer.checkpoint.manifest import (
     describe_file,
 )
 from plimsoll_trainer.checkpoint.state import RankState
-from plimsoll_trainer.errors import CheckpointError
+from plimsoll_trainer.errors import CheckpointError, TakenOverError
 
 PATIENCE_S = 1800.0
 """For the slowest rank's disk."""
@@ -233,7 +233,8 @@ class Saver:
     def _fail(self, step: int, folder: Path, error: Exception, num_bytes: int) -> None:
         """Keep the failure, tell rank 0, and leave nothing half-written."""
         text = reason_of(error, folder, num_bytes)
-        self._failure = CheckpointError(
+        kind = TakenOverError if isinstance(error, TakenOverError) else CheckpointError
+        self._failure = kind(
             f"checkpoint of step {step} was not saved: {text}; the one before it stays"
         )
         if self._rank == 0:
