@@ -29,6 +29,7 @@ import psutil
 
 from benchmarks.frame import CannotRunError, Goal, Measurement, run
 from plimsoll_operator.api.definition import definition
+from plimsoll_operator.brain.actions import RecordPlan
 from plimsoll_operator.cluster import admission
 from plimsoll_operator.cluster.api import (
     CONFIG_MAPS,
@@ -235,9 +236,10 @@ STATUS: Object = {
 
 async def launch_by_hand(api: Api, namespace: str, number: int) -> None:
     """Make a plan that trains, with all that an operator would have made for it."""
-    made = await api.create(PLANS, namespace, a_new_plan(namespace, number))
-    plan = plan_of(made.object)
-    of_record = plan_map(plan.owner, 1, a_plan(), problem_digest="", now_s=0.0)
+    wanted = a_new_plan(namespace, number)
+    plan = plan_of((await api.create(PLANS, namespace, wanted)).object)
+    chosen = RecordPlan(attempt=1, plan=a_plan(), problem_digest="", asked_digest="")
+    of_record = plan_map(plan.owner, chosen, 0.0)
     await api.create(CONFIG_MAPS, namespace, of_record)
     parts = admission.dry_parts(plan, a_plan().offers[0])
     job = job_of(
@@ -251,8 +253,7 @@ async def launch_by_hand(api: Api, namespace: str, number: int) -> None:
     job = (await api.create(JOBS, namespace, job)).object
     began = {"status": {"startTime": NOW, "active": 4, "ready": PODS_OF_PLAN}}
     await api.patch(JOBS, namespace, job["metadata"]["name"], began, part="status")
-    uid = job["metadata"]["uid"]
-    ref = {"name": job["metadata"]["name"], "uid": uid, "attempt": 1}
+    ref = {name: job["metadata"][name] for name in ("name", "uid")} | {"attempt": 1}
     status = {
         "observedGeneration": 1,
         "conditions": conditions(launched=True),

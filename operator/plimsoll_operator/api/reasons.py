@@ -82,6 +82,8 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         "`runPolicy.pendingSeconds`, and are being removed.",
         (FALSE, "Suspending"): "`suspend` is true: the ranks, which have not begun, "
         "are being removed.",
+        (FALSE, "Replanning"): "The spec was edited before the ranks began: they are "
+        "removed, and it is planned anew.",
         (TRUE, "Started"): "The ranks run.",
         (FALSE, "BackingOff"): "An error is waited out before the next attempt.",
         (FALSE, "Suspended"): "`suspend` is true.",
@@ -90,6 +92,10 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
     ConditionType.SUCCEEDED: {
         (UNKNOWN, "Running"): "The ranks train.",
         (UNKNOWN, "Suspending"): "The ranks were asked to save and leave.",
+        (
+            UNKNOWN,
+            "Replanning",
+        ): "The spec was edited just before the ranks began: they were asked to leave.",
         (UNKNOWN, "Ended"): "The attempt is over; what became of it is written down.",
         (TRUE, "Trained"): "All steps are done.",
         (TRUE, "PlanOnly"): "The plan is there, and no more was asked for.",

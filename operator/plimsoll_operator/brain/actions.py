@@ -53,6 +53,8 @@ class RecordPlan:
     plan: HybridPlan
     problem_digest: str
     """Of what was asked."""
+    asked_digest: str
+    """Of what the spec asks for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

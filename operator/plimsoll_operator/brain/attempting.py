@@ -6,8 +6,10 @@ stop and settle a gang. Called by `decide`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from plimsoll_operator.api.reasons import WAITING
-from plimsoll_operator.api.spec import LaunchPolicy
+from plimsoll_operator.api.spec import LaunchPolicy, RunPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import (
     Clear,
@@ -20,6 +22,7 @@ from plimsoll_operator.brain.actions import (
 from plimsoll_operator.brain.failures import given_up, next_start_s
 from plimsoll_operator.brain.said import DRY_RUN, Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
 
 
@@ -60,19 +63,29 @@ def next_attempt(look: Look) -> Said:
         attempt=look.latest.number + 1 if look.latest is not None else 1,
         plan=found.answer.plan,
         problem_digest=found.problem_digest,
+        asked_digest=asked_digest_of(look.spec),
     )
     return Said(truth=Truth.FALSE, reason="Starting", actions=(record,))
 
 
 def launched(look: Look) -> Said:
+    """Say whether the gang of the open attempt was started; nothing else is kept."""
+    number = str(look.seen.attempts[-1].number)
+    rest = tuple(
+        Clear(child=child)
+        for child in look.seen.children
+        if not (is_train(child) and child.subject == number)
+    )
+    said = gang_said(look)
+    return replace(said, actions=(*rest, *said.actions))
+
+
+def gang_said(look: Look) -> Said:
     """Say whether the gang of the open attempt was started, and start it."""
     attempt = look.seen.attempts[-1]
     child = look.seen.child(ChildKind.TRAIN, str(attempt.number))
     if child is None:
-        if look.spec.suspend:
-            return Said(truth=Truth.FALSE, reason="Suspended")
-        start = StartTraining(attempt=attempt.number)
-        return Said(truth=Truth.FALSE, reason="Starting", actions=(start,))
+        return starting(look)
     if child.ending is Ending.NEVER_STARTED:
         return Said(
             truth=Truth.FALSE,
@@ -82,11 +95,11 @@ def launched(look: Look) -> Said:
         )
     if child.state is not ChildState.PENDING:
         return Said(truth=Truth.TRUE, reason="Started")
-    stop = StopTraining(attempt=attempt.number)
-    if child.stopping or look.spec.suspend:
+    stop, asked = StopTraining(attempt=attempt.number), asked_to_leave(look)
+    if child.stopping or asked:
         return Said(
             truth=Truth.FALSE,
-            reason=child.stopping or "Suspending",
+            reason=child.stopping or asked,
             message=child.message if child.stopping else "",
             actions=(stop,),
         )
@@ -97,6 +110,17 @@ def launched(look: Look) -> Said:
         message=child.message,
         actions=(stop if is_late else WakeAt(at_s=look.late_s(child)),),
     )
+
+
+def starting(look: Look) -> Said:
+    """Say why the gang of the open attempt is not made yet, and make it."""
+    number = look.seen.attempts[-1].number
+    if look.spec.suspend:
+        return Said(truth=Truth.FALSE, reason="Suspended")
+    if is_outdated(look):
+        return left_unstarted(look)
+    start = StartTraining(attempt=number)
+    return Said(truth=Truth.FALSE, reason="Starting", actions=(start,))
 
 
 def succeeded(look: Look) -> Said:
@@ -111,9 +135,8 @@ def succeeded(look: Look) -> Said:
     is_late = limit_s is not None and has_begun and until_s - child.started_s > limit_s
     if child.state is ChildState.RUNNING or child.ending is None:
         stop = StopTraining(attempt=attempt.number)
-        if child.stopping or look.spec.suspend or is_late:
-            asked = "Suspending" if look.spec.suspend else "DeadlineExceeded"
-            reason = child.stopping or asked
+        asked = asked_to_leave(look) or ("DeadlineExceeded" if is_late else "")
+        if reason := child.stopping or asked:
             return Said(truth=Truth.UNKNOWN, reason=reason, actions=(stop,))
         wake = () if limit_s is None else (WakeAt(at_s=child.started_s + limit_s + 1),)
         return Said(truth=Truth.UNKNOWN, reason="Running", actions=wake)
@@ -121,6 +144,43 @@ def succeeded(look: Look) -> Said:
     ending = Ending.TIMED_OUT if was_late else child.ending
     record = RecordEnding(attempt=attempt.number, child=child, ending=ending)
     return Said(truth=Truth.UNKNOWN, reason="Ended", actions=(record,))
+
+
+def asked_to_leave(look: Look) -> str:
+    """Return why a person wants the ranks to leave; empty where nobody does."""
+    if look.spec.suspend:
+        return "Suspending"
+    return "Replanning" if is_outdated(look) else ""
+
+
+def is_outdated(look: Look) -> bool:
+    """Tell whether the spec was edited after the plan of record, and before ranks ran.
+
+    An edit that only asks for a pause, or sets other limits of time, changes no plan.
+    """
+    attempt = look.seen.attempts[-1]
+    if look.was_launched or not attempt.asked_digest:
+        return False
+    return attempt.asked_digest != asked_digest_of(look.spec)
+
+
+def asked_digest_of(spec: TrainingPlanSpec) -> str:
+    """Return the digest of all that a plan and its gang are made from."""
+    return digest_of(replace(spec, suspend=False, run_policy=RunPolicy()))
+
+
+def left_unstarted(look: Look) -> Said:
+    """End an attempt whose gang was never made, for the spec asks for another one."""
+    number = look.seen.attempts[-1].number
+    nothing = Child(
+        kind=ChildKind.TRAIN,
+        subject=str(number),
+        state=ChildState.ENDED,
+        since_s=look.now_s,
+        message="the spec was edited before the ranks were started",
+    )
+    record = RecordEnding(attempt=number, child=nothing, ending=Ending.CHECKPOINTED)
+    return Said(truth=Truth.FALSE, reason="Replanning", actions=(record,))
 
 
 def is_train(child: Child) -> bool:

@@ -9,7 +9,8 @@ it is asked for and whatever crashed in between. Called by the loop of either ho
 Each condition is a step. A step that is not there yet says so and asks for what brings
 it on; those behind it wait, and the summary, Succeeded, says what is waited for. While
 an attempt is open only the last two are looked at: what it trains by is its plan of
-record, whatever was edited or lost since.
+record, whatever was lost since. Where the spec was edited before the ranks ran, that
+attempt ends, and the next one is planned anew.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def decide(
         seen=seen,
         generation=generation,
         now_s=now_s,
+        was_launched=status.holds(ConditionType.LAUNCHED),
         fewest_unfixed=status.certificate.fewest_unfixed
         if status.certificate is not None
         else None,
@@ -137,7 +139,9 @@ def unreadable(
 ) -> Decision:
     """Return what is said of a plan whose spec the types refuse; nothing is done.
 
-    A schema lets more through than the types do.
+    A schema lets more through than the types do, and a newer release may refuse what
+    an older one took. What is over stays as it is, and so does what is said of ranks
+    that run.
 
     Args:
         status: as it was said last.
@@ -145,6 +149,8 @@ def unreadable(
         generation: of the spec.
         now_s: seconds since 1970.
     """
+    if is_closed(status, generation):
+        return Decision(actions=(), status=status)
     now = time_text(now_s)
     said = Said(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
     told = replace(
@@ -152,6 +158,8 @@ def unreadable(
         observed_generation=generation,
         start_time=status.start_time or now,
     ).saying(condition(ConditionType.ACCEPTED, said, generation), now)
+    if status.holds(ConditionType.LAUNCHED):
+        return Decision(actions=(), status=told)
     others = [kind for kind in ConditionType if kind is not ConditionType.ACCEPTED]
     return Decision(actions=(), status=waiting(told, others, generation, now))
 

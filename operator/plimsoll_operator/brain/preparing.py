@@ -122,9 +122,23 @@ def outdated_replays(look: Look) -> list[Child]:
     return [child for child in foreign_replays(look) if child.since_s <= made_s]
 
 
-def is_done_replay(child: Child) -> bool:
-    """Tell whether a child is a replay whose result was told."""
-    return child.kind is ChildKind.REPLAY and child.ending is Ending.DONE
+def clearing_replays(look: Look, wanted: str) -> tuple[Action, ...]:
+    """Return what ends the replays of plans that nobody asks for any more.
+
+    Those that found other code stay, until a newer profile has answered them.
+
+    Args:
+        look: what is looked at.
+        wanted: digest of the plan that is replayed; empty where none is.
+    """
+    foreign = foreign_replays(look)
+    return tuple(
+        Clear(child=child)
+        for child in look.seen.children
+        if child.kind is ChildKind.REPLAY
+        and child.subject != wanted
+        and child not in foreign
+    )
 
 
 def again(child: Child, now_s: float) -> Action:
@@ -222,9 +236,16 @@ def certified(look: Look) -> Said:
     """Say whether the plan's replay agrees, and bring it about."""
     found = look.seen.answer
     if found is not None and found.is_certified:
-        done = (c for c in look.seen.children if is_done_replay(c))
-        clear = tuple(Clear(child=child) for child in done)
+        clear = clearing_replays(look, "")
         return Said(truth=Truth.TRUE, reason="Replayed", actions=clear)
+    wanted = found.unreplayed if found is not None else ""
+    said = replay_said(look)
+    return replace(said, actions=(*clearing_replays(look, wanted), *said.actions))
+
+
+def replay_said(look: Look) -> Said:
+    """Say where the replay of a plan stands that is not certified, and replay it."""
+    found = look.seen.answer
     must = look.spec.launch.require_certified
     if found is not None and found.has_replay:
         return Said(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))

@@ -23,6 +23,8 @@ class Look:
     generation: int
     """Of the spec."""
     now_s: float
+    was_launched: bool = False
+    """The ranks were said to run: from then on no edit changes what they train."""
     fewest_unfixed: int | None = None
     """Certified fewest GPUs without what the spec fixes, as it was said."""
 

@@ -86,6 +86,9 @@ class Attempt:
     """Of the plan of record."""
     problem_digest: str = ""
     """Of what was asked when it was planned."""
+    asked_digest: str = ""
+    """Of what the spec asked for then, see `asked_digest_of`; empty where a home takes
+    no edits while an attempt is open."""
     recorded_s: float = 0.0
     """Seconds since 1970."""
     ending: Ending | None = None

@@ -93,7 +93,7 @@ class FirstLook:
             if seen is None:
                 return
             decision = decision_on(plan, seen, now_s)
-        except (LookupError, TypeError, ValueError):
+        except (ClusterError, LookupError, TypeError, ValueError):
             return  # somebody has changed what we wrote: a pass says so
         if decision.status != plan.status:
             return

@@ -144,14 +144,9 @@ class Hands:
         match action:
             case Solve():
                 self.solver.start(plan.owner, self.eyes.asking, asked_of(seen))
-            case RecordPlan(attempt=number, plan=chosen):
+            case RecordPlan():
                 made = await asyncio.to_thread(
-                    plan_map,
-                    plan.owner,
-                    number,
-                    chosen,
-                    problem_digest=action.problem_digest,
-                    now_s=self.clock(),
+                    plan_map, plan.owner, action, self.clock()
                 )
                 await self._create(CONFIG_MAPS, plan, made)
             case RecordEnding():

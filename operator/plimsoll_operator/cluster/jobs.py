@@ -47,7 +47,12 @@ from plimsoll_planner.pod_names import TASK_VARIABLE
 from plimsoll_planner.records.task import End
 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
-STOPPED_BY_US: Final = ("Suspending", "DeadlineExceeded", "PendingTimeout")
+STOPPED_BY_US: Final = (
+    "Suspending",
+    "Replanning",
+    "DeadlineExceeded",
+    "PendingTimeout",
+)
 """Reasons that stand in the status before we delete a Job that trains."""
 DEFAULT_NODE_LOST_S: Final = 300.0
 

@@ -11,9 +11,11 @@ import asyncio
 import base64
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from plimsoll_operator.bounded import bounded_document
+from plimsoll_operator.brain.actions import RecordPlan
 from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.cluster.api import CONFIG_MAPS, Api, Object
 from plimsoll_operator.cluster.children import (
@@ -29,7 +31,7 @@ from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.gzips import inflated
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
 from plimsoll_planner.errors import InvalidInputError, UnreadableError
-from plimsoll_planner.records.document import digest_of, from_text
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import HybridPlan, Phase
 
 PLAN_KEY: Final = packed_key("plan")
@@ -38,7 +40,7 @@ ENDING: Final = f"{GROUP}/ending"
 """On a result: how the attempt ended."""
 MOST_PLANS: Final = 256
 """Kept at a time: those of jobs that tell something now."""
-MOST_PLAN_BYTES: Final = 64 * 2**20
+MOST_PLAN_BYTES: Final = 8 * 2**20
 """Of a plan, unpacked: one of 65,536 ranks is smaller."""
 
 
@@ -59,21 +61,20 @@ def note(name: str) -> str:
     return f"{GROUP}/{name}"
 
 
-def plan_map(
-    owner: Owner, number: int, plan: HybridPlan, *, problem_digest: str, now_s: float
-) -> Object:
+def plan_map(owner: Owner, action: RecordPlan, now_s: float) -> Object:
     """Return the plan of record of an attempt.
 
     Raises:
         TooLargeError: it does not go into a ConfigMap.
     """
     notes = {
-        note("plan-digest"): digest_of(plan),
-        note("problem-digest"): problem_digest,
+        note("plan-digest"): digest_of(action.plan),
+        note("problem-digest"): action.problem_digest,
+        note("asked-digest"): action.asked_digest,
         note("recorded"): repr(now_s),
     }
-    data = packed(plan=plan)
-    return config_map(owner, PLAN_OF_RECORD, str(number), data, **notes)
+    data = packed(plan=action.plan)
+    return config_map(owner, PLAN_OF_RECORD, str(action.attempt), data, **notes)
 
 
 def result_map(
@@ -99,7 +100,11 @@ def result_map(
 
 
 def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
-    """Return the attempts that the ConfigMaps of a plan tell of, the oldest first."""
+    """Return the attempts that the ConfigMaps of a plan tell of, the oldest first.
+
+    Raises:
+        ClusterError: somebody has changed what they tell.
+    """
     plans: dict[int, Mapping[str, str]] = {}
     results: dict[int, Mapping[str, str]] = {}
     for found in maps:
@@ -117,21 +122,40 @@ def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
 def attempt_of(
     number: int, recorded: Mapping[str, str], ended: Mapping[str, str] | None
 ) -> Attempt:
-    """Return an attempt from the annotations of its ConfigMaps."""
+    """Return an attempt from the annotations of its ConfigMaps.
+
+    Raises:
+        ClusterError: somebody has changed them.
+    """
+    try:
+        return told_attempt(number, recorded, ended)
+    except (KeyError, ValueError) as error:
+        raise ClusterError(
+            f"attempt {number}: the annotations of its ConfigMaps were changed "
+            f"({type(error).__name__}: {error}); restore them, or delete the plan"
+        ) from None
+
+
+def told_attempt(
+    number: int, recorded: Mapping[str, str], ended: Mapping[str, str] | None
+) -> Attempt:
+    """Return what annotations tell.
+
+    Raises:
+        KeyError, ValueError: they do not.
+    """
     begun = Attempt(
         number=number,
         plan_digest=recorded.get(note("plan-digest"), ""),
         problem_digest=recorded.get(note("problem-digest"), ""),
+        asked_digest=recorded.get(note("asked-digest"), ""),
         recorded_s=float(recorded.get(note("recorded"), 0)),
     )
     if ended is None:
         return begun
     rank, phase = ended.get(note("rank")), ended.get(note("phase"))
-    return Attempt(
-        number=begun.number,
-        plan_digest=begun.plan_digest,
-        problem_digest=begun.problem_digest,
-        recorded_s=begun.recorded_s,
+    return replace(
+        begun,
         ending=Ending(ended[ENDING]),
         ended_s=float(ended[note("ended")]),
         generation=int(ended[note("generation")]),
@@ -199,4 +223,4 @@ def unpacked_plan(found: Mapping[str, Any]) -> HybridPlan:
         small = base64.b64decode(text, validate=True)
     except ValueError as error:
         raise UnreadableError(f"{PLAN_KEY}: no base64: {error}") from None
-    return from_text(inflated(small, MOST_PLAN_BYTES), HybridPlan)
+    return bounded_document(inflated(small, MOST_PLAN_BYTES), HybridPlan)

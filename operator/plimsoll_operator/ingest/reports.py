@@ -1,7 +1,7 @@
 """What may be told, by whom, about what: checks without effects.
 
-In: the bytes of a body, a reporter, the plan of record. Out: a document, or an error
-whose text is the answer. Called by `server`.
+In: a document, a reporter, the plan of record. Out: nothing, or an error whose text is
+the answer. Called by `server`.
 
     what           by        must match                           else
     ---------------------------------------------------------------------------
@@ -17,40 +17,16 @@ from __future__ import annotations
 
 import math
 from http import HTTPStatus
-from typing import TypeVar
 
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Reporter
 from plimsoll_operator.ingest.of_record import Recorded
-from plimsoll_planner.errors import InvalidFieldError, UnreadableError
-from plimsoll_planner.records.document import Document, from_text
+from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.task import End
-
-MOST_PARTS, MOST_ENTRIES = 400_000, 2_000_000
-"""In a body: lists, mappings and their fields; commas. In Python an empty list or a
-field takes 64 bytes and more, so that 32 MiB of them were 700 MiB; a number takes 40.
-A profile of 1e5 layers has 5e5 entries in a few columns."""
-
-AnyDocument = TypeVar("AnyDocument", bound=Document)
-
-
-def parse_report(body: bytes, kind: type[AnyDocument]) -> AnyDocument:
-    """Return what a body tells.
-
-    Raises:
-        InvalidInputError: it is no such document, or would take too much memory.
-    """
-    num_parts = sum(map(body.count, (b"[", b"{", b":")))
-    if num_parts > MOST_PARTS or body.count(b",") > MOST_ENTRIES:
-        raise UnreadableError(
-            f"{kind.__name__}: more than {MOST_PARTS} lists, mappings and fields, or "
-            f"more than {MOST_ENTRIES} entries"
-        )
-    return from_text(body, kind)
 
 
 def check_kind(reporter: Reporter, wanted: ChildKind) -> None:

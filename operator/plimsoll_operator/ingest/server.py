@@ -26,6 +26,7 @@ from http import HTTPStatus
 
 from aiohttp import http_exceptions, web
 
+from plimsoll_operator.bounded import bounded_document
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import (
@@ -199,7 +200,7 @@ class Ingest:
             body = await read_body(request, route.limit_bytes, claim)
             async with self._judging:
                 document = await asyncio.to_thread(
-                    reports.parse_report, body, route.document
+                    bounded_document, body, route.document
                 )
         status = await self._keep(reporter, document)
         if status is HTTPStatus.NO_CONTENT:

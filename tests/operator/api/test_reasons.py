@@ -95,9 +95,15 @@ def while_planning() -> Iterator[Look]:
 def while_training() -> Iterator[Look]:
     """Yield looks with a plan: no attempt, an open one, one or many that ended."""
     opened = StoredAttempt(number=1, plan=a_plan())
+    outdated = replace(opened, asked_digest="sha256:other")
     settled = replace(opened, ended_s=9995.0, generation=1)
     ended = [replace(settled, ending=ending) for ending in Ending]
-    attempts = [(), (opened,), *((one,) * n for one in ended for n in (1, 5))]
+    attempts = [
+        (),
+        (opened,),
+        (outdated,),
+        *((one,) * n for one in ended for n in (1, 5)),
+    ]
     specs = (
         a_spec(),
         a_spec(suspend=True),

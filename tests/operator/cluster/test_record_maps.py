@@ -11,12 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll_operator.bounded import MOST_PARTS
+from plimsoll_operator.brain.actions import RecordPlan
 from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.cluster.children import MOST_BYTES, packed
 from plimsoll_operator.cluster.record_maps import (
+    ENDING,
     MOST_PLAN_BYTES,
     Outcome,
     attempts_in,
+    note,
     plan_in,
     plan_map,
     result_map,
@@ -30,11 +34,15 @@ from tests.support.builders import DIGEST, a_plan
 from tests.support.cluster_objects import CREATED_S, LATER_S, OWNER
 
 PLAN = a_plan()
+ASKED = f"sha256:{1:064}"
 
 
 def recorded(number: int = 1) -> dict[str, Any]:
     """Build the plan of record of an attempt."""
-    return plan_map(OWNER, number, PLAN, problem_digest=DIGEST, now_s=CREATED_S)
+    action = RecordPlan(
+        attempt=number, plan=PLAN, problem_digest=DIGEST, asked_digest=ASKED
+    )
+    return plan_map(OWNER, action, CREATED_S)
 
 
 def ended(number: int = 1, **fields: Any) -> dict[str, Any]:
@@ -54,6 +62,7 @@ def test_an_attempt_is_read_as_it_was_written() -> None:
         number=1,
         plan_digest=digest_of(PLAN),
         problem_digest=DIGEST,
+        asked_digest=ASKED,
         recorded_s=CREATED_S,
     )
     assert attempts_in([recorded()]) == (begun,)
@@ -134,3 +143,27 @@ def test_what_does_not_go_into_a_map_is_refused_with_its_size() -> None:
     packed(**{f"plan-{number}": huge for number in range(fitting)})
     with pytest.raises(TooLargeError, match="in a ConfigMap, which holds"):
         packed(**{f"plan-{number}": huge for number in range(fitting + 1)})
+
+
+@pytest.mark.parametrize(
+    ("recorded_s", "ending"), [("soon", "done"), ("1.0", "well"), ("1.0", None)]
+)
+def test_annotations_that_somebody_has_changed_are_named(
+    recorded_s: str, ending: str | None
+) -> None:
+    """They are no fault of ours; the plan waits until they are mended."""
+    begun, over = recorded(), ended()
+    begun["metadata"]["annotations"][note("recorded")] = recorded_s
+    if ending is None:
+        del over["metadata"]["annotations"][ENDING]
+    else:
+        over["metadata"]["annotations"][ENDING] = ending
+    with pytest.raises(ClusterError, match="attempt 1: the annotations of its Config"):
+        attempts_in([begun, over])
+
+
+def test_a_map_that_would_fill_the_memory_is_not_read() -> None:
+    """A few kilobytes of gzip may hold millions of lists."""
+    bomb = b'{"stages": [' + b"[]," * (MOST_PARTS + 1) + b"[]]}"
+    with pytest.raises(ClusterError, match=f"more than {MOST_PARTS} lists"):
+        plan_in(with_data(gzip.compress(bomb)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_operator.bounded import bounded_document
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest import reports
@@ -50,7 +51,7 @@ def status_of(refused: pytest.ExceptionInfo[RefusedReportError]) -> int:
 
 def test_a_report_is_read_as_it_was_written() -> None:
     """Whatever document it is."""
-    assert reports.parse_report(to_text(a_profile()).encode(), ModelProfile) == (
+    assert bounded_document(to_text(a_profile()).encode(), ModelProfile) == (
         a_profile()
     )
 
@@ -73,7 +74,7 @@ def test_a_report_that_is_no_document_is_refused_by_name(
     """The text names the field, the value and the bound."""
     body = json.dumps(an_observation().to_json() | change).encode()
     with pytest.raises(InvalidInputError, match=said):
-        reports.parse_report(body, Observation)
+        bounded_document(body, Observation)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_report_that_is_no_document_is_refused_by_name(
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     """Empty, cut off, binary, nested too deeply, ambiguous, or endless."""
     with pytest.raises(InvalidInputError, match=r"^Observation: "):
-        reports.parse_report(body, Observation)
+        bounded_document(body, Observation)
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b'"a":1,', b"0,"])
@@ -98,7 +99,7 @@ def test_what_would_fill_the_memory_is_not_read(part: bytes) -> None:
     """Lists of nothing take twenty times the memory of their text."""
     body = b"[" + part * (12 * 2**20 // len(part))
     with pytest.raises(InvalidInputError, match="more than 400000 lists"):
-        reports.parse_report(body, ModelProfile)
+        bounded_document(body, ModelProfile)
 
 
 def test_a_profile_of_many_layers_is_within_the_bounds() -> None:
@@ -115,7 +116,7 @@ def test_a_profile_of_many_layers_is_within_the_bounds() -> None:
     )
     large = replace(profile, layers=layers, edges=edges, tied=())
     body = to_text(large).encode()
-    assert reports.parse_report(body, ModelProfile) == large
+    assert bounded_document(body, ModelProfile) == large
 
 
 @pytest.mark.parametrize("wanted", list(ChildKind))
