@@ -47,6 +47,13 @@ def fullness(peak: RankPeak) -> tuple[int, int]:
     return max(peak.predicted_bytes, peak.observed_bytes or 0), -peak.rank
 
 
+def runs(conditions: Iterable[tuple[ConditionType, Truth]]) -> bool:
+    """Tell whether the ranks of a plan run, by its conditions."""
+    said = dict(conditions)
+    has_begun = said.get(ConditionType.LAUNCHED) is Truth.TRUE
+    return has_begun and said.get(ConditionType.SUCCEEDED) is Truth.UNKNOWN
+
+
 class PlanMetrics(Collector):
     """The plans that were seen last."""
 
@@ -114,6 +121,14 @@ class PlanMetrics(Collector):
             "Memory of each of its devices, less the headroom.",
             labels=labels,
         )
+        bound = GaugeMetricFamily(
+            "trainingplan_peak_memory_upper_bound_bytes",
+            "Most that a rank may use by the plan, which was chosen by it.",
+            labels=labels,
+        )
+        running = GaugeMetricFamily(
+            "trainingplan_running", "1 while its ranks run, else 0.", labels=labels
+        )
         cost = GaugeMetricFamily(
             "trainingplan_hourly_cost",
             "Price of its nodes for an hour, in the currency of the label.",
@@ -122,9 +137,11 @@ class PlanMetrics(Collector):
         for key, plan in list(self._plans.items()):
             gpus.add_metric(key, plan.gpus)
             capacity.add_metric(key, plan.capacity_bytes)
+            bound.add_metric(key, plan.predicted_peak_bytes)
+            running.add_metric(key, float(runs(self._conditions.get(key, ()))))
             if plan.hourly_cost is not None:
                 cost.add_metric((*key, plan.currency), float(plan.hourly_cost))
-        yield from (gpus, capacity, cost)
+        yield from (gpus, capacity, bound, running, cost)
 
     def _of_ranks(self) -> Iterator[GaugeMetricFamily]:
         """Yield the numbers that each rank has one of."""

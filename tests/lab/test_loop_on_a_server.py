@@ -367,6 +367,10 @@ def test_what_stands_in_the_way_is_waited_for(
             "spec.checkpoint.claimName: got 'none'",
         ),
         (
+            {"checkpoint": {"resumeFrom": "old/step-00000010"}},
+            "spec.checkpoint.resumeFrom: got 'old/step-00000010'",
+        ),
+        (
             {"launch": {"backend": "JobSet"}},
             "spec.launch.backend: got 'JobSet'",
         ),

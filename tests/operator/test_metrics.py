@@ -11,9 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from plimsoll_operator.api.status import (
-    Truth,
-)
+from plimsoll_operator.api.status import Condition, ConditionType, Truth
 from plimsoll_operator.cluster.api import PLANS
 from plimsoll_operator.errors import (
     ApiConflictError,
@@ -214,3 +212,26 @@ def test_two_of_them_share_nothing() -> None:
     first.planned_anew()
     assert samples(second, "watch_last_event_timestamp_seconds") == {}
     assert value(second, "oom_replans_total") == 0
+
+
+@pytest.mark.parametrize(
+    ("launched", "succeeded", "expected"),
+    [
+        (Truth.TRUE, Truth.UNKNOWN, 1),
+        (Truth.TRUE, Truth.TRUE, 0),
+        (Truth.TRUE, Truth.FALSE, 0),
+        (Truth.FALSE, Truth.UNKNOWN, 0),
+    ],
+)
+def test_only_ranks_that_run_take_gpus_and_cost_money(
+    launched: Truth, succeeded: Truth, expected: int
+) -> None:
+    """A dry run has a plan as well, and so has what has trained to its end."""
+    metrics = Metrics(per_plan=True)
+    said = {ConditionType.LAUNCHED: launched, ConditionType.SUCCEEDED: succeeded}
+    conditions = tuple(
+        Condition(type=kind, status=truth, reason="Because")
+        for kind, truth in said.items()
+    )
+    metrics.plan_seen("team", "tiny", replace(a_status(), conditions=conditions))
+    assert value(metrics, "running", **ALL_OF_IT) == expected

@@ -126,8 +126,12 @@ def holds_to_one_node(claim: Object | None) -> bool:
 
 
 def check_claim(spec: TrainingPlanSpec, claim: Object | None, namespace: str) -> None:
-    """Refuse a claim that is not there; its pods would wait for it."""
+    """Refuse a claim that is not there, for which pods would wait, or is not named."""
     name = spec.checkpoint.claim_name
+    if spec.checkpoint.resume_from and not name:
+        path, given = "spec.checkpoint.resumeFrom", spec.checkpoint.resume_from
+        rule = "given with spec.checkpoint.claimName, which says where it lies"
+        raise InvalidFieldError(path, given, rule)
     if name and claim is None:
         rule = f"a PersistentVolumeClaim of namespace {namespace}: make it first"
         raise InvalidFieldError("spec.checkpoint.claimName", name, rule)

@@ -25,6 +25,8 @@ MOST_WAITING: Final = 1000
 LONGEST_NOTE: Final = 1024
 QUIET: Final = ("Waiting", "Starting", "Ended")
 """Reasons that pass within a moment."""
+BAD: Final = ("BackingOff", "PendingTimeout", "DeadlineExceeded")
+"""Reasons that tell of a failure, also where the plan goes on after it."""
 
 
 class EventWriter:
@@ -54,16 +56,19 @@ class EventWriter:
 
 def turns(before: Status, after: Status) -> Iterator[Condition]:
     """Yield the conditions that have taken a turn worth telling."""
+    told: set[str] = set()
     for said in after.conditions:
         old = before.condition(said.type)
         has_moved = old is None or old.status is not said.status
         has_turned = has_moved or (old is not None and old.reason != said.reason)
         is_summary = said.type is ConditionType.SUCCEEDED
-        if said.reason in QUIET:
+        repeats = is_summary and said.status is Truth.UNKNOWN and said.reason in told
+        if said.reason in QUIET or repeats:
             continue
         if (is_summary and has_turned) or (
             has_moved and said.status is not Truth.UNKNOWN
         ):
+            told.add(said.reason)
             yield said
 
 
@@ -78,7 +83,8 @@ def meaning_of(said: Condition) -> str:
 
 def event_of(owner: Owner, said: Condition, instance: str) -> Object:
     """Return the Event of a condition."""
-    is_bad = said.status is Truth.FALSE and said.type is not ConditionType.LAUNCHED
+    has_failed = said.status is Truth.FALSE and said.type is not ConditionType.LAUNCHED
+    is_bad = has_failed or said.reason in BAD
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

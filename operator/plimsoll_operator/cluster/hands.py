@@ -341,14 +341,19 @@ class Hands:
 
         Raises:
             ObstacleError: one of its name is there that no look finds as ours.
+            ClusterError: it could not be made now; asked again, it may.
         """
         namespace, name = plan.owner.namespace, made["metadata"]["name"]
         try:
             await self.api.create(kind, namespace, made)
         except ApiConflictError:
             found = await self.api.get(kind, namespace, name)
-            fault = "" if found is None else fault_of(plan.owner, found)
-            if fault:
+            if found is None:
+                raise  # some other object has changed, as a quota
+            if "deletionTimestamp" in found["metadata"]:
+                text = f"{made['kind']} {namespace}/{name} is still being removed"
+                raise ClusterError(text) from None
+            if fault := fault_of(plan.owner, found):
                 text = f"{made['kind']} {namespace}/{name} {fault}"
                 raise ObstacleError(text, made["kind"], name) from None
 

@@ -13,7 +13,9 @@ from typing import Any, Final
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.cluster.api import CONFIG_MAPS, NODES, Api, Object
 from plimsoll_operator.cluster.inventory import Inventory, inventory_of
+from plimsoll_operator.cluster.node_affinity import admits
 from plimsoll_operator.cluster.offers import offers_in
+from plimsoll_operator.cluster.placement import required_terms
 from plimsoll_operator.cluster.pod_template import POD_PATH, entries, part_of
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -50,12 +52,9 @@ class Machines:
     async def inventory(self, template: Mapping[str, Any]) -> Inventory:
         """Return what nodes offer to pods of a template."""
         pod = part_of(dict(template), "spec", "spec.template")
-        wanted = part_of(pod, "nodeSelector", "spec.template.spec").items()
-        picked = (
-            node
-            for node in await self.nodes()
-            if wanted <= (node["metadata"].get("labels") or {}).items()
-        )
+        part_of(pod, "nodeSelector", POD_PATH)
+        required_terms(pod.get("affinity"))  # refused also where there is no node
+        picked = (node for node in await self.nodes() if admits(pod, node))
         return inventory_of(picked, entries(pod, "tolerations", POD_PATH))
 
     async def has(

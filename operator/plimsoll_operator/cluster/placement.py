@@ -36,6 +36,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS: Final = "nodeSelectorTerms"
 PARTS: Final = ("matchExpressions", "matchFields")
 AFFINITY_PATH: Final = "spec.template.spec.affinity"
+TERMS_PATH: Final = f"{AFFINITY_PATH}.{NODES}.{REQUIRED}.{TERMS}"
 MOST_TERMS: Final = 256
 """Of an affinity: each is tried on each node, and all of them are in each pod."""
 GKE_ACCELERATORS: Final = {
@@ -171,19 +172,35 @@ def merged(users: object, ours: Object) -> Object:
         InvalidFieldError: the user's is no affinity, or has too many terms.
     """
     affinity = mapping_of(users or {}, AFFINITY_PATH)
-    path = f"{AFFINITY_PATH}.{NODES}"
-    nodes = mapping_of(affinity.get(NODES) or {}, path)
-    if nodes.get(REQUIRED) is None:
+    nodes = mapping_of(affinity.get(NODES) or {}, f"{AFFINITY_PATH}.{NODES}")
+    theirs = required_terms(users)
+    if theirs is None:
         return affinity | {NODES: nodes | ours[NODES]}
-    path = f"{path}.{REQUIRED}"
-    selector = mapping_of(nodes[REQUIRED], path)
-    theirs = terms_of(selector.get(TERMS), f"{path}.{TERMS}")
     mine: list[Object] = ours[NODES][REQUIRED][TERMS]
     if len(theirs) * len(mine) > MOST_TERMS:
         rule = f"at most {MOST_TERMS // len(mine)} terms"
-        raise InvalidFieldError(f"{path}.{TERMS}", f"{len(theirs)} terms", rule)
+        raise InvalidFieldError(TERMS_PATH, f"{len(theirs)} terms", rule)
     both = [both_of(one, other) for one in theirs for other in mine]
+    selector = mapping_of(nodes[REQUIRED], AFFINITY_PATH)
     return affinity | {NODES: nodes | {REQUIRED: selector | {TERMS: both}}}
+
+
+def required_terms(users: object) -> list[Object] | None:
+    """Return the terms that a user's affinity requires of nodes; None: it has none.
+
+    Args:
+        users: `affinity` of the template, None where it has none.
+
+    Raises:
+        InvalidFieldError: it is no affinity.
+    """
+    affinity = mapping_of(users or {}, AFFINITY_PATH)
+    path = f"{AFFINITY_PATH}.{NODES}"
+    nodes = mapping_of(affinity.get(NODES) or {}, path)
+    if nodes.get(REQUIRED) is None:
+        return None
+    selector = mapping_of(nodes[REQUIRED], f"{path}.{REQUIRED}")
+    return terms_of(selector.get(TERMS), TERMS_PATH)
 
 
 def terms_of(found: object, path: str) -> list[Object]:

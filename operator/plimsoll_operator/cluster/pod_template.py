@@ -56,6 +56,8 @@ RESTRICTED: Final[Object] = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+NOBODY: Final = 65532
+"""Whom the release's images run as."""
 PATH: Final = "spec.template"
 POD_PATH: Final = f"{PATH}.spec"
 
@@ -109,7 +111,7 @@ def pod_template(
     if parts.num_gpus:
         add(pod, "tolerations", [GPU_TOLERATION], POD_PATH)
     prepared = entries(pod, "initContainers", POD_PATH)
-    pod["initContainers"] = [code_container(release), *prepared]
+    pod["initContainers"] = [code_container(pod, release), *prepared]
     pod |= {"restartPolicy": "Never"}
     pod.setdefault("automountServiceAccountToken", False)
     pod.setdefault("enableServiceLinks", False)
@@ -266,15 +268,17 @@ def volumes_of(parts: PodParts) -> list[Object]:
     return [{"name": f"{PREFIX}{name}"} | volume for name, volume in made.items()]
 
 
-def code_container(release: Release) -> Object:
-    """Return what copies trainer and profiler into the pod."""
+def code_container(pod: Object, release: Release) -> Object:
+    """Return what copies trainer and profiler into the pod; never as root."""
+    runs_as_root = part_of(pod, "securityContext", POD_PATH).get("runAsUser") == 0
+    context = RESTRICTED | ({"runAsUser": NOBODY} if runs_as_root else {})
     small = {"cpu": "50m", "memory": "64Mi"}
     return {
         "name": f"{PREFIX}code",
         "image": release.runtime_image,
         "imagePullPolicy": "IfNotPresent",
         "args": [CODE],
-        "securityContext": RESTRICTED,
+        "securityContext": context,
         "resources": {"requests": small, "limits": {"memory": small["memory"]}},
         "volumeMounts": [{"name": f"{PREFIX}code", "mountPath": CODE}],
     }

@@ -95,17 +95,23 @@ def ending_of_pods(
 
     Args:
         pods: those that are still there.
-        told: what pods have told us, by uid; also of those that are gone.
+        told: what pods have told us, by uid, the oldest first; also of those that are
+            gone.
         container: the one that runs our process.
 
     Returns:
         The ending, why in one line, and the end of all processes if any is known.
     """
+    # A queue may have put new pods in the place of old ones: the newest end counts.
     ends: dict[int, End] = {one.place: one.end for one in told.values()}
-    for pod in pods:
+    for pod in sorted(
+        pods, key=lambda one: str(one["metadata"].get("creationTimestamp"))
+    ):
         known = told.get(pod["metadata"]["uid"])
         if known is None or (has_failed(pod) and is_done(known.end)):
             ends[index_of(pod)] = end_of_pod(pod, container)
+        else:
+            ends[index_of(pod)] = known.end
     if not ends:
         return Ending.DISRUPTED, "its pods are gone, and told nothing", None
     end = joined([ends[place] for place in sorted(ends)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.cluster.events import LONGEST_NOTE, QUIET, event_of, turns
+from plimsoll_operator.cluster.events import BAD, LONGEST_NOTE, QUIET, event_of, turns
 from tests.support.cluster_objects import OWNER
 
 ACCEPTED, LAUNCHED = ConditionType.ACCEPTED, ConditionType.LAUNCHED
@@ -54,20 +54,35 @@ def test_a_turn_is_told_once(
     assert list(turns(after, after)) == []
 
 
+def test_the_summary_repeats_nothing_on_the_way() -> None:
+    """What it waits for was told by the condition that says so; its end is its own."""
+    paused = said(LAUNCHED, Truth.FALSE, "Suspended").conditions
+    after = Status(
+        conditions=(*paused, *said(SUMMARY, Truth.UNKNOWN, "Suspended").conditions)
+    )
+    assert [one.type for one in turns(NOTHING, after)] == [LAUNCHED]
+    ended = Status(
+        conditions=(*paused, *said(SUMMARY, Truth.FALSE, "Suspended").conditions)
+    )
+    assert [one.type for one in turns(NOTHING, ended)] == [LAUNCHED, SUMMARY]
+
+
 @pytest.mark.parametrize(
-    ("kind", "truth", "expected"),
+    ("kind", "truth", "reason", "expected"),
     [
-        (ACCEPTED, Truth.FALSE, "Warning"),
-        (ACCEPTED, Truth.TRUE, "Normal"),
-        (SUMMARY, Truth.FALSE, "Warning"),
-        (LAUNCHED, Truth.FALSE, "Normal"),
+        (ACCEPTED, Truth.FALSE, "Said", "Warning"),
+        (ACCEPTED, Truth.TRUE, "Said", "Normal"),
+        (SUMMARY, Truth.FALSE, "Said", "Warning"),
+        (LAUNCHED, Truth.FALSE, "Said", "Normal"),
+        *((LAUNCHED, Truth.FALSE, reason, "Warning") for reason in BAD),
+        (SUMMARY, Truth.UNKNOWN, "DeadlineExceeded", "Warning"),
     ],
 )
 def test_what_went_wrong_is_a_warning(
-    kind: ConditionType, truth: Truth, expected: str
+    kind: ConditionType, truth: Truth, reason: str, expected: str
 ) -> None:
-    """A gang that is not launched yet has not gone wrong."""
-    [one] = said(kind, truth, "Said").conditions
+    """A gang that is not launched yet has not gone wrong, unless one before it has."""
+    [one] = said(kind, truth, reason).conditions
     assert event_of(OWNER, one, "a")["type"] == expected
 
 

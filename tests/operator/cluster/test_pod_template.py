@@ -18,6 +18,8 @@ from plimsoll_operator.cluster.pod_template import (
     CHECKPOINTS,
     CODE,
     GRACE_S,
+    NOBODY,
+    RESTRICTED,
     SHARED_MEMORY,
     PodParts,
     Release,
@@ -94,6 +96,18 @@ def test_a_plain_template_becomes_a_pod_of_ours() -> None:
     assert pod["restartPolicy"] == "Never"
     assert pod["automountServiceAccountToken"] is False
     assert pod["terminationGracePeriodSeconds"] == GRACE_S
+
+
+@pytest.mark.parametrize(
+    ("user", "ours"), [(0, {"runAsUser": NOBODY}), (1000, {}), (None, {})]
+)
+def test_what_prepares_a_pod_of_root_is_not_root(
+    user: int | None, ours: dict[str, int]
+) -> None:
+    """The kubelet would not start it: it may not be root, and inherits who runs."""
+    context = {} if user is None else {"runAsUser": user}
+    [code, *_] = made(a_template(securityContext=context))["initContainers"]
+    assert code["securityContext"] == RESTRICTED | ours
 
 
 def test_what_a_person_gave_stays_and_ours_is_added() -> None:

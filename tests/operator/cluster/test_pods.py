@@ -201,6 +201,19 @@ def test_pods_that_are_gone_have_told_their_end() -> None:
     assert ending() == (Ending.DISRUPTED, "its pods are gone, and told nothing")
 
 
+def test_the_newest_pod_of_a_place_says_how_it_ended() -> None:
+    """A queue takes pods away and puts new ones there, within one attempt."""
+    saved, done = an_end(84, was_stopped=True), an_end(0)
+    ends = {
+        "taken-away": StoredEnd(place=0, end=saved),
+        "uid-of-pod-0": StoredEnd(place=0, end=done),
+    }
+    assert ending(ends=ends)[0] is Ending.DONE
+    pod = a_pod(0, terminated(0), phase="Succeeded")
+    later = {name: ends[name] for name in reversed(ends)}
+    assert ending(pod, ends=later)[0] is Ending.DONE
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_pod_that_failed_first_says_why(order: tuple[int, int]) -> None:
     """Pods are listed in any order, and the others fail because one did."""
