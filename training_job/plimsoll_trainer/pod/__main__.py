@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -23,7 +24,7 @@ from plimsoll_trainer.console import say
 from plimsoll_trainer.keeper import Keeper
 from plimsoll_trainer.pod.farewell import leave
 from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
-from plimsoll_trainer.pod.mail import Deadline, Mail, NewestOfEach
+from plimsoll_trainer.pod.mail import Answer, Deadline, Mail, NewestOfEach
 from plimsoll_trainer.pod.outputs import PodOutputs
 from plimsoll_trainer.pod.reports import RankReports
 
@@ -63,7 +64,7 @@ def train(task: Task, place: Place, mail: Mail) -> End:
     end = replace(end, full_device=reports.full_device)
     deadline = deadline_for(end)
     letters.close(deadline)
-    mail.send_until("/v1/end", to_text(end).encode(), deadline, warn)
+    post(mail, "/v1/end", to_text(end).encode(), deadline)
     return end
 
 
@@ -75,8 +76,7 @@ def make_result(task: Task, place: Place, mail: Mail) -> End:
     if any(one.status for one in end.exits):
         return end
     body = last_line(printed) if replays else (place.work / PROFILE).read_bytes()
-    deadline = deadline_for(end)
-    answer = mail.send_until(f"/v1/{task.child_kind}", body, deadline, warn)
+    answer = post(mail, f"/v1/{task.child_kind}", body, deadline_for(end))
     if answer.is_taken:
         return end
     why = answer.refusal or answer.fault
@@ -84,6 +84,15 @@ def make_result(task: Task, place: Place, mail: Mail) -> End:
     sys.stderr.write(text + "\n")
     failed = replace(end.exits[0], status=int(ExitCode.FAILED), said=text)
     return replace(end, exits=(failed,), first=0)
+
+
+def post(mail: Mail, path: str, body: bytes, deadline: Deadline) -> Answer:
+    """Send a letter; whatever happens, the pod leaves as its processes have ended."""
+    try:
+        return mail.send_until(path, body, deadline, warn)
+    except Exception as error:  # noqa: BLE001 - a training that is done stays done
+        traceback.print_exc()
+        return Answer(fault=f"{type(error).__name__}: {error}")
 
 
 def keep(task: Task, outputs: PodOutputs) -> End:
