@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import ChildKind, Command, End, Task, Variable
+from plimsoll_trainer.pod import start
 from tests.support.builders import an_observation
 from tests.support.office import Office, an_office
 from tests.support.ports import free_ports
@@ -32,6 +33,9 @@ place = Place(inputs=root / "inputs", work=root / "work",
               token=root / "token", farewell=root / "farewell")
 sys.exit(main(place))
 """
+LOADING = "print('loading', flush=True); input()"
+AS_FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
+"""Of a process namespace, as in a container: the kernel spares it signals."""
 NO_MAIL = """
 from plimsoll_trainer.pod.mail import Mail
 def send(*_): raise RuntimeError("no mail today")
@@ -65,14 +69,21 @@ class Pod:
         self, task: Task, *, index: int = 0, before: str = ""
     ) -> subprocess.Popen[str]:
         """Start its first process; it runs some code before."""
+        return self.start_by([sys.executable, "-c", before + RUN], task, index=index)
+
+    def start_by(
+        self, command: Sequence[str], task: Task, *, index: int = 0
+    ) -> subprocess.Popen[str]:
+        """Start its first process by a command."""
         extra = {
             "PLIMSOLL_TASK": to_text(task),
             "PLIMSOLL_INGEST_URL": self.url,
             "JOB_COMPLETION_INDEX": str(index),
         }
         return subprocess.Popen(
-            [sys.executable, "-c", before + RUN, str(self.root)],
+            [*command, str(self.root)],
             env=os.environ | extra,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -196,6 +207,32 @@ def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> 
     assert running.returncode == ExitCode.CHECKPOINTED
     [end] = office.at("/v1/end")
     assert end["was_stopped"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [(ChildKind.TRAIN, 84), (ChildKind.REPLAY, 128 + 15)]
+)
+def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
+    pod: Pod, office: Office, kind: ChildKind, status: int
+) -> None:
+    """The signal waits until somebody can be asked; nothing is lost of a training."""
+    if subprocess.run([*AS_FIRST, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs a process namespace of its own: unshare --pid")
+    (pod.root / "slow.py").write_text(f"{LOADING}\n{RUN}")
+    way_in = pod.root / "start.py"
+    way_in.write_text(Path(start.__file__).read_text().replace(start.MAIN, "slow"))
+    running = pod.start_by(
+        [*AS_FIRST, sys.executable, str(way_in)], a_task("print('ran')", kind=kind)
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "loading\n"
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    os.kill(int(children.read_text()), signal.SIGTERM)
+    out, err = running.communicate("go on\n", timeout=60)
+    assert (running.returncode, out) == (status, ""), err
+    assert pod.farewell.was_stopped
+    trains = kind is ChildKind.TRAIN
+    assert office.at("/v1/end") == [pod.farewell.to_json()] * trains
 
 
 def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:

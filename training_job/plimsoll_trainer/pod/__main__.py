@@ -2,7 +2,8 @@
 
 Keeps the processes of its task, tells the operator what they report and how they ended,
 and leaves with an exit code that says the same. A SIGTERM, which Kubernetes sends
-before it removes a pod, is passed on to the ranks: they save and leave.
+before it removes a pod, is passed on to the ranks: they save and leave. It waits while
+nobody listens for it (see `start`); one that came before the ranks lets none start.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -39,6 +41,7 @@ PRINTED, PROFILE = "printed", "profile.json"
 def main(place: Place | None = None) -> int:
     """Keep the pod's processes; return the exit code of the container."""
     place = place or Place()
+    hold_signal()
     try:
         place.work.mkdir(parents=True, exist_ok=True)
         unpack(place)
@@ -98,8 +101,21 @@ def post(mail: Mail, path: str, body: bytes, deadline: Deadline) -> Answer:
 def keep(task: Task, outputs: PodOutputs) -> End:
     """Keep the processes of a task to their end."""
     keeper = Keeper(task=task, outputs=outputs)
-    signal.signal(signal.SIGTERM, keeper.ask)
-    return keeper.keep()
+    listen(keeper.ask)  # first: processes inherit what is blocked
+    end = keeper.keep()
+    hold_signal()
+    return end
+
+
+def hold_signal() -> None:
+    """Let a SIGTERM wait from now on."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def listen(ask: Callable[[int, FrameType | None], None]) -> None:
+    """Have a SIGTERM answered, also one that has waited."""
+    signal.signal(signal.SIGTERM, ask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def ranks_of(task: Task) -> list[int]:
@@ -121,7 +137,7 @@ def deadline_for(end: End) -> Deadline:
         del number, frame
         deadline.within(STOPPED_PATIENCE_S)
 
-    signal.signal(signal.SIGTERM, ask)
+    listen(ask)
     return deadline
 
 
