@@ -29,6 +29,8 @@ class Database:
         self._engine = backend.engine()
         # Who waits for a turn in this process needs no connection meanwhile.
         self._one_writer = asyncio.Lock()
+        self.fitting = asyncio.Lock()
+        """One fit of calibrations at a time, in all scopes."""
         self._reading = async_sessionmaker(self._engine, expire_on_commit=False)
         self._writing = async_sessionmaker(
             self._engine.execution_options(**WRITING), expire_on_commit=False
