@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +22,8 @@ class Office:
     letters: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     """Those that were taken: path and content."""
     tokens: set[str] = field(default_factory=set[str])
-    answers: Callable[[str], int] = lambda _: 204
-    """By path."""
+    answers: Callable[[str], int | bytes] = lambda _: 204
+    """By path: a status, or bytes that are sent before the connection is reset."""
     tries: int = 0
 
     def at(self, path: str) -> list[Any]:
@@ -44,11 +46,21 @@ def an_office(port: int = 0) -> Iterator[Office]:
             status = office.answers(self.path)
             if status == 204:
                 office.letters.append((self.path, json.loads(body)))
+            if isinstance(status, bytes):
+                self._break_off(status)
+                return
             text = b"" if status == 204 else b'{"error": "not so"}'
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
+
+        def _break_off(self, sent: bytes) -> None:
+            self.wfile.write(sent)
+            now = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+            self.connection.close()
+            self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base has it
             """Say nothing."""

@@ -8,6 +8,7 @@ import multiprocessing
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -47,9 +48,18 @@ def a_spec(**parts: Any) -> TrainingPlanSpec:
 
 def in_store(place: Path | str, work: Callable[[Store], Awaitable[Found]]) -> Found:
     """Open a store, work in it and close it."""
+    return in_store_at(place, work, time.time)
+
+
+def in_store_at(
+    place: Path | str,
+    work: Callable[[Store], Awaitable[Found]],
+    clock: Callable[[], float],
+) -> Found:
+    """Do so at another time."""
 
     async def opened() -> Found:
-        async with open_store(place) as store:
+        async with open_store(place, clock=clock) as store:
             return await work(store)
 
     return asyncio.run(opened())

@@ -6,7 +6,8 @@ pod it works for `plimsoll_trainer.pod`.
 
     one process fails      the others have some seconds to leave, then are killed
     SIGTERM                is passed on: the ranks save and leave; those that have not
-                           after some minutes are killed
+                           after some minutes are killed; before there are any, none
+                           is started
     the time is up         all are killed
 
 A child is kept once: a lock lets one keeper in, and `began.json` turns later ones away.
@@ -36,6 +37,7 @@ from plimsoll_planner.records.task import (
     END,
     TASK,
     Began,
+    ChildKind,
     Command,
     End,
     Exit,
@@ -132,6 +134,8 @@ class Keeper:
 
     def keep(self) -> End:
         """Start all processes and wait for the last one."""
+        if self.is_asked:
+            return self.unstarted()
         killed_before, message = killed_for_memory(), ""
         started_s = time.monotonic()
         try:
@@ -156,6 +160,14 @@ class Keeper:
             host_was_full=killed_for_memory() > killed_before,
             message=message,
         )
+
+    def unstarted(self) -> End:
+        """Return the end of processes that nobody wants any more."""
+        trains = self.task.child_kind is ChildKind.TRAIN
+        # Of a training nothing was done that could be lost; of the rest all is.
+        status = int(ExitCode.CHECKPOINTED if trains else -signal.SIGTERM)
+        exits = (Exit(status=status),) * len(self.task.commands)
+        return End(at_s=time.time(), exits=exits, was_stopped=True)
 
     def start(self, place: int, command: Command) -> subprocess.Popen[bytes]:
         """Start one process."""

@@ -6,15 +6,16 @@ is of bounded size itself: keys come from outside.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 
 from plimsoll_operator.errors import RefusedReportError
 
 SOON_S = 2
-"""After which room is likely: bodies are read and judged in less."""
+"""After which room is likely: bodies are read, judged and kept in less."""
 
 
 class Rates:
@@ -109,3 +110,28 @@ class Claim:
         """
         self._room.give(self._namespace, num_bytes)
         self.held_bytes += num_bytes
+
+
+class Budget:
+    """An amount that is shared; who finds too little left waits."""
+
+    def __init__(self, most: int) -> None:
+        """Begin with all of it."""
+        self._left = most
+        self._given_back = asyncio.Condition()
+
+    @asynccontextmanager
+    async def share(self, amount: int) -> AsyncGenerator[None]:
+        """Take some until the block ends; never more than there is in all.
+
+        A small amount may overtake a large one that waits.
+        """
+        async with self._given_back:
+            await self._given_back.wait_for(lambda: amount <= self._left)
+            self._left -= amount
+        try:
+            yield
+        finally:
+            self._left += amount
+            async with self._given_back:
+                self._given_back.notify_all()

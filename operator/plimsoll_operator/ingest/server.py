@@ -37,7 +37,7 @@ from plimsoll_operator.errors import (
 from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
-from plimsoll_operator.ingest.limits import Rates, Room
+from plimsoll_operator.ingest.limits import Budget, Rates, Room
 from plimsoll_operator.ingest.of_record import AttemptsOfRecord
 from plimsoll_operator.ingest.records import Records
 from plimsoll_planner.errors import InvalidInputError
@@ -49,9 +49,10 @@ from plimsoll_planner.records.task import End
 
 MIB = 2**20
 MOST_BYTES, MOST_BYTES_EACH = 96 * MIB, 48 * MIB
-"""Of all bodies in work, and of those of one namespace. To judge one takes up to
-260 MiB besides (measured), so one is judged at a time; Python's lock lets no two be
-judged at once anyway."""
+"""Of all bodies in work, and of those of one namespace, until they are kept."""
+MOST_PARSED_BYTES = 34 * MIB
+"""Of bodies that are documents by now: the largest one, which takes up to 260 MiB then
+(measured), and about a thousand small ones. A store that hangs lets no more pile up."""
 PER_MIN = 240
 """Reports of one pod: eight ranks, each told every 2 s."""
 MOST_PODS = 40_000
@@ -136,7 +137,8 @@ class Ingest:
         self._log_rates = Rates(
             per_min=LOGGED_PER_MIN, most_keys=MOST_PODS, clock=self._clocks.steady
         )
-        self._judging = asyncio.Lock()
+        self._parsed = Budget(MOST_PARSED_BYTES)
+        self._parsing = asyncio.Lock()
         self._saving_profile = asyncio.Lock()
 
     def app(self) -> web.Application:
@@ -198,11 +200,13 @@ class Ingest:
         reports.check_kind(reporter, route.teller)
         with self._room.claim(reporter.namespace) as claim:
             body = await read_body(request, route.limit_bytes, claim)
-            async with self._judging:
-                document = await asyncio.to_thread(
-                    bounded_document, body, route.document
-                )
-        status = await self._keep(reporter, document)
+            async with self._parsed.share(len(body)):
+                async with self._parsing:  # Python would take no two at once anyway
+                    document = await asyncio.to_thread(
+                        bounded_document, body, route.document
+                    )
+                del body  # while the store takes its time
+                status = await self._keep(reporter, document)
         if status is HTTPStatus.NO_CONTENT:
             self._told((reporter.namespace, reporter.plan_name))
         return status

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import AnswerRow
+from plimsoll_operator.store.uses import use
 from plimsoll_planner.records.solution import Infeasible, Solution
 
 
@@ -37,6 +38,7 @@ class Answers:
             row = await session.get(AnswerRow, key)
         if row is None:
             return None
+        await use(self._database, row)
         return StoredAnswer(
             answer=await answer_of(row),
             unreplayed=row.unreplayed,
@@ -53,6 +55,7 @@ class Answers:
             unreplayed=answer.unreplayed,
             is_certified=answer.is_certified,
             num_rounds=answer.num_rounds,
+            used_s=self._database.clock(),
             document=await large_text_of(answer.answer),
         )
         async with self._database.write() as session:

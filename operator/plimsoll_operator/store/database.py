@@ -7,7 +7,8 @@ repositories. Whatever goes wrong leaves as a `StoreError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 
@@ -16,19 +17,29 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from plimsoll_operator.errors import StoreError, StoreVersionError
 from plimsoll_operator.store.backend import WRITING, Backend, backend_of
 
-NEWEST_REVISION = "0002"
+NEWEST_REVISION = "0003"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
 
 
 class Database:
     """A store's file, or its database on a server, open."""
 
-    def __init__(self, backend: Backend) -> None:
-        """Open it."""
+    def __init__(
+        self, backend: Backend, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Open it.
+
+        Args:
+            backend: where it is.
+            clock: seconds since 1970.
+        """
+        self.clock = clock
         self._backend = backend
         self._engine = backend.engine()
         # Who waits for a turn in this process needs no connection meanwhile.
         self._one_writer = asyncio.Lock()
+        self.fitting = asyncio.Lock()
+        """One fit of calibrations at a time, in all scopes."""
         self._reading = async_sessionmaker(self._engine, expire_on_commit=False)
         self._writing = async_sessionmaker(
             self._engine.execution_options(**WRITING), expire_on_commit=False
@@ -73,7 +84,9 @@ class Database:
 
 
 @asynccontextmanager
-async def open_database(place: Path | str) -> AsyncGenerator[Database]:
+async def open_database(
+    place: Path | str, clock: Callable[[], float] = time.time
+) -> AsyncGenerator[Database]:
     """Open what has the tables of this version, once it has.
 
     Raises:
@@ -88,7 +101,7 @@ async def open_database(place: Path | str) -> AsyncGenerator[Database]:
         )
     if revision < NEWEST_REVISION:
         await asyncio.to_thread(migrate, backend)
-    database = Database(backend)
+    database = Database(backend, clock)
     try:
         yield database
     finally:

@@ -40,13 +40,19 @@ class PodEnds:
                 session.add(PodEndRow(**key, place=place, document=text))
 
     async def of(self, plan_uid: str, attempt: int) -> dict[str, StoredEnd]:
-        """Return what the pods of an attempt told, by their uids."""
+        """Return what the pods of an attempt told, by their uids.
+
+        The one that ended first comes first, by the clocks of the pods, and of those
+        that ended at once the one with the smaller uid. So of pods in one place, where
+        a preempted one got a successor, the last one tells how the place ended.
+        """
         wanted = select(PodEndRow).where(
             PodEndRow.plan_uid == plan_uid, PodEndRow.attempt == attempt
         )
         async with self._database.read() as session:
             rows = (await session.scalars(wanted)).all()
-        return {
+        ends = {
             row.pod_uid: StoredEnd(place=row.place, end=record_of(End, row.document))
             for row in rows
         }
+        return dict(sorted(ends.items(), key=lambda one: (one[1].end.at_s, one[0])))

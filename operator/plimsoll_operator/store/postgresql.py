@@ -53,7 +53,7 @@ BUSY_S = 30.0
 STATEMENT_S = 40.0
 """More than `BUSY_S`, so that waiting for a turn ends as such."""
 IDLE_S = 20.0
-"""Between two statements of a transaction; a fit of 10,000 ranks takes 0.2 s."""
+"""Between two statements of a transaction; nothing else is done between them."""
 PATIENCE_S = 60.0
 """For a whole transaction, whatever the server does."""
 NUM_CONNECTIONS = 8

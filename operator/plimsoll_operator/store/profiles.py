@@ -13,6 +13,7 @@ from plimsoll_operator.store.documents import (
     large_text_of,
 )
 from plimsoll_operator.store.rows import ProfileRow
+from plimsoll_operator.store.uses import use
 from plimsoll_planner.records.model_profile import ModelProfile
 
 
@@ -46,6 +47,7 @@ class Profiles:
             row = await session.get(ProfileRow, request_key)
         if row is None:
             return None
+        await use(self._database, row)
         profile = await large_record_of(ModelProfile, row.document)
         return StoredProfile(profile=profile, digest=row.digest, made_s=row.made_s)
 
@@ -66,6 +68,7 @@ class Profiles:
             request_key=profile.request_key,
             digest=await large_digest_of(profile),
             made_s=made_s,
+            used_s=self._database.clock(),
             document=await large_text_of(profile),
         )
         async with self._database.write() as session:

@@ -69,7 +69,16 @@ class OverheadKeyColumns:
     nccl_version: Mapped[ShortText]
 
 
-class ProfileRow(Base):
+class UsedRow(Base):
+    """What anybody might ask for again, and goes where nobody does."""
+
+    __abstract__ = True
+
+    used_s: Mapped[float] = mapped_column(server_default="0")
+    """When it was last written or read; up to a day too early."""
+
+
+class ProfileRow(UsedRow):
     """What a workload costs."""
 
     __tablename__ = "profile"
@@ -80,7 +89,7 @@ class ProfileRow(Base):
     document: Mapped[Document]
 
 
-class ReplayRow(Base):
+class ReplayRow(UsedRow):
     """What the ranks of a plan hold, replayed."""
 
     __tablename__ = "replay"
@@ -108,7 +117,7 @@ class QuestionRow(Base):
     document: Mapped[Document]
 
 
-class AnswerRow(Base):
+class AnswerRow(UsedRow):
     """What the search said to a problem."""
 
     __tablename__ = "answer"

@@ -6,7 +6,8 @@ of both homes and by the CLI.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,8 +23,15 @@ from plimsoll_operator.store.pod_ends import PodEnds
 from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.questions import Questions
 from plimsoll_operator.store.replays import Replays
-from plimsoll_operator.store.rows import PodEndRow, QuestionRow
+from plimsoll_operator.store.rows import (
+    AnswerRow,
+    PodEndRow,
+    ProfileRow,
+    QuestionRow,
+    ReplayRow,
+)
 from plimsoll_operator.store.shortages import Shortages
+from plimsoll_operator.store.uses import DAY_S
 
 OF_A_PLAN = (QuestionRow, PodEndRow)
 """What nobody needs once a plan of a cluster is gone."""
@@ -63,6 +71,40 @@ class Store:
             for row in OF_A_PLAN:
                 await session.execute(delete(row).where(row.plan_uid == plan_uid))
 
+    async def forget_unused(self, before_s: float) -> int:
+        """Forget profiles, answers and replays, of all scopes, that nobody uses.
+
+        What a plan needs that is there stays, however long it has waited, run, or been
+        a dry run: the profiles and answers of its questions, which go with the plan
+        (`forget`). A replay counts no more once its answer is certified. What is gone
+        is made anew where it is asked for again: at the price of a profile, a replay
+        or a search. Observations and shortages stay: calibrations are fitted to them.
+
+        A file of SQLite becomes no smaller; the room is used again.
+
+        Args:
+            before_s: seconds since 1970; what was used since then stays, and of what
+                was used on the day before it some.
+
+        Returns:
+            How many rows went.
+        """
+        asked, noted_s = QuestionRow, before_s - DAY_S
+        unused = (
+            delete(ProfileRow).where(
+                ProfileRow.used_s < noted_s,
+                ProfileRow.digest.not_in(select(asked.profile_digest)),
+            ),
+            delete(AnswerRow).where(
+                AnswerRow.used_s < noted_s,
+                AnswerRow.problem_digest.not_in(select(asked.problem_digest)),
+            ),
+            delete(ReplayRow).where(ReplayRow.used_s < noted_s),
+        )
+        async with self._database.write() as session:
+            connection = await session.connection()
+            return sum([(await connection.execute(one)).rowcount for one in unused])
+
     async def known_plans(self) -> set[str]:
         """Return the uids of all plans that can be forgotten."""
         wanted = union(*(select(row.plan_uid) for row in OF_A_PLAN))
@@ -71,15 +113,18 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(place: Path | str, scope: str = "") -> AsyncGenerator[Store]:
+async def open_store(
+    place: Path | str, scope: str = "", clock: Callable[[], float] = time.time
+) -> AsyncGenerator[Store]:
     """Open a store; make it where there is none, and bring an older one up.
 
     Args:
         place: the path of a file, or `postgresql://user:password@host:port/database`.
         scope: see `Store`.
+        clock: seconds since 1970; by it rows are used.
 
     Raises:
         StoreError: it cannot be made, read or written; see `plimsoll_operator.errors`.
     """
-    async with open_database(place) as database:
+    async with open_database(place, clock) as database:
         yield Store(database, scope)

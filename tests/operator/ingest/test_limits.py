@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import pytest
 
 from plimsoll_operator.errors import RefusedReportError
-from plimsoll_operator.ingest.limits import Rates, Room
+from plimsoll_operator.ingest.limits import Budget, Rates, Room
 
 
 def test_a_minutes_worth_may_come_at_once() -> None:
@@ -57,3 +58,30 @@ def test_room_of_what_failed_is_free_again() -> None:
         with suppress(KeyError), room.claim("a") as claim:
             claim.grow(10)
             raise KeyError
+
+
+def test_who_finds_too_little_left_waits() -> None:
+    """Until it is given back, whatever happened; what is small need not."""
+    budget, log = Budget(10), list[str]()
+
+    async def take(name: str, amount: int, until: asyncio.Event) -> None:
+        with suppress(KeyError):
+            async with budget.share(amount):
+                log.append(name)
+                await until.wait()
+                raise KeyError
+
+    async def work() -> None:
+        now, later = asyncio.Event(), asyncio.Event()
+        later.set()
+        tasks = [asyncio.create_task(take("large", 8, now))]
+        tasks.append(asyncio.create_task(take("waits", 8, later)))
+        tasks.append(asyncio.create_task(take("small", 2, now)))
+        await asyncio.sleep(0.01)
+        assert log == ["large", "small"]
+        now.set()
+        await asyncio.wait_for(asyncio.gather(*tasks), 5)
+        assert log == ["large", "small", "waits"]
+        await asyncio.wait_for(take("all", 10, later), 5)
+
+    asyncio.run(work())

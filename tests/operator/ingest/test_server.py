@@ -23,7 +23,7 @@ import pytest
 from plimsoll_operator import names
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.cluster.api import CONFIG_MAPS, PODS
-from plimsoll_operator.ingest import bodies, server
+from plimsoll_operator.ingest import bodies, reports, server
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Clocks, Ingest, serving
 from plimsoll_operator.store.store import Store, open_store
@@ -516,6 +516,42 @@ def test_bodies_have_so_much_memory_and_no_more(
         refused.set()
         assert [await other for other in others] == [422]
         assert await world.post("profile", zeros(1)) == 422
+
+    in_world(tmp_path, work, ClusterInMemory(ChildKind.PROFILE, DIGEST))
+
+
+def test_documents_wait_unparsed_while_the_store_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is parsed, one waits as it was sent, and for a third one there is no room."""
+    monkeypatch.setattr(server, "MOST_BYTES_EACH", 5 * MIB // 2)
+    monkeypatch.setattr(server, "MOST_PARSED_BYTES", 3 * MIB // 2)
+    goes_on, parsed = asyncio.Event(), [0]
+    keep, parse = Records.keep_profile, reports.parse_report
+
+    async def kept_later(self: Records, *given: Any) -> None:
+        await goes_on.wait()
+        await keep(self, *given)
+
+    def counted(*given: Any) -> Any:
+        parsed[0] += 1
+        return parse(*given)
+
+    monkeypatch.setattr(Records, "keep_profile", kept_later)
+    monkeypatch.setattr(reports, "parse_report", counted)
+    body = to_text(a_profile()).ljust(MIB)
+
+    async def work(world: World) -> None:
+        posts = {asyncio.create_task(world.post("profile", body)) for _ in range(3)}
+        (first,), others = await asyncio.wait(
+            posts, timeout=10.0, return_when=asyncio.FIRST_COMPLETED
+        )
+        assert await first == 429
+        await asyncio.sleep(0.3)
+        assert parsed == [1]
+        goes_on.set()
+        assert sorted([await other for other in others]) == [200, 204]
+        assert await world.post("profile", body) == 200
 
     in_world(tmp_path, work, ClusterInMemory(ChildKind.PROFILE, DIGEST))
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from plimsoll_operator.store.store import Store
+import pytest
+
+from plimsoll_operator.store import calibrations
+from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.observed_overhead import (
     ObservedRank,
     Shortage,
     observed_overhead,
 )
-from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
@@ -58,11 +63,15 @@ def a_shortage() -> Shortage:
 
 
 async def observe(
-    store: Store, plan_uid: str, report: Observation, predicted: PhasePeak
+    store: Store,
+    plan_uid: str,
+    report: Observation,
+    predicted: PhasePeak,
+    now_s: float = 0.0,
 ) -> None:
     """Save a report of a rank that trains by `a_plan`."""
     micro_batch = a_plan().micro_batch
-    await store.observations.save(plan_uid, report, predicted, micro_batch, 0.0)
+    await store.observations.save(plan_uid, report, predicted, micro_batch, now_s)
 
 
 async def save(store: Store, reports: Iterable[Observation]) -> None:
@@ -206,5 +215,126 @@ def test_a_shortage_before_any_report_counts_for_every_nccl(place: Path | str) -
         assert await store.calibrations.refresh(known) == now[known]
         assert await store.calibrations.forget_shortages("L4") == 1
         assert await store.calibrations.all() == (before,)
+
+    in_store(place, work)
+
+
+PATIENCE_S = 10.0
+
+
+@dataclass
+class SlowFit:
+    """Stands in for the fit: the first one waits until it may go on."""
+
+    began: threading.Event = field(default_factory=threading.Event)
+    may_go_on: threading.Event = field(default_factory=threading.Event)
+    num_calls: int = 0
+
+    def __call__(self, *given: Any) -> DeviceOverhead | None:
+        """Fit, in the end."""
+        self.num_calls += 1
+        if self.num_calls == 1:
+            self.began.set()
+            assert self.may_go_on.wait(PATIENCE_S)
+        return observed_overhead(*given)
+
+
+async def refresh_around(
+    store: Store, fit: SlowFit, meanwhile: Callable[[], Awaitable[object]]
+) -> DeviceOverhead | None:
+    """Do something while a calibration is fitted; return what is known in the end."""
+    fitting = asyncio.create_task(store.calibrations.refresh(KEY))
+    assert await asyncio.to_thread(fit.began.wait, PATIENCE_S)
+    await asyncio.wait_for(meanwhile(), PATIENCE_S)
+    fit.may_go_on.set()
+    return await fitting
+
+
+@pytest.fixture
+def fit(monkeypatch: pytest.MonkeyPatch) -> SlowFit:
+    """A fit that takes as long as we want."""
+    fit = SlowFit()
+    monkeypatch.setattr(calibrations, "observed_overhead", fit)
+    return fit
+
+
+def test_nobody_waits_for_a_fit(place: Path | str, fit: SlowFit) -> None:
+    """Reports are saved meanwhile; the next fit is the one that they count for."""
+
+    async def work(store: Store) -> None:
+        await save(store, map(a_report, range(8)))
+        found = await refresh_around(store, fit, lambda: save(store, [a_report(8)]))
+        assert found == observed_overhead(KEY, [fullest(r) for r in range(8)], ())
+        later = await store.calibrations.refresh(KEY)
+        assert later == observed_overhead(KEY, [fullest(r) for r in range(9)], ())
+
+    in_store(place, work)
+
+
+def test_an_older_fit_never_takes_the_place_of_a_newer_one(
+    place: Path | str, fit: SlowFit
+) -> None:
+    """Another process has fitted more ranks meanwhile: the older fit is made again."""
+
+    async def work(store: Store) -> None:
+        await save(store, map(a_report, range(8)))
+
+        async def by_another() -> None:
+            async with open_store(place) as other:
+                await save(other, map(a_report, range(8, 12)))
+                await other.calibrations.refresh(KEY)
+
+        found = await refresh_around(store, fit, by_another)
+        assert found == observed_overhead(KEY, [fullest(r) for r in range(12)], ())
+        assert await store.calibrations.all() == (found,)
+        assert fit.num_calls == 3
+
+    in_store(place, work)
+
+
+def test_a_shortage_that_is_forgotten_during_a_fit_stays_forgotten(
+    place: Path | str, fit: SlowFit
+) -> None:
+    """Also where nothing else was known: what the fit began with is not there."""
+
+    async def work(store: Store) -> None:
+        await store.shortages.save("uid", 1, a_shortage())
+
+        async def by_another() -> None:
+            async with open_store(place) as other:
+                assert await other.calibrations.forget_shortages("process") == 1
+
+        assert await refresh_around(store, fit, by_another) is None
+        assert await store.calibrations.all() == ()
+
+    in_store(place, work)
+
+
+def test_a_fit_takes_the_newest_gangs_and_each_plan_first(
+    place: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that is trained every night pushes no other one out."""
+    monkeypatch.setattr(calibrations, "MOST_RANKS", 17)
+    gpu = replace(KEY, device_product="L4")
+    other = replace(PREDICTED, allocated=replace(EXPECTED, expected_bytes=90))
+    gangs = {"old": other, "mon": PREDICTED, "tue": PREDICTED, "wed": PREDICTED}
+
+    async def work(store: Store) -> None:
+        for now_s, (uid, peak) in enumerate(gangs.items()):
+            for rank in range(8):
+                report = a_report(rank + 10 * now_s, overhead_key=gpu)
+                await observe(store, uid, report, peak, float(now_s))
+        found = await store.calibrations.refresh(gpu)
+        ranks = [
+            replace(
+                fullest(rank + 10 * place),
+                attempt=f"{uid}/1",
+                predicted_allocated_bytes=gangs[uid].allocated.expected_bytes,
+            )
+            for place, uid in enumerate(gangs)
+            if uid != "mon"
+            for rank in range(8)
+        ]
+        assert found == observed_overhead(gpu, ranks, ())
 
     in_store(place, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from plimsoll_operator.store.backend import REVISION_TABLE, backend_of
 from plimsoll_operator.store.database import NEWEST_REVISION
 from plimsoll_operator.store.rows import Base
 from plimsoll_operator.store.store import Store
+from plimsoll_operator.store.uses import DAY_S
 from plimsoll_planner.records.document import canonical_text
 from tests.support.builders import (
     DIGEST,
@@ -245,6 +247,21 @@ def test_a_migration_that_fails_changes_nothing(
         migrate.upgrade(backend_of(place))
     assert schema_of(place) == before
     assert revision_of(place) == NEWEST_REVISION
+
+
+def test_what_an_older_store_holds_counts_as_used_when_it_comes_up(
+    empty_place: Path | str,
+) -> None:
+    """Nobody knows better, and nothing of it is to go on the first day."""
+    made_at(empty_place, "0001")
+    fill(empty_place)
+
+    async def work(store: Store) -> None:
+        now_s = time.time()
+        assert await store.forget_unused(now_s - 3600) == 0
+        assert await store.forget_unused(now_s + DAY_S + 1) == 3
+
+    in_store(empty_place, work)
 
 
 @pytest.mark.slow

@@ -27,3 +27,16 @@ def test_the_first_end_of_a_pod_stays(place: Path | str) -> None:
         }
 
     in_store(place, work)
+
+
+def test_the_pod_that_ended_first_comes_first(place: Path | str) -> None:
+    """Whoever told first, and whatever their uids; so a successor comes later."""
+    ended_s = {"pod-c": 3.0, "pod-a": 9.0, "pod-d": 1.0, "pod-b": 3.0}
+
+    async def work(store: Store) -> None:
+        for uid, at_s in ended_s.items():
+            await store.pod_ends.save("uid", 1, 0, uid, an_end(at_s=at_s))
+        found = await store.pod_ends.of("uid", 1)
+        assert list(found) == ["pod-d", "pod-b", "pod-c", "pod-a"]
+
+    in_store(place, work)

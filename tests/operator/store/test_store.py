@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
+
+from plimsoll_operator.errors import StoreFullError
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.observed_overhead import Shortage
 from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.document import digest_of
 from tests.support.builders import (
     DIGEST,
     a_peak,
@@ -18,7 +23,7 @@ from tests.support.builders import (
     an_infeasible,
     an_observation,
 )
-from tests.support.stores import an_end, in_store
+from tests.support.stores import an_end, by_hand, in_store, in_store_at
 
 KEY = OverheadKey(device_product="L4", torch_version="2.15.0")
 SHORTAGE = Shortage(
@@ -131,3 +136,100 @@ def test_what_is_a_plans_alone_is_forgotten_with_it(place: Path | str) -> None:
         await store.forget("uid")
 
     in_store(place, work)
+
+
+DAY_S = 86_400.0
+GONE = DIGEST.replace("0", "1")
+
+
+def used_s(place: Path | str, table: str) -> float:
+    """Return when the only row of a table was last used."""
+    [(found,)] = by_hand(place, f"SELECT used_s FROM {table}")  # noqa: S608 - ours
+    return float(found)
+
+
+def test_what_nobody_has_used_is_forgotten(place: Path | str) -> None:
+    """In every scope; what was observed stays, for calibrations are fitted to it."""
+
+    async def fill(store: Store) -> None:
+        await store.profiles.save(a_profile(), 1.0)
+        for scope in ("one", "other"):
+            await store.within(scope).replays.save(a_replay())
+            await store.within(scope).answers.save(DIGEST, an_answer(1))
+        await store.observations.save("uid", an_observation(), a_peak(), 1, 0.0)
+        assert await store.forget_unused(101 * DAY_S) == 0
+
+    async def forget(store: Store) -> None:
+        assert await store.forget_unused(101 * DAY_S + 1) == 5
+        one = store.within("one")
+        assert await store.profiles.find(DIGEST) is None
+        assert await one.replays.find(DIGEST) is None
+        assert await one.answers.find(DIGEST) is None
+        assert len(await store.observations.of("uid", 1)) == 1
+
+    in_store_at(place, fill, lambda: 100 * DAY_S)
+    in_store(place, forget)
+
+
+def test_what_is_read_is_used(place: Path | str) -> None:
+    """So it stays; a second time on the same day nothing is written."""
+    now_s = [100 * DAY_S]
+
+    async def read(store: Store) -> None:
+        assert await store.profiles.find(DIGEST) is not None
+        assert await store.replays.find(DIGEST) is not None
+        assert await store.answers.find(DIGEST) is not None
+
+    async def work(store: Store) -> None:
+        await store.profiles.save(a_profile(), 1.0)
+        await store.replays.save(a_replay())
+        await store.answers.save(DIGEST, an_answer(1))
+        for passed_s, noted_s in ((0.9, 0.0), (1.0, 1.0), (1.9, 1.0), (3.0, 3.0)):
+            now_s[0] = (100 + passed_s) * DAY_S
+            await read(store)
+            for table in ("profile", "replay", "answer"):
+                assert used_s(place, table) == (100 + noted_s) * DAY_S
+            assert await store.forget_unused(now_s[0]) == 0
+
+    in_store_at(place, work, lambda: now_s[0])
+
+
+def test_what_is_read_is_found_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk takes nothing from those who read."""
+
+    async def work(store: Store) -> None:
+        await store.profiles.save(a_profile(), 1.0)
+
+        def full() -> NoReturn:
+            raise StoreFullError("no room")
+
+        monkeypatch.setattr(store._database, "write", full)
+        monkeypatch.setattr(store._database, "clock", lambda: 1e12)
+        assert await store.profiles.find(DIGEST) is not None
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_what_a_plan_needs_that_is_there_stays(place: Path | str) -> None:
+    """However long ago it was used: a dry run may wait, and a long run be disrupted."""
+    profile = a_profile()
+
+    async def work(store: Store) -> None:
+        occasion = Occasion(
+            plan_uid="uid", generation=1, round=0, profile_digest=digest_of(profile)
+        )
+        asked = await store.questions.put(occasion, a_problem())
+        await store.profiles.save(profile, 1.0)
+        await store.profiles.save(a_profile(request_key=GONE, tokens_per_sample=1), 1.0)
+        for digest in (asked.digest, GONE):
+            await store.within("team").answers.save(digest, an_answer(1))
+        assert await store.forget_unused(1e12) == 2
+        assert await store.profiles.known(DIGEST) is not None
+        assert await store.within("team").answers.find(asked.digest) is not None
+        await store.forget("uid")
+        assert await store.forget_unused(1e12) == 2
+        assert await store.profiles.known(DIGEST) is None
+
+    in_store_at(place, work, lambda: DAY_S)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import ChildKind, Command, End, Task, Variable
+from plimsoll_trainer.pod import start
 from tests.support.builders import an_observation
 from tests.support.office import Office, an_office
 from tests.support.ports import free_ports
@@ -32,6 +33,19 @@ place = Place(inputs=root / "inputs", work=root / "work",
               token=root / "token", farewell=root / "farewell")
 sys.exit(main(place))
 """
+LOADING = "print('loading', flush=True); input()"
+AS_FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
+"""Of a process namespace, as in a container: the kernel spares it signals."""
+NO_MAIL = """
+from plimsoll_trainer.pod.mail import Mail
+def send(*_): raise RuntimeError("no mail today")
+Mail.send = send
+"""
+NO_ANSWERS = {
+    "another protocol": b"220 mail is ready\r\n\r\n",
+    "no chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
+    "breaks off": b"HTTP/1.1 503 Away\r\nContent-Length: 9\r\n\r\nx",
+}
 
 
 @pytest.fixture
@@ -51,24 +65,35 @@ class Pod:
         (root / "token").write_text("secret\n")
         (root / "inputs").mkdir()
 
-    def start(self, task: Task, *, index: int = 0) -> subprocess.Popen[str]:
-        """Start its first process."""
+    def start(
+        self, task: Task, *, index: int = 0, before: str = ""
+    ) -> subprocess.Popen[str]:
+        """Start its first process; it runs some code before."""
+        return self.start_by([sys.executable, "-c", before + RUN], task, index=index)
+
+    def start_by(
+        self, command: Sequence[str], task: Task, *, index: int = 0
+    ) -> subprocess.Popen[str]:
+        """Start its first process by a command."""
         extra = {
             "PLIMSOLL_TASK": to_text(task),
             "PLIMSOLL_INGEST_URL": self.url,
             "JOB_COMPLETION_INDEX": str(index),
         }
         return subprocess.Popen(
-            [sys.executable, "-c", RUN, str(self.root)],
+            [*command, str(self.root)],
             env=os.environ | extra,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def run(self, task: Task, *, index: int = 0) -> tuple[int, str, str]:
+    def run(
+        self, task: Task, *, index: int = 0, before: str = ""
+    ) -> tuple[int, str, str]:
         """Run it to its end; return exit code, stdout, stderr."""
-        pod = self.start(task, index=index)
+        pod = self.start(task, index=index, before=before)
         out, err = pod.communicate(timeout=60)
         return pod.returncode, out, err
 
@@ -184,6 +209,32 @@ def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> 
     assert end["was_stopped"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "status"), [(ChildKind.TRAIN, 84), (ChildKind.REPLAY, 128 + 15)]
+)
+def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
+    pod: Pod, office: Office, kind: ChildKind, status: int
+) -> None:
+    """The signal waits until somebody can be asked; nothing is lost of a training."""
+    if subprocess.run([*AS_FIRST, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs a process namespace of its own: unshare --pid")
+    (pod.root / "slow.py").write_text(f"{LOADING}\n{RUN}")
+    way_in = pod.root / "start.py"
+    way_in.write_text(Path(start.__file__).read_text().replace(start.MAIN, "slow"))
+    running = pod.start_by(
+        [*AS_FIRST, sys.executable, str(way_in)], a_task("print('ran')", kind=kind)
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "loading\n"
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    os.kill(int(children.read_text()), signal.SIGTERM)
+    out, err = running.communicate("go on\n", timeout=60)
+    assert (running.returncode, out) == (status, ""), err
+    assert pod.farewell.was_stopped
+    trains = kind is ChildKind.TRAIN
+    assert office.at("/v1/end") == [pod.farewell.to_json()] * trains
+
+
 def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:
     """A profile is a file, a replay the last line that is printed."""
     path = str(pod.root / "work/profile.json")
@@ -237,6 +288,46 @@ def test_a_token_that_has_expired_is_read_again(
     assert office.tokens == {"Bearer secret", "Bearer renewed"}
     assert [where for where, _ in office.letters] == told
     assert "(401: not so" in err
+
+
+@pytest.mark.parametrize("what", NO_ANSWERS)
+def test_what_is_no_answer_is_waited_out(pod: Pod, office: Office, what: str) -> None:
+    """Reports and the end are told again, and the training has ended as it did."""
+    seen: set[str] = set()
+
+    def answer(path: str) -> int | bytes:
+        is_first = path not in seen
+        seen.add(path)
+        return NO_ANSWERS[what] if is_first else 204
+
+    office.answers = answer
+    event = {"event": "observation", "observation": an_observation().to_json()}
+    code, _, err = pod.run(a_task(report(pod.root, 0, event)))
+    assert code == 0, err
+    assert [where for where, _ in office.letters] == ["/v1/observation", "/v1/end"]
+    assert "Traceback" not in err
+    assert [one.status for one in pod.farewell.exits] == [0]
+
+
+def test_a_refusal_whose_reason_breaks_off_is_one(pod: Pod, office: Office) -> None:
+    """The status is what counts; its own words stand for the reason."""
+    office.answers = lambda _: b"HTTP/1.1 409 Conflict\r\nContent-Length: 99\r\n\r\nx"
+    code, _, err = pod.run(a_task("print('{}')", kind=ChildKind.REPLAY))
+    assert code == 1
+    assert office.tries == 1
+    assert "the operator does not take the result: 409: Conflict" in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [(ChildKind.TRAIN, 0), (ChildKind.REPLAY, 1)]
+)
+def test_a_pod_says_how_it_ended_whatever_the_mail_does(
+    pod: Pod, kind: ChildKind, status: int
+) -> None:
+    """A training that is done is done; a result that nobody has is none."""
+    code, _, err = pod.run(a_task("print('{}')", kind=kind), before=NO_MAIL)
+    assert (code, [one.status for one in pod.farewell.exits]) == (status, [status])
+    assert "RuntimeError: no mail today" in err
 
 
 def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> None:

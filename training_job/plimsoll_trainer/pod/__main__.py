@@ -2,7 +2,8 @@
 
 Keeps the processes of its task, tells the operator what they report and how they ended,
 and leaves with an exit code that says the same. A SIGTERM, which Kubernetes sends
-before it removes a pod, is passed on to the ranks: they save and leave.
+before it removes a pod, is passed on to the ranks: they save and leave. It waits while
+nobody listens for it (see `start`); one that came before the ranks lets none start.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -23,7 +26,7 @@ from plimsoll_trainer.console import say
 from plimsoll_trainer.keeper import Keeper
 from plimsoll_trainer.pod.farewell import leave
 from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
-from plimsoll_trainer.pod.mail import Deadline, Mail, NewestOfEach
+from plimsoll_trainer.pod.mail import Answer, Deadline, Mail, NewestOfEach
 from plimsoll_trainer.pod.outputs import PodOutputs
 from plimsoll_trainer.pod.reports import RankReports
 
@@ -38,6 +41,7 @@ PRINTED, PROFILE = "printed", "profile.json"
 def main(place: Place | None = None) -> int:
     """Keep the pod's processes; return the exit code of the container."""
     place = place or Place()
+    hold_signal()
     try:
         place.work.mkdir(parents=True, exist_ok=True)
         unpack(place)
@@ -63,7 +67,7 @@ def train(task: Task, place: Place, mail: Mail) -> End:
     end = replace(end, full_device=reports.full_device)
     deadline = deadline_for(end)
     letters.close(deadline)
-    mail.send_until("/v1/end", to_text(end).encode(), deadline, warn)
+    post(mail, "/v1/end", to_text(end).encode(), deadline)
     return end
 
 
@@ -75,8 +79,7 @@ def make_result(task: Task, place: Place, mail: Mail) -> End:
     if any(one.status for one in end.exits):
         return end
     body = last_line(printed) if replays else (place.work / PROFILE).read_bytes()
-    deadline = deadline_for(end)
-    answer = mail.send_until(f"/v1/{task.child_kind}", body, deadline, warn)
+    answer = post(mail, f"/v1/{task.child_kind}", body, deadline_for(end))
     if answer.is_taken:
         return end
     why = answer.refusal or answer.fault
@@ -86,11 +89,33 @@ def make_result(task: Task, place: Place, mail: Mail) -> End:
     return replace(end, exits=(failed,), first=0)
 
 
+def post(mail: Mail, path: str, body: bytes, deadline: Deadline) -> Answer:
+    """Send a letter; whatever happens, the pod leaves as its processes have ended."""
+    try:
+        return mail.send_until(path, body, deadline, warn)
+    except Exception as error:  # noqa: BLE001 - a training that is done stays done
+        traceback.print_exc()
+        return Answer(fault=f"{type(error).__name__}: {error}")
+
+
 def keep(task: Task, outputs: PodOutputs) -> End:
     """Keep the processes of a task to their end."""
     keeper = Keeper(task=task, outputs=outputs)
-    signal.signal(signal.SIGTERM, keeper.ask)
-    return keeper.keep()
+    listen(keeper.ask)  # first: processes inherit what is blocked
+    end = keeper.keep()
+    hold_signal()
+    return end
+
+
+def hold_signal() -> None:
+    """Let a SIGTERM wait from now on."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def listen(ask: Callable[[int, FrameType | None], None]) -> None:
+    """Have a SIGTERM answered, also one that has waited."""
+    signal.signal(signal.SIGTERM, ask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def ranks_of(task: Task) -> list[int]:
@@ -112,7 +137,7 @@ def deadline_for(end: End) -> Deadline:
         del number, frame
         deadline.within(STOPPED_PATIENCE_S)
 
-    signal.signal(signal.SIGTERM, ask)
+    listen(ask)
     return deadline
 
 

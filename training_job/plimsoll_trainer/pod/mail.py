@@ -7,11 +7,14 @@ token is read anew each time, for the kubelet renews it.
     2xx                            taken
     400 403 404 409 413 422        refused: no use in trying again
     anything else, or no answer    tried again: 1 s, then twice as long, up to 30 s
+
+What is no HTTP, or breaks off, is no answer: a proxy or a dying replica sends such.
 """
 
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import math
 import random
@@ -102,7 +105,7 @@ class Mail:
             if error.code in REFUSALS:
                 return Answer(refusal=said)
             return Answer(fault=said)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             return Answer(fault=f"{type(error).__name__}: {error}")
         return Answer(is_taken=True)
 
@@ -133,8 +136,11 @@ class Mail:
 
 
 def reason_in(error: urllib.error.HTTPError) -> str:
-    """Return why a letter was not taken, as the operator says it."""
-    text = error.read(SMALL_BYTES)
+    """Return why a letter was not taken: in the operator's words, if they come."""
+    try:
+        text = error.read(SMALL_BYTES)
+    except (OSError, http.client.HTTPException):
+        return error.reason
     try:
         said = str(json.loads(text)["error"])
     except (ValueError, LookupError, TypeError):

@@ -5,8 +5,17 @@ container of ours starts it with the interpreter of the user's image. Its own fo
 comes before the modules of the image, here and in each process that is started from
 here; what the image has stays behind it.
 
+The kernel drops a SIGTERM to the first process of a container for as long as nothing
+handles it, but not where it is blocked: then it waits. So it is blocked before anything
+else is loaded; `plimsoll_trainer.pod` lets it through once there is somebody to ask.
+
 Python 3.6 and newer understand this file, so that an old one is told what it lacks.
 """
+
+import signal
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
 import os
 import runpy
