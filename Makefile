@@ -61,8 +61,8 @@ docs: env-dev   ## write the pages that are made from the code, and the definiti
 	@$(BIN)/python -m tools.trainingplan
 	@$(BIN)/python -m tools.definition
 
-images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=plimsoll/
-	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),plimsoll/) \
+images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=REGISTRY/plimsoll/
+	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),registry.example/plimsoll/) \
 	  $(PYTHON) -m tools.images $(IMAGES)
 
 constraints: env-dev  ## resolve the newest versions into constraints.txt

@@ -135,11 +135,16 @@ def test_notes_say_what_to_do_next(control_plane: Cluster) -> None:
     assert "rollout status deployment/plimsoll" in said
     assert "leaves the definition, all TrainingPlans and the claim plimsoll." in said
     assert "is lost" not in said
+    for name in ("image", "runtimeImage"):
+        assert f"\n{name}.repository is registry.example/plimsoll/" in said
     values = {
         "database": {"sqlite": {"persistence": False}},
         "metrics": {"serviceMonitor": {"enabled": True}},
+        "image": {"repository": "registry.example.org/operator"},
+        "runtimeImage": {"repository": "mine:5000/plimsoll/runtime"},
     }
     said = notes(control_plane, values)
     assert "serves the TrainingPlans of all namespaces." in said
     assert "What it measures is lost with its pod" in said
     assert "does not know monitoring.coreos.com/v1" in said
+    assert "repository is" not in said

@@ -143,7 +143,8 @@ def test_a_change_of_settings_starts_the_operator_again() -> None:
 
 def test_images_are_of_the_release_or_as_told() -> None:
     """A digest comes before a tag."""
-    assert operator_of(rendered())["image"] == f"plimsoll/operator:{__version__}"
+    usual = f"registry.example/plimsoll/operator:{__version__}"
+    assert operator_of(rendered())["image"] == usual
     digest = f"sha256:{'0' * 64}"
     told = {"repository": "example/op", "tag": "9", "digest": digest}
     container = operator_of(rendered({"image": {**told, "pullPolicy": "Always"}}))
