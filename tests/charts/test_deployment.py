@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll_planner.version import __version__
-from tests.support.chart import Object, of_kind, one, rendered
+from tests.support.chart import CHART, Object, of_kind, one, rendered
 
 pytestmark = pytest.mark.control_plane
 
@@ -88,10 +88,27 @@ def test_postgresql_lets_replicas_stand_beside_each_other() -> None:
     assert deployment["replicas"] == 3
     assert deployment["strategy"] == {"type": "RollingUpdate"}
     assert of_kind(objects, "PersistentVolumeClaim") == {}
-    assert set(volumes_of(objects)) == {"tmp"}
+    assert set(volumes_of(objects)) == {"tmp", "database-ca"}
     assert "PLIMSOLL_DATABASE" not in settings_of(objects)
     source = environment_of(objects)["PLIMSOLL_DATABASE"]["valueFrom"]
     assert source == {"secretKeyRef": {"name": "postgres", "key": "url"}}
+
+
+def test_an_authority_of_the_database_may_be_in_its_secret() -> None:
+    """Mounted where the pages say; a Secret without one starts the operator as well."""
+    objects = rendered(POSTGRES)
+    assert volumes_of(objects)["database-ca"]["secret"] == {
+        "secretName": "postgres",
+        "optional": True,
+        "items": [{"key": "ca.crt", "path": "ca.crt"}],
+    }
+    mounts = {each["name"]: each for each in operator_of(objects)["volumeMounts"]}
+    mount = mounts["database-ca"]
+    assert mount["readOnly"] is True
+    address = f"?sslmode=verify-full&sslrootcert={mount['mountPath']}/ca.crt"
+    for told in ("charts/plimsoll/values.yaml", "docs/security.md"):
+        assert address in (CHART.parents[1] / told).read_text()
+    assert "database-ca" not in volumes_of(rendered())
 
 
 def test_settings_reach_the_operator() -> None:
