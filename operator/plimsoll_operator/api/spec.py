@@ -93,9 +93,9 @@ class Backend(StrEnum):
     JOB = "Job"
     """An Indexed Job and a headless Service: nothing else is needed."""
     JOB_SET = "JobSet"
-    """A JobSet, where its controller is installed."""
+    """A JobSet; not in this release, which refuses to launch one."""
     TRAIN_JOB = "TrainJob"
-    """A TrainJob, where Kubeflow Trainer is installed."""
+    """A TrainJob of Kubeflow; not in this release, which refuses to launch one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
