@@ -130,7 +130,9 @@ class Checkpoint(ApiRecord):
     """Folder below the claim, or any at home, in which each plan has its own, named by
     its uid; empty: the claim or the home itself."""
     resume_from: Path = ""
-    """Folder of another plan's checkpoints to begin with; empty: begin anew."""
+    """The checkpoints of another plan to begin with, from the root of the claim on:
+    PATH/UID, which are that plan's `path`, if it has one, and its uid. At home any
+    folder. Empty: training begins anew."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
