@@ -74,6 +74,7 @@ def test_an_old_kubernetes_is_refused() -> None:
         ({"config": {"solverProcesses": 0}}, "solverProcesses"),
         ({"grafanaDashboard": {"enable": True}}, "enable"),
         ({"replicas": 2}, "replicas: 2 needs a PostgreSQL"),
+        ({"serviceAccount": {"create": False}}, "needs serviceAccount.name"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], said: str) -> None:

@@ -31,7 +31,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "plimsoll.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- default "default" .Values.serviceAccount.name }}
+{{- if not .Values.serviceAccount.name }}
+{{- fail "serviceAccount.create: false needs serviceAccount.name: without one the account `default` of the namespace, and so every pod there, would get the operator's rights" }}
+{{- end }}
+{{- .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 
