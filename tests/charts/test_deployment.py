@@ -221,10 +221,13 @@ def test_where_it_runs_can_be_told() -> None:
 
 def test_labels_and_annotations_can_be_added_to_its_pods() -> None:
     """The selector stays as it is: it can never be changed."""
-    told = {"podLabels": {"team": "one"}, "podAnnotations": {"note": "two"}}
+    part_of = "app.kubernetes.io/part-of"
+    more = {"team": "one", part_of: "two"}
+    told = {"podLabels": more, "podAnnotations": {"note": "two"}}
     deployment = one(rendered(told), "Deployment")["spec"]
     metadata = deployment["template"]["metadata"]
-    assert metadata["labels"]["team"] == "one"
+    assert more.items() <= metadata["labels"].items()
+    assert deployment["selector"]["matchLabels"].keys().isdisjoint(more)
     assert metadata["annotations"]["note"] == "two"
     selected = deployment["selector"]["matchLabels"]
     assert set(selected) == {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
