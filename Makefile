@@ -60,6 +60,7 @@ docs: env-dev   ## write the pages that are made from the code, and the definiti
 	@$(BIN)/python -m tools.formats
 	@$(BIN)/python -m tools.trainingplan
 	@$(BIN)/python -m tools.definition
+	@$(BIN)/python -m tools.metrics
 
 images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=REGISTRY/plimsoll/
 	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),registry.example/plimsoll/) \
