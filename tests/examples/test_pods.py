@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
+from plimsoll_operator.cluster.admission import UNSAVED
 from plimsoll_operator.cluster.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.records.task import ChildKind, Command, Task
 from tests.lab.cluster import Cluster
@@ -62,6 +63,16 @@ def test_the_image_of_the_examples_runs_as_a_number() -> None:
     last = recipe.rpartition("\nFROM ")[2]
     users = re.findall(r"^USER (\S+)$", last, re.MULTILINE)
     assert re.fullmatch(r"[1-9][0-9]*:[1-9][0-9]*", users[-1])
+
+
+def test_the_page_shows_what_is_remarked_on_the_example() -> None:
+    """It saves every so many steps, and names no claim to save to."""
+    checkpoint = parse_spec(MANIFEST["spec"]).checkpoint
+    assert checkpoint.every_steps
+    assert not checkpoint.claim_name
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    [event] = [line for line in page.splitlines() if "Normal    Valid " in line]
+    assert event.endswith(f" {UNSAVED}")
 
 
 def test_the_page_shows_what_the_example_has() -> None:
