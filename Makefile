@@ -60,9 +60,10 @@ docs: env-dev   ## write the pages that are made from the code, and the definiti
 	@$(BIN)/python -m tools.formats
 	@$(BIN)/python -m tools.trainingplan
 	@$(BIN)/python -m tools.definition
+	@$(BIN)/python -m tools.metrics
 
-images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=plimsoll/
-	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),plimsoll/) \
+images:         ## build the container images; IMAGES=, BASE_IMAGE=, PREFIX=REGISTRY/plimsoll/
+	@BASE_IMAGE=$(BASE_IMAGE) PREFIX=$(or $(PREFIX),registry.example/plimsoll/) \
 	  $(PYTHON) -m tools.images $(IMAGES)
 
 constraints: env-dev  ## resolve the newest versions into constraints.txt

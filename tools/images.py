@@ -27,7 +27,9 @@ DOCKERFILES = {
 }
 USUAL = ("operator", "runtime")
 """What a cluster needs; the examples stand on an image with torch, of many GB."""
-PREFIX = "plimsoll/"
+PREFIX = "registry.example/plimsoll/"
+"""Of the names that chart and examples have: no registry is ever called so (RFC 2606),
+and what is not on a node already cannot come from a stranger."""
 CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE")
 """Either names the authorities that an index is trusted by."""
 PASSED_ON = (

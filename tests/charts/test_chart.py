@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
+from plimsoll_operator.configuration import MOST_SOLVERS
 from plimsoll_planner.version import __version__
 from tests.lab.cluster import Cluster
-from tests.support.chart import CHART, MONITORING, helm, one, refusal, rendered
+from tests.support.chart import (
+    CHART,
+    MONITORING,
+    helm,
+    of_kind,
+    one,
+    refusal,
+    rendered,
+)
 
 pytestmark = pytest.mark.control_plane
 
@@ -36,6 +45,8 @@ EVERYTHING: dict[str, Any] = {
     "topologySpreadConstraints": [],
     "priorityClassName": "system-cluster-critical",
 }
+LONGEST = "r" * 53
+"""As helm allows it for the name of a release."""
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
@@ -72,8 +83,16 @@ def test_an_old_kubernetes_is_refused() -> None:
         ({"watchNamespaces": ["Research"]}, "watchNamespaces"),
         ({"watchNamespaces": "research"}, "watchNamespaces"),
         ({"config": {"solverProcesses": 0}}, "solverProcesses"),
+        ({"config": {"solverProcesses": MOST_SOLVERS + 1}}, "solverProcesses"),
+        ({"image": {"repository": "there/operator:1"}}, "repository"),
+        ({"runtimeImage": {"repository": "there:5000/a@sha256:0"}}, "repository"),
+        ({"fullnameOverride": "n" * 51}, "fullnameOverride"),
+        ({"fullnameOverride": "1plimsoll"}, "fullnameOverride"),
+        ({"nameOverride": "n" * 41}, "nameOverride"),
+        ({"podLabels": {"app.kubernetes.io/name": "a"}}, "podLabels: app.kubernetes"),
         ({"grafanaDashboard": {"enable": True}}, "enable"),
         ({"replicas": 2}, "replicas: 2 needs a PostgreSQL"),
+        ({"serviceAccount": {"create": False}}, "needs serviceAccount.name"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], said: str) -> None:
@@ -117,8 +136,65 @@ def test_names_follow_the_release() -> None:
     assert one(rendered(release="mine"), "Deployment", "mine-plimsoll")
     chosen = rendered({"fullnameOverride": "own"}, release="mine")
     assert one(chosen, "Deployment", "own")
-    for each in rendered({"fullnameOverride": "n" * 63}):
-        assert len(each["metadata"]["name"]) <= 63 or each["kind"].startswith("Cluster")
+    for objects in (
+        rendered({"fullnameOverride": "n" * 50}),
+        rendered(release=LONGEST),
+    ):
+        for each in objects:
+            is_of_cluster = each["kind"].startswith("Cluster")
+            assert len(each["metadata"]["name"]) <= 63 or is_of_cluster
+
+
+def test_a_release_may_have_a_name_that_no_service_may() -> None:
+    """Dots become dashes; where a digit comes first, the way out is told."""
+    dotted = rendered(release="team.one")
+    assert set(of_kind(dotted, "Service")) == {
+        "team-one-plimsoll-ingest",
+        "team-one-plimsoll-metrics",
+    }
+    place = ("template", "1plimsoll", str(CHART))
+    status, said = helm(*place)
+    assert status
+    assert "set fullnameOverride" in said
+    numbered = rendered({"fullnameOverride": "own"}, release="123")
+    labels = one(numbered, "Deployment", "own")["metadata"]["labels"]
+    assert labels["app.kubernetes.io/instance"] == "123"
+
+
+def test_names_of_digits_stay_words() -> None:
+    """YAML would read numbers, and an API server refuse them."""
+    told = {
+        "database": {"existingSecret": "12"},
+        "serviceAccount": {"name": "34"},
+        "leaderElection": {"leaseName": "56"},
+        "priorityClassName": "78",
+        "watchNamespaces": ["90"],
+    }
+    objects = rendered(told)
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("34", "78")
+    sources = [each["valueFrom"] for each in pod["containers"][0]["env"]]
+    assert {"secretKeyRef": {"name": "12", "key": "url"}} in sources
+    assert one(objects, "ConfigMap")["data"]["PLIMSOLL_LEASE"] == "56"
+    role = next(each for each in objects if each["kind"] == "Role")
+    assert role["metadata"]["namespace"] == "90"
+
+
+@pytest.mark.parametrize(
+    "repository",
+    [
+        "operator",
+        "team/operator",
+        "host:5000/x",
+        "10.0.0.1:5000/a/b-c_d",
+        "[::1]:5000/x",
+    ],
+)
+def test_a_repository_may_be_at_a_port(repository: str) -> None:
+    """What stands before the first slash is a host; a tag comes behind the last."""
+    objects = rendered({"image": {"repository": repository}})
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"{repository}:{__version__}"
 
 
 def notes(cluster: Cluster, values: dict[str, Any]) -> str:
@@ -135,11 +211,16 @@ def test_notes_say_what_to_do_next(control_plane: Cluster) -> None:
     assert "rollout status deployment/plimsoll" in said
     assert "leaves the definition, all TrainingPlans and the claim plimsoll." in said
     assert "is lost" not in said
+    for name in ("image", "runtimeImage"):
+        assert f"\n{name}.repository is registry.example/plimsoll/" in said
     values = {
         "database": {"sqlite": {"persistence": False}},
         "metrics": {"serviceMonitor": {"enabled": True}},
+        "image": {"repository": "registry.example.org/operator"},
+        "runtimeImage": {"repository": "mine:5000/plimsoll/runtime"},
     }
     said = notes(control_plane, values)
     assert "serves the TrainingPlans of all namespaces." in said
     assert "What it measures is lost with its pod" in said
     assert "does not know monitoring.coreos.com/v1" in said
+    assert "repository is" not in said

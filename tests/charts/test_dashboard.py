@@ -118,3 +118,12 @@ def test_grafana_finds_it_by_its_label() -> None:
     assert found["metadata"]["namespace"] == "grafana"
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert found["metadata"]["annotations"] == {"folder": "GPU"}
+
+
+@pytest.mark.parametrize("labels", [None, {"grafana_dashboard": None}])
+def test_it_may_have_no_label_of_grafana(labels: dict[str, None] | None) -> None:
+    """Where something else than a label leads to it."""
+    told = {"enabled": True, "labels": labels}
+    found = one(rendered({"grafanaDashboard": told}), "ConfigMap", "plimsoll-dashboard")
+    assert "grafana_dashboard" not in found["metadata"]["labels"]
+    assert json.loads(found["data"]["plimsoll.json"]) == DASHBOARD

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll_planner.version import __version__
-from tests.support.chart import Object, of_kind, one, rendered
+from tests.support.chart import CHART, Object, of_kind, one, rendered
 
 pytestmark = pytest.mark.control_plane
 
@@ -88,10 +88,27 @@ def test_postgresql_lets_replicas_stand_beside_each_other() -> None:
     assert deployment["replicas"] == 3
     assert deployment["strategy"] == {"type": "RollingUpdate"}
     assert of_kind(objects, "PersistentVolumeClaim") == {}
-    assert set(volumes_of(objects)) == {"tmp"}
+    assert set(volumes_of(objects)) == {"tmp", "database-ca"}
     assert "PLIMSOLL_DATABASE" not in settings_of(objects)
     source = environment_of(objects)["PLIMSOLL_DATABASE"]["valueFrom"]
     assert source == {"secretKeyRef": {"name": "postgres", "key": "url"}}
+
+
+def test_an_authority_of_the_database_may_be_in_its_secret() -> None:
+    """Mounted where the pages say; a Secret without one starts the operator as well."""
+    objects = rendered(POSTGRES)
+    assert volumes_of(objects)["database-ca"]["secret"] == {
+        "secretName": "postgres",
+        "optional": True,
+        "items": [{"key": "ca.crt", "path": "ca.crt"}],
+    }
+    mounts = {each["name"]: each for each in operator_of(objects)["volumeMounts"]}
+    mount = mounts["database-ca"]
+    assert mount["readOnly"] is True
+    address = f"?sslmode=verify-full&sslrootcert={mount['mountPath']}/ca.crt"
+    for told in ("charts/plimsoll/values.yaml", "docs/security.md"):
+        assert address in (CHART.parents[1] / told).read_text()
+    assert "database-ca" not in volumes_of(rendered())
 
 
 def test_settings_reach_the_operator() -> None:
@@ -143,7 +160,8 @@ def test_a_change_of_settings_starts_the_operator_again() -> None:
 
 def test_images_are_of_the_release_or_as_told() -> None:
     """A digest comes before a tag."""
-    assert operator_of(rendered())["image"] == f"plimsoll/operator:{__version__}"
+    usual = f"registry.example/plimsoll/operator:{__version__}"
+    assert operator_of(rendered())["image"] == usual
     digest = f"sha256:{'0' * 64}"
     told = {"repository": "example/op", "tag": "9", "digest": digest}
     container = operator_of(rendered({"image": {**told, "pullPolicy": "Always"}}))
@@ -165,7 +183,7 @@ def test_it_runs_with_no_rights_on_its_machine() -> None:
     assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]  # noqa: S108 - in a pod
     assert volumes_of(objects)["tmp"] == {"name": "tmp", "emptyDir": {}}
     assert container["resources"]["requests"]["memory"] == "256Mi"
-    assert container["resources"]["limits"]["memory"] == "512Mi"
+    assert container["resources"]["limits"]["memory"] == "1Gi"
 
 
 def test_it_is_asked_how_it_is() -> None:
@@ -203,10 +221,13 @@ def test_where_it_runs_can_be_told() -> None:
 
 def test_labels_and_annotations_can_be_added_to_its_pods() -> None:
     """The selector stays as it is: it can never be changed."""
-    told = {"podLabels": {"team": "one"}, "podAnnotations": {"note": "two"}}
+    part_of = "app.kubernetes.io/part-of"
+    more = {"team": "one", part_of: "two"}
+    told = {"podLabels": more, "podAnnotations": {"note": "two"}}
     deployment = one(rendered(told), "Deployment")["spec"]
     metadata = deployment["template"]["metadata"]
-    assert metadata["labels"]["team"] == "one"
+    assert more.items() <= metadata["labels"].items()
+    assert deployment["selector"]["matchLabels"].keys().isdisjoint(more)
     assert metadata["annotations"]["note"] == "two"
     selected = deployment["selector"]["matchLabels"]
     assert set(selected) == {"app.kubernetes.io/name", "app.kubernetes.io/instance"}

@@ -141,6 +141,44 @@ def test_what_was_found_outlives_the_release(server: Cluster, namespace: str) ->
     assert server.get("tplan", "tiny-gpt", namespace=namespace)["spec"]
 
 
+def test_another_release_takes_the_definition_over_when_it_is_told_to(
+    server: Cluster, namespace: str
+) -> None:
+    """Under another name, with the claim of the one before."""
+    install(server, namespace)
+    server.wait(f"crd/{DEFINITION}", "condition=Established")
+    server.apply(A_PLAN, namespace=namespace)
+    uninstall(server, namespace)
+    claim = "--set=database.sqlite.existingClaim=plimsoll"
+    words = ("helm", "install", "other", str(CHART), "-n", namespace, claim)
+    done = server.run(*words, check=False)
+    assert "invalid ownership metadata" in done.stderr
+    server.run(*words, "--take-ownership")
+    assert server.get("tplan", "tiny-gpt", namespace=namespace)["spec"]
+    deployment = server.get("deployment", "other-plimsoll", namespace=namespace)
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert {"claimName": NAME} in [v.get("persistentVolumeClaim") for v in volumes]
+    server.run("helm", "uninstall", "other", "-n", namespace, "--wait")
+    server.run(*words, "--set=crds.enabled=false")
+    server.run("helm", "uninstall", "other", "-n", namespace, "--wait")
+
+
+def test_a_release_changes_to_postgresql_and_its_claim_stays(
+    server: Cluster, namespace: str
+) -> None:
+    """By the command of the page, which keeps what else was set."""
+    install(server, namespace, logging={"level": "debug"})
+    words = ("helm", "upgrade", NAME, str(CHART), "-n", namespace)
+    changed = ("--set=database.existingSecret=mine", "--set=replicas=2")
+    server.run(*words, "--reset-then-reuse-values", *changed)
+    deployment = server.get("deployment", NAME, namespace=namespace)["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["type"] == "RollingUpdate"
+    settings = server.get("configmap", NAME, namespace=namespace)["data"]
+    assert settings["PLIMSOLL_LOG_LEVEL"] == "debug"
+    assert server.get("pvc", NAME, namespace=namespace)["spec"]
+
+
 def test_the_operator_may_do_what_it_does_and_no_more(
     server: Cluster, namespace: str
 ) -> None:

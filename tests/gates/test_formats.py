@@ -17,12 +17,13 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Status
 from tests.support.api_values import fields_of
 from tests.support.builders import every_document
-from tools import definition, formats, trainingplan
+from tools import definition, formats, metrics, trainingplan
 
 ROOT = Path(__file__).parents[2]
 FILES = {
     formats.TARGET: formats.page(),
     definition.TARGET: definition.page(),
+    metrics.TARGET: metrics.page(),
     **trainingplan.files(),
 }
 
@@ -42,6 +43,14 @@ def test_every_document_is_on_the_page() -> None:
     """No kind of document is undocumented."""
     names = {kind.__name__ for kind in formats.record_classes()}
     assert {type(document).__name__ for document in every_document()} <= names
+
+
+def test_every_row_of_metrics_has_its_cells() -> None:
+    """A sign of tables within a text of an alert would tear its row."""
+    rows = [row for row in metrics.page().splitlines() if row.startswith("| `")]
+    cells = [re.split(r"(?<!\\)\|", row.strip("|")) for row in rows]
+    assert {len(row) for row in cells} == {4, 5}
+    assert all(row[-1].strip().endswith(".") for row in cells)
 
 
 def rows_of(page: str, first: str) -> list[list[str]]:

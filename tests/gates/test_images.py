@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tools import images
 from tools.images import BUILDAH, DOCKER, ImageError
@@ -53,7 +54,19 @@ def test_images_are_named_by_prefix_and_version() -> None:
     assert f"--tag=example/runtime:{version}" in command
     assert f"--build-arg=VERSION={version}" in command
     assert "--file=training_job/Dockerfile" in command
-    assert "--tag=plimsoll/runtime:" in " ".join(images.command("runtime", DOCKER, {}))
+    unnamed = images.command("runtime", DOCKER, {})
+    assert f"--tag=registry.example/plimsoll/runtime:{version}" in unnamed
+
+
+def test_the_chart_names_what_no_stranger_can_publish() -> None:
+    """As images are called unless told otherwise: on nodes of the lab, in examples."""
+    chart = yaml.safe_load((ROOT / "charts/plimsoll/values.yaml").read_text())
+    named = {
+        "operator": chart["image"]["repository"],
+        "runtime": chart["runtimeImage"]["repository"],
+    }
+    assert named == {name: f"{images.PREFIX}{name}" for name in images.USUAL}
+    assert images.PREFIX.startswith("registry.example/")
 
 
 def test_what_the_machine_says_of_packages_is_passed_on() -> None:
@@ -121,5 +134,6 @@ def test_a_failed_build_ends_the_command(
     monkeypatch.setattr(sys, "argv", ["images", "operator", "runtime", "examples"])
     assert images.main() == 1
     said = capsys.readouterr()
-    assert said.out == f"built plimsoll/operator:{images.version()}\n"
+    built = f"{images.PREFIX}operator:{images.version()}"
+    assert said.out == f"built {built}\n"
     assert said.err == "images: runtime was not built, see above\n"

@@ -1,22 +1,28 @@
 {{- define "plimsoll.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride }}
 {{- end }}
 
-{{- /* At most 50 characters, so that -ingest and others fit behind it. */}}
+{{- /*
+At most 50 characters, so that -ingest and others fit behind it; a Service's name has no
+dots and begins with a letter. What is chosen is never cut: values.schema.json refuses it.
+*/}}
 {{- define "plimsoll.fullname" -}}
 {{- $name := include "plimsoll.name" . }}
+{{- $release := .Release.Name | replace "." "-" }}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- .Values.fullnameOverride }}
+{{- else if regexMatch "^[0-9]" $release }}
+{{- fail (printf "the release %s begins with a digit, which no Service may: install it under another name, or set fullnameOverride" .Release.Name) }}
+{{- else if contains $name $release }}
+{{- $release | trunc 50 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
+{{- printf "%s-%s" $release $name | trunc 50 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
 {{- define "plimsoll.selector" -}}
-app.kubernetes.io/name: {{ include "plimsoll.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "plimsoll.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "plimsoll.labels" -}}
@@ -31,7 +37,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "plimsoll.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- default "default" .Values.serviceAccount.name }}
+{{- if not .Values.serviceAccount.name }}
+{{- fail "serviceAccount.create: false needs serviceAccount.name: without one the account `default` of the namespace, and so every pod there, would get the operator's rights" }}
+{{- end }}
+{{- .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 

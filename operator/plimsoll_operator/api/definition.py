@@ -56,6 +56,14 @@ ABOVE_ZERO: Final[Schema] = {
 """With two patterns for one text `kubectl explain` takes the field for an object."""
 FREE: Final[Schema] = {"type": "object", "additionalProperties": ANYTHING}
 """A mapping of which somebody else knows the names."""
+TEMPLATE_METADATA: Final = (
+    "The labels and annotations that all pods of the plan get; `kubectl explain "
+    "pod.metadata` has the fields."
+)
+TEMPLATE_SPEC: Final = (
+    "The spec of all pods of the plan, with one container named trainer, or one alone; "
+    "`kubectl explain pod.spec` has the fields."
+)
 LAUNCHED: Final = (
     "the job was launched with it, and only spec.suspend and spec.runPolicy may change "
     "now: set spec.suspend and edit once the condition Launched is False, or make a "
@@ -170,7 +178,10 @@ def root_schema() -> Schema:
     spec = served(openapi_schema(TrainingPlanSpec))
     template = spec["properties"]["template"]
     # Rules can read this field only where its own fields are named.
-    template["properties"] = {"metadata": FREE, "spec": FREE}
+    template["properties"] = {
+        "metadata": {"description": TEMPLATE_METADATA, **FREE},
+        "spec": {"description": TEMPLATE_SPEC, **FREE},
+    }
     template["x-kubernetes-preserve-unknown-fields"] = True
     del template["additionalProperties"]
     return {

@@ -44,7 +44,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
     ConditionType.ACCEPTED: {
         (TRUE, "Valid"): "What the spec names is there.",
         (FALSE, "InvalidSpec"): "The message names what is wrong or missing. Looked at "
-        "again when something changes.",
+        "again each minute, and when the spec changes.",
     },
     ConditionType.PROFILED: {
         (UNKNOWN, "StoreUnavailable"): "The store, which has the profiles, does not "

@@ -93,44 +93,49 @@ class Backend(StrEnum):
     JOB = "Job"
     """An Indexed Job and a headless Service: nothing else is needed."""
     JOB_SET = "JobSet"
-    """A JobSet, where its controller is installed."""
+    """A JobSet; not in this release, which refuses to launch one."""
     TRAIN_JOB = "TrainJob"
-    """A TrainJob, where Kubeflow Trainer is installed."""
+    """A TrainJob of Kubeflow; not in this release, which refuses to launch one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload(ApiRecord):
-    """What is trained."""
+    """What is trained: a function of your code, and what it is called with."""
 
     entrypoint: Entrypoint
-    """A function that returns a `plimsoll_trainer.workload.Workload`."""
+    """The function that makes what is trained, as `package.module:function`; it returns
+    a `plimsoll_trainer.workload.Workload`."""
     args: Arguments = "{}"
-    """Its keyword arguments."""
+    """The keyword arguments that the entry point is called with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training(ApiRecord):
-    """How long, and how much at a time."""
+    """How long is trained, and by how many samples at a time."""
 
     global_batch_size: BatchSize
-    """Samples of one step, over all replicas."""
+    """How many samples a step takes, over all replicas together."""
     steps: Count
-    """Steps of the whole training."""
+    """How many steps the whole training has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint(ApiRecord):
-    """Where training can go on from."""
+    """Where a training saves, and what it begins with."""
 
     every_steps: Index = 0
-    """Steps from one to the next; 0: only at the end, and when asked to stop."""
+    """How many steps lie between two checkpoints; 0: one is made at the end, and when
+    the ranks are asked to stop."""
     claim_name: ObjectName = ""
-    """The PersistentVolumeClaim that holds them, on a cluster."""
+    """The PersistentVolumeClaim that holds the checkpoints, in the namespace of the
+    plan; on a cluster nothing is saved without one."""
     path: Path = ""
-    """Folder below the claim, or any at home, in which each plan has its own, named by
-    its uid; empty: the claim or the home itself."""
+    """The folder below the claim, at home any folder, in which each plan has its own,
+    named by its uid; empty: the claim or the home itself."""
     resume_from: Path = ""
-    """Folder of another plan's checkpoints to begin with; empty: begin anew."""
+    """The checkpoints of another plan to begin with, from the root of the claim on:
+    PATH/UID, which are that plan's `path`, if it has one, and its uid. At home any
+    folder. Empty: training begins anew."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,30 +143,34 @@ class OffersSource(ApiRecord):
     """Where the machines are listed that can be had."""
 
     config_map: ObjectName = ""
-    """Lists them in a table `offers.csv`; at home it may stand in the same manifest.
-    Empty: what is here, the cluster's nodes or this machine."""
+    """The ConfigMap whose key `offers.csv` is a table of the machines that can be had,
+    in the namespace of the plan; at home it may stand in the same manifest. Empty: the
+    machines that are here, the cluster's nodes or this one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Search(ApiRecord):
-    """What is looked for, and in which space."""
+    """What plan is looked for, and in which space."""
 
     objective: Goal = Goal.MINIMIZE_GPUS
+    """What the search makes smallest or largest."""
     max_gpus: GPUCount = 16
-    """Every count from 1 to this is searched."""
+    """The most GPUs that a plan may take; every count from 1 to this is searched."""
     rate_floor: DecimalFraction = Decimal("0.5")
-    """Slowest rate that will do, as a part of the best samples per second per GPU over
-    all counts allowed."""
+    """The slowest rate that will do, as a part of the best samples per second per GPU
+    over all counts allowed."""
     min_samples_per_second: DecimalRate | None = None
-    """Slowest rate that will do, in samples; takes the place of `rateFloor`."""
+    """The slowest rate that will do, in samples per second; takes the place of
+    `rateFloor`."""
     throughput_tolerance: DecimalFraction = Decimal("0.05")
-    """Part of the throughput that may go for less memory, within the chosen count."""
+    """The part of the throughput that may go for less memory, within the count of GPUs
+    that was chosen."""
     deadline_seconds: Timeout | None = None
-    """For the whole training; with `MinimizeCost`."""
+    """How long the whole training may take, as it is predicted; unset: any time."""
     headroom: DecimalFraction = Decimal(0)
-    """Part of every device's memory that is kept free."""
+    """The part of every device's memory that is kept free."""
     max_micro_batch: Count | None = None
-    """Largest micro-batch that is searched; unset: any."""
+    """The largest micro-batch that is searched; unset: any."""
     engine: Annotated[str, Text(shortest=1, longest=64)] = "plimsoll"
     """What trains by the plan; `plimsoll` is Plimsoll's own trainer."""
     offers: OffersSource = field(default_factory=OffersSource)
@@ -172,17 +181,18 @@ class PlanOverride(ApiRecord):
     """Parts of the plan that a person fixes; obeyed, with a warning where unfit."""
 
     gpus: GPUCount | None = None
-    """Ranks of the job, one on each GPU."""
+    """How many GPUs the job takes, with one rank on each."""
     pipeline: Count | None = None
-    """Stages."""
+    """How many stages the layers are cut into: the degree of pipeline parallelism."""
     data: Count | None = None
-    """Replicas."""
+    """How many replicas train side by side: the degree of data parallelism."""
     micro_batch: Count | None = None
-    """Samples that go through a stage at a time."""
+    """How many samples go through a stage at a time."""
     cuts: Layers = ()
-    """First layer of each stage, counted from 0; empty: not fixed."""
+    """The first layer of each stage, counted from 0; empty: not fixed."""
     recomputed_layers: Layers | None = None
-    """Exactly these recompute, counted from 0; `[]` is none of them."""
+    """The layers that recompute, counted from 0, and no others; `[]`: none does; unset:
+    not fixed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +202,7 @@ class Profile(ApiRecord):
     policy: ProfilePolicy = ProfilePolicy.IF_MISSING
     source: ProfileSource = ProfileSource.AUTO
     timeout_seconds: Timeout = 900
-    """How long profiling may take."""
+    """How long profiling may take, and a replay as well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,9 +210,9 @@ class PerGPU(ApiRecord):
     """What a pod asks for beside each GPU."""
 
     cpu: CoreQuantity = "4"
-    """Cores of the host."""
+    """How many cores of the host a pod asks for with each of its GPUs."""
     memory: MemoryQuantity = "16Gi"
-    """Memory of the host."""
+    """How much memory of the host a pod asks for with each of its GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,12 +221,13 @@ class Launch(ApiRecord):
 
     policy: LaunchPolicy = LaunchPolicy.LAUNCH
     require_certified: bool = True
-    """No plan is launched that its replay does not agree with."""
+    """Whether a plan is launched only where its replay agrees with it."""
     backend: Backend = Backend.JOB
     queue_name: ObjectName = ""
-    """LocalQueue of Kueue that admits the job; empty: none."""
+    """The LocalQueue of Kueue that admits the job; empty: none."""
     priority_class_name: ObjectName = ""
-    """PriorityClass of the pods; empty: the cluster's default."""
+    """The PriorityClass of the pods; empty: that of the template, else the cluster's
+    default."""
     per_gpu: PerGPU = field(default_factory=PerGPU)
 
 
@@ -225,18 +236,19 @@ class RunPolicy(ApiRecord):
     """What is done when a run fails, and how long it may take."""
 
     backoff_limit: Retries = 3
-    """Errors of the application that are tried again; then the plan fails."""
+    """How many errors of the application are tried again; then the plan fails."""
     oom_replan_limit: Retries = 2
-    """Out-of-memory errors that are planned around; then the plan fails."""
+    """How many times a device that ran out of memory is planned around; then the plan
+    fails."""
     node_lost_seconds: Timeout = 300
-    """An attempt is over when all that is left of it sat on unreachable nodes for so
-    long."""
+    """How long all that is left of an attempt may sit on unreachable nodes; then the
+    attempt is over."""
     pending_seconds: Timeout = 3600
     """How long an attempt, or what is run before it, may wait for machines; then the
     plan fails."""
     running_seconds: Timeout | None = None
-    """How long an attempt may run; then it is stopped, and the plan fails. Unset: no
-    limit."""
+    """How long an attempt may run; then it is stopped, and the plan fails. Unset: any
+    time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,7 +256,8 @@ class TrainingPlanSpec(ApiRecord):
     """What is trained, and in which bounds: all that a person writes."""
 
     suspend: bool = False
-    """True: the ranks save and stop; false again: a new attempt goes on."""
+    """Whether the training rests: true, and the ranks save and stop; false again, and a
+    new attempt goes on."""
     workload: Workload
     training: Training
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -254,7 +267,8 @@ class TrainingPlanSpec(ApiRecord):
     launch: Launch = field(default_factory=Launch)
     run_policy: RunPolicy = field(default_factory=RunPolicy)
     template: Template = "{}"
-    """A pod template: image, volumes, tolerations."""
+    """The pod template that all pods of the plan are made from: image, volumes,
+    tolerations."""
 
 
 def parse_spec(value: object) -> TrainingPlanSpec:

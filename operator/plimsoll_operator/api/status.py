@@ -80,17 +80,18 @@ class Condition(ApiRecord):
     """One aspect of where a plan stands."""
 
     type: ConditionType
-    """Which aspect."""
+    """Which aspect of the plan the condition is about."""
     status: Truth
-    """Whether it holds."""
+    """Whether the condition holds."""
     reason: Reason
-    """Why, in one word; the words are listed under Conditions."""
+    """Why the condition is as it is, in one word; docs/trainingplan.md has the meaning
+    of each."""
     message: Words = ""
-    """Why, in one line; empty where the reason says it all."""
+    """Why the condition is as it is, in one line; empty where the reason says all."""
     observed_generation: Count = 1
-    """Generation of the spec that this was said of."""
+    """The generation of the spec that the condition was said of."""
     last_transition_time: Time = ""
-    """When `status` last changed."""
+    """When the status of the condition last changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,75 +99,76 @@ class ProfileStatus(ApiRecord):
     """The profile that is planned with."""
 
     request_key: Label
-    """What it is found by: a digest of the workload and all that it runs in."""
+    """What the profile is found by: a digest of the workload and what it runs in."""
     source: Label
-    """`traced` or `measured`."""
+    """How the profile came about: `traced` or `measured`."""
     is_cached: bool
-    """It was there before the plan was."""
+    """Whether the profile was there before the plan was."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanStatus(ApiRecord):
-    """The plan of record, in short."""
+    """A plan, in short."""
 
     digest: Label
-    """Of the whole plan, which lies in the store."""
+    """The digest of the whole plan, which lies in the store."""
     product: Label
-    """The device it is made for."""
+    """The device that the plan is made for."""
     gpus: Count
-    """Ranks, one on each GPU."""
+    """How many GPUs the plan takes, with one rank on each."""
     nodes: Count
-    """Machines that hold them."""
+    """How many machines hold the GPUs of the plan."""
     pipeline: Count
-    """Stages."""
+    """How many stages the layers are cut into: the degree of pipeline parallelism."""
     data: Count
-    """Replicas."""
+    """How many replicas train side by side: the degree of data parallelism."""
     tensor: Count = 1
-    """Ranks that share each layer."""
+    """How many ranks share each layer: the degree of tensor parallelism."""
     micro_batch: Count
-    """Samples that go through a stage at a time."""
+    """How many samples go through a stage at a time."""
     schedule: Label
-    """Order of the forward and backward passes of a stage."""
+    """The order of the forward and backward passes of a stage."""
     predicted_peak_bytes: Bytes
-    """Upper bound of the fullest rank's device memory."""
+    """The upper bound of the fullest rank's device memory."""
     predicted_peak: Label = ""
-    """The same for people, such as `1.31 GiB`."""
+    """The upper bound of the fullest rank's device memory as people read it, such as
+    `1.31 GiB`."""
     capacity_bytes: Bytes
-    """Of a device, less the headroom: the load line."""
+    """The memory of a device, less the headroom: the load line."""
     hourly_cost: DecimalAmount | None = None
-    """Price of the nodes; unset where the offer has none."""
+    """The price of the plan's nodes for an hour; unset where the offer has none."""
     currency: Label = ""
-    """Of that price, such as `USD`."""
+    """The currency of the price, such as `USD`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertificateStatus(ApiRecord):
-    """Why no smaller count will do."""
+    """Why no smaller count of GPUs will do."""
 
     smaller_gpus: Index
-    """The count just below; 0 where the plan has one GPU."""
+    """The count of GPUs just below that of the plan; 0 where the plan has one."""
     verdict: Verdict | None = None
-    """On that count."""
+    """What is known of the count just below that of the plan."""
     reason: Words = ""
-    """Why that count will not do, for the plan that comes nearest."""
+    """Why the count just below will not do, for the plan that comes nearest."""
     fewest_at_any_speed: Count | None = None
-    """Fewest GPUs with a plan that fits, whatever its rate."""
+    """The fewest GPUs with a plan that fits, whatever its rate."""
     fewest_unfixed: Count | None = None
-    """Certified fewest GPUs without `spec.override`; told where that is given."""
+    """The fewest GPUs, certified, without `spec.override`; told where that is given."""
     space: Words
-    """Techniques, degrees and limits within which this holds."""
+    """The techniques, degrees and limits within which the certificate holds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadRef(ApiRecord):
-    """What runs the ranks on a cluster."""
+    """The Job that runs the ranks on a cluster."""
 
     name: Label
-    """Of the Job."""
+    """The name of the Job that runs the ranks."""
     uid: Label
-    """Of the Job: another one of that name has another."""
+    """The uid of the Job that runs the ranks; another one of its name has another."""
     attempt: Count
-    """Number of the attempt that it runs."""
+    """The number of the attempt that the Job runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,28 +176,30 @@ class ObservedStatus(ApiRecord):
     """What the ranks really used."""
 
     peak_bytes: Bytes
-    """Of the fullest rank."""
+    """How much device memory the fullest rank has used."""
     peak: Label = ""
-    """The same for people, such as `1.31 GiB`."""
+    """How much device memory the fullest rank has used as people read it, such as
+    `1.31 GiB`."""
     error_percent: DecimalAmount
-    """Of the rank whose peak was predicted worst: by how much it was off."""
+    """By how much the peak was off that was predicted worst of all ranks."""
     step_seconds: DecimalAmount | None = None
-    """Of a training step: the median over ranks and steps."""
+    """How long a training step takes: the median over ranks and steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failures(ApiRecord):
     """How often attempts have failed, by limit.
 
-    Since the spec was edited, or the plan, having failed, was run again.
+    Counted since the spec was edited, or the plan, having failed, was run again.
     """
 
     application: Index = 0
-    """Held against `runPolicy.backoffLimit`."""
+    """How many errors of the application are held against `runPolicy.backoffLimit`."""
     out_of_memory: Index = 0
-    """Of devices; held against `runPolicy.oomReplanLimit`."""
+    """How many times devices ran out of memory, which is held against
+    `runPolicy.oomReplanLimit`."""
     disruption: Index = 0
-    """Lost machines and evictions; no limit is set to them."""
+    """How many times machines were lost or pods evicted; no limit is set to that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,11 +207,12 @@ class Status(ApiRecord):
     """Where the plan stands: written by Plimsoll alone."""
 
     observed_generation: Index = 0
-    """Generation of the spec that was looked at last."""
+    """The generation of the spec that was looked at last."""
     conditions: Annotated[tuple[Condition, ...], Entries(most=len(ConditionType))] = ()
-    """Where the plan stands, in the order in which they come true."""
+    """Where the plan stands: its conditions, in the order in which they come true."""
     profile: ProfileStatus | None = None
     plan: PlanStatus | None = None
+    """The plan of record, in short."""
     certificate: CertificateStatus | None = None
     alternatives: Annotated[
         tuple[PlanStatus, ...], Entries(most=MOST_ALTERNATIVES)
@@ -216,12 +221,12 @@ class Status(ApiRecord):
     workload_ref: WorkloadRef | None = None
     observed: ObservedStatus | None = None
     attempt: Index = 0
-    """Number of the newest attempt; 0 before the first."""
+    """The number of the newest attempt; 0 before the first."""
     failures: Failures = field(default_factory=Failures)
     start_time: Time = ""
     """When the plan was first looked at."""
     completion_time: Time = ""
-    """When it came to its end; empty until then."""
+    """When the plan came to its end; empty until then."""
 
     def check_rules(self) -> None:
         """Each condition stands once."""

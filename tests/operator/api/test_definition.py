@@ -91,7 +91,19 @@ def test_every_field_of_the_types_is_served_with_its_meaning() -> None:
     }
     template = {".spec.template.metadata", ".spec.template.spec"}
     assert set(found) == expected | template
-    assert all(found[path]["description"] for path in expected)
+    assert all(found[path]["description"] for path in found)
+
+
+def test_a_meaning_stands_alone() -> None:
+    """`kubectl explain` shows that of one field, with nothing around it."""
+    leans = re.compile(r"(Of|Its|Their|The same|On that|It|They|Exactly)\b")
+    for path, schema in schemas_in(root_schema()):
+        if path and not path.endswith("[]"):
+            said = schema["description"]
+            opening = said.partition(". ")[0]
+            assert not leans.match(said), f"{path}: {said}"
+            assert len(opening.split()) > 2, f"{path}: {said}"
+            assert said.endswith("."), f"{path}: {said}"
 
 
 def test_rules_compare_what_is_served_as_it_is_meant() -> None:
