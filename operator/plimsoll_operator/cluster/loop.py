@@ -30,6 +30,9 @@ SYNC_S: Final = 60.0
 """Between two lists of all plans."""
 ROUNDS: Final = 10
 """Lists from one look at a plan of which nothing is heard to the next."""
+ROUNDS_A_DAY: Final = 1440
+UNUSED_S: Final = 90 * 86400.0
+"""After which the store forgets what can be made anew."""
 NEWS_S: Final = 5.0
 """Between two questions to the store for what pods have told."""
 FINISH_S: Final = 5.0
@@ -154,9 +157,17 @@ class Loop:
             else:
                 self.judge_watch(found)
                 await self.forget_all(stored - set(self.keys))
+                if number % ROUNDS_A_DAY == 1:
+                    await self.forget_unused()
                 if number % ROUNDS == 0:
                     self.spread(found)
             await asyncio.sleep(SYNC_S)
+
+    async def forget_unused(self) -> None:
+        """Let the store forget what no plan has used for long; while down, tomorrow."""
+        with suppress(StoreError):
+            num_rows = await self.store.forget_unused(self.clock() - UNUSED_S)
+            logger.info("%d rows of the store were unused and are gone", num_rows)
 
     def spread(self, keys: Iterable[Key]) -> None:
         """Ask for a look at each plan until the next time they are spread."""
