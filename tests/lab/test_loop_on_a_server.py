@@ -371,6 +371,14 @@ def test_what_stands_in_the_way_is_waited_for(
             "spec.checkpoint.resumeFrom: got 'old/step-00000010'",
         ),
         (
+            {"checkpoint": {"path": "/home/me"}},
+            "spec.checkpoint.path: got '/home/me', allowed is a path below the claim",
+        ),
+        (
+            {"checkpoint": {"path": "../other"}},
+            "spec.checkpoint.path: got '../other', allowed is a path below the claim",
+        ),
+        (
             {"launch": {"backend": "JobSet"}},
             "spec.launch.backend: got 'JobSet'",
         ),

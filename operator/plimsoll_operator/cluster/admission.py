@@ -67,6 +67,7 @@ class Admission:
         check_backend(plan.spec)
         template = json.loads(plan.spec.template)
         pods = pod_template(template, dry_parts(plan, offers[0]), self._release)
+        check_paths(plan.spec)
         check_claim(plan.spec, claim, plan.owner.namespace)
         job = job_of(plan.owner, ChildKind.TRAIN, DRY, pods)
         warnings = [
@@ -123,6 +124,15 @@ def holds_to_one_node(claim: Object | None) -> bool:
     """Tell whether a claim for checkpoints can be used on one node alone."""
     modes = claim["spec"].get("accessModes", ()) if claim is not None else ()
     return bool(modes) and not SHARED_MODES.intersection(modes)
+
+
+def check_paths(spec: TrainingPlanSpec) -> None:
+    """Refuse what would lead out of the claim, to where nothing is kept."""
+    paths = {"path": spec.checkpoint.path, "resumeFrom": spec.checkpoint.resume_from}
+    for field, path in paths.items():
+        if path.startswith("/") or ".." in path.split("/"):
+            rule = "a path below the claim: without a / in front, and without .."
+            raise InvalidFieldError(f"spec.checkpoint.{field}", path, rule)
 
 
 def check_claim(spec: TrainingPlanSpec, claim: Object | None, namespace: str) -> None:

@@ -21,9 +21,10 @@ import aiohttp
 import pytest
 
 from plimsoll_operator import names
+from plimsoll_operator.bounded import bounded_document
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.cluster.api import CONFIG_MAPS, PODS
-from plimsoll_operator.ingest import bodies, reports, server
+from plimsoll_operator.ingest import bodies, server
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Clocks, Ingest, serving
 from plimsoll_operator.store.store import Store, open_store
@@ -527,7 +528,7 @@ def test_documents_wait_unparsed_while_the_store_hangs(
     monkeypatch.setattr(server, "MOST_BYTES_EACH", 5 * MIB // 2)
     monkeypatch.setattr(server, "MOST_PARSED_BYTES", 3 * MIB // 2)
     goes_on, parsed = asyncio.Event(), [0]
-    keep, parse = Records.keep_profile, reports.parse_report
+    keep, parse = Records.keep_profile, bounded_document
 
     async def kept_later(self: Records, *given: Any) -> None:
         await goes_on.wait()
@@ -538,7 +539,7 @@ def test_documents_wait_unparsed_while_the_store_hangs(
         return parse(*given)
 
     monkeypatch.setattr(Records, "keep_profile", kept_later)
-    monkeypatch.setattr(reports, "parse_report", counted)
+    monkeypatch.setattr(server, "bounded_document", counted)
     body = to_text(a_profile()).ljust(MIB)
 
     async def work(world: World) -> None:
