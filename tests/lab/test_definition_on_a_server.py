@@ -232,8 +232,8 @@ def test_fields_are_explained(server: Cluster) -> None:
     assert "asks for one training" in explained("")
     search = explained(".spec.search")
     assert "FIELD: search <Object>" in search
-    assert "maxGPUs <integer> Every count from 1 to this is searched." in search
-    assert "minSamplesPerSecond <string> Slowest rate that will do" in search
+    assert "maxGPUs <integer> The most GPUs that a plan may take;" in search
+    assert "minSamplesPerSecond <string> The slowest rate that will do" in search
     assert "enum: MinimizeGPUs, MinimizeMemory" in search
     assert "MinimizeCost: The least cost of the whole training." in search
     assert "Where the plan stands: written by Plimsoll alone." in explained(".status")

@@ -9,7 +9,7 @@ and an empty term holds nowhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.placement import required_terms
@@ -21,7 +21,7 @@ def admits(pod: Mapping[str, Any], node: Object) -> bool:
     Raises:
         InvalidFieldError: the affinity is none.
     """
-    labels = node["metadata"].get("labels") or {}
+    labels: dict[str, str] = node["metadata"].get("labels") or {}
     if not (pod.get("nodeSelector") or {}).items() <= labels.items():
         return False
     terms = required_terms(pod.get("affinity"))
@@ -44,8 +44,9 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
     """Tell whether one requirement holds; one that nobody can read does not."""
     if not isinstance(part, dict):
         return False
-    found, values = told.get(str(part.get("key"))), part.get("values")
-    values = values if isinstance(values, list) else []
+    asked = cast("dict[str, Any]", part)
+    found, given = told.get(str(asked.get("key"))), asked.get("values")
+    values = cast("list[Any]", given) if isinstance(given, list) else []
     holds = {
         "In": found in values,
         "NotIn": found not in values,
@@ -54,7 +55,7 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
         "Gt": is_beyond(found, values, 1),
         "Lt": is_beyond(found, values, -1),
     }
-    return holds.get(str(part.get("operator")), False)
+    return holds.get(str(asked.get("operator")), False)
 
 
 def is_beyond(found: str | None, values: list[Any], direction: int) -> bool:
