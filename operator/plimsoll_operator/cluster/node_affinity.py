@@ -46,7 +46,9 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
         return False
     asked = cast("dict[str, Any]", part)
     found, given = told.get(str(asked.get("key"))), asked.get("values")
-    values: list[Any] = given if isinstance(given, list) else []
+    values: list[Any] = []
+    if isinstance(given, list):
+        values = given
     holds = {
         "In": found in values,
         "NotIn": found not in values,
