@@ -46,9 +46,7 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
         return False
     asked = cast("dict[str, Any]", part)
     found, given = told.get(str(asked.get("key"))), asked.get("values")
-    values: list[Any] = []
-    if isinstance(given, list):
-        values = given
+    values: Any = given if isinstance(given, list) else []
     holds = {
         "In": found in values,
         "NotIn": found not in values,
