@@ -46,7 +46,9 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
         return False
     asked = cast("dict[str, Any]", part)
     found, given = told.get(str(asked.get("key"))), asked.get("values")
-    values: Any = given if isinstance(given, list) else []
+    values = (
+        list(map(str, cast("list[object]", given))) if isinstance(given, list) else []
+    )
     holds = {
         "In": found in values,
         "NotIn": found not in values,
@@ -58,7 +60,7 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
     return holds.get(str(asked.get("operator")), False)
 
 
-def is_beyond(found: str | None, values: list[Any], direction: int) -> bool:
+def is_beyond(found: str | None, values: list[str], direction: int) -> bool:
     """Tell whether a label is a whole number above, or below, the only value."""
     try:
         [limit] = map(int, values)
