@@ -46,9 +46,8 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
         return False
     asked = cast("dict[str, Any]", part)
     found, given = told.get(str(asked.get("key"))), asked.get("values")
-    values = (
-        list(map(str, cast("list[object]", given))) if isinstance(given, list) else []
-    )
+    listed = cast("list[object]", given) if isinstance(given, list) else []
+    values = [value for value in listed if isinstance(value, str)]
     holds = {
         "In": found in values,
         "NotIn": found not in values,

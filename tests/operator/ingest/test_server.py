@@ -12,7 +12,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def observed(**fields: Any) -> dict[str, object]:
 
 def is_empty(folder: Path) -> bool:
     """Tell whether no report at all is stored."""
-    with sqlite3.connect(folder / "store.db") as connection:
+    with closing(sqlite3.connect(folder / "store.db")) as connection:
         tables = ("profile", "replay", "observation", "observed_peak", "pod_end")
         counts = [
             connection.execute(f"select count(*) from {table}").fetchone()[0]  # noqa: S608 - of the list above
@@ -151,7 +151,7 @@ def test_an_observation_is_kept_with_what_was_predicted(tmp_path: Path) -> None:
         assert await within.news(NOW_S) == {PLAN_UID}
 
     in_world(tmp_path, work)
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         row = connection.execute(
             "select micro_batch, predicted_upper_bytes from observation"
         ).fetchone()
