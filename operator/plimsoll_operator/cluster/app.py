@@ -52,8 +52,6 @@ WATCH: Final = "the watch of plans and Jobs"
 BEAT_S: Final = 1.0
 STORE_AGAIN_S: Final = 5.0
 """Between two tries to open a store whose server is down."""
-SHARED: Final = ""
-"""Scope of all namespaces, where they share what was measured."""
 
 
 async def run(configuration: Configuration) -> None:
@@ -267,19 +265,19 @@ class Operator:
 
     def _scope(self, namespace: str, machines: Machines, solver: Solver) -> Scope:
         """Return eyes and hands for the plans of a namespace."""
-        name = SHARED if self.configuration.share_profiles else namespace
-        if name not in self.scopes:
+        if namespace not in self.scopes:
             release = Release(
                 runtime_image=self.configuration.runtime_image,
                 ingest_url=self.configuration.ingest_url,
             )
-            store = self.store.within(name)
+            shares = self.configuration.share_profiles
+            store = self.store.within(namespace, shares=shares)
             eyes = Eyes(
                 self.api,
                 store,
                 machines,
                 Admission(self.api, release),
-                shares=self.configuration.share_profiles,
+                shares=shares,
             )
             hands = Hands(
                 api=self.api,
@@ -289,5 +287,5 @@ class Operator:
                 release=release,
                 clock=time.time,
             )
-            self.scopes[name] = Scope(eyes=eyes, hands=hands)
-        return self.scopes[name]
+            self.scopes[namespace] = Scope(eyes=eyes, hands=hands)
+        return self.scopes[namespace]

@@ -76,4 +76,4 @@ class Records:
 
     def _within(self, reporter: Reporter) -> Store:
         """Return the part of the store that a reporter's namespace learns from."""
-        return self._store.within("" if self._shares else reporter.namespace)
+        return self._store.within(reporter.namespace, shares=self._shares)

@@ -9,6 +9,9 @@ waits for it. It is kept if the fit before it and the shortages are still those 
 began with, else it is made again: so an older fit never stands in place of a newer one,
 and no shortage comes back that a person has forgotten. Ranks that have told meanwhile
 count the next time; they are of attempts that end later, and that fit anew then.
+
+Where namespaces share what they learn, each has fits of its own all the same: what the
+others have learned widens them when they are read (`foreign_overhead`).
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from plimsoll_operator.store.rows import (
     key_of,
     runs_like,
 )
+from plimsoll_planner.foreign_overhead import with_foreign
 from plimsoll_planner.observed_overhead import (
     ObservedRank,
     Shortage,
@@ -69,10 +73,11 @@ class Basis:
 class Calibrations:
     """The overhead of each key of which something is known, within a scope."""
 
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
+    def __init__(self, database: Database, scope: str, *, shares: bool) -> None:
+        """Work on a database, within a scope of it, which may listen to the others."""
         self._database = database
         self._scope = scope
+        self._shares = shares
 
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
         """Fit anew from what is stored, keep the result and return it."""
@@ -84,16 +89,26 @@ class Calibrations:
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
         """Return all that is known, by product."""
-        return await self._known()
+        return await self._known(CalibrationRow.scope == self._scope)
 
     async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
-        """Return what is known of some products."""
-        return await self._known(CalibrationRow.device_product.in_(device_products))
+        """Return what is known of some products, and wider where others saw more."""
+        wanted = CalibrationRow.device_product.in_(device_products)
+        own = await self._known(CalibrationRow.scope == self._scope, wanted)
+        if not self._shares:
+            return own
+        foreign = await self._known(CalibrationRow.scope != self._scope, wanted)
+        others = select(ShortageRow).where(
+            ShortageRow.scope != self._scope,
+            ShortageRow.device_product.in_(device_products),
+        )
+        async with self._database.read() as session:
+            rows = (await session.scalars(in_order(others))).all()
+        return with_foreign(own, foreign, [shortage_in(r, key_of(r)) for r in rows])
 
     async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
         """Return what is known where all conditions hold, in the order of the keys."""
-        mine = CalibrationRow.scope == self._scope
-        wanted = select(CalibrationRow.document).where(mine, *where)
+        wanted = select(CalibrationRow.document).where(*where)
         ordered = wanted.order_by(*CalibrationRow.__table__.primary_key)
         async with self._database.read() as session:
             texts = (await session.scalars(ordered)).all()
@@ -294,24 +309,27 @@ async def shortages_of(
     So does one of a rank that had not told its version of NCCL yet.
     """
     versions = {key.nccl_version, ""}
-    wanted = (
-        select(ShortageRow)
-        .where(
-            *runs_like(scope, key, ShortageRow), ShortageRow.nccl_version.in_(versions)
-        )
-        .order_by(ShortageRow.plan_uid, ShortageRow.attempt)
+    wanted = select(ShortageRow).where(
+        *runs_like(scope, key, ShortageRow), ShortageRow.nccl_version.in_(versions)
     )
-    rows = await session.scalars(wanted)
-    return [
-        Shortage(
-            key=key,
-            micro_batch=row.micro_batch,
-            num_communicators=row.num_communicators,
-            capacity_bytes=row.capacity_bytes,
-            in_use_bytes=row.in_use_bytes,
-            asked_bytes=row.asked_bytes,
-            predicted_allocated_bytes=row.predicted_allocated_bytes,
-            predicted_device_bytes=row.predicted_device_bytes,
-        )
-        for row in rows
-    ]
+    rows = await session.scalars(in_order(wanted))
+    return [shortage_in(row, key) for row in rows]
+
+
+def in_order(wanted: Select[ShortageRow]) -> Select[ShortageRow]:
+    """Select shortages by plan and attempt."""
+    return wanted.order_by(ShortageRow.plan_uid, ShortageRow.attempt)
+
+
+def shortage_in(row: ShortageRow, key: OverheadKey) -> Shortage:
+    """Return the shortage in a row, for a key that it counts for."""
+    return Shortage(
+        key=key,
+        micro_batch=row.micro_batch,
+        num_communicators=row.num_communicators,
+        capacity_bytes=row.capacity_bytes,
+        in_use_bytes=row.in_use_bytes,
+        asked_bytes=row.asked_bytes,
+        predicted_allocated_bytes=row.predicted_allocated_bytes,
+        predicted_device_bytes=row.predicted_device_bytes,
+    )

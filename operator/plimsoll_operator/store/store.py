@@ -40,7 +40,9 @@ OF_A_PLAN = (QuestionRow, PodEndRow)
 class Store:
     """All repositories of one database."""
 
-    def __init__(self, database: Database, scope: str = "") -> None:
+    def __init__(
+        self, database: Database, scope: str = "", *, shares: bool = False
+    ) -> None:
         """Work on a database.
 
         Args:
@@ -48,22 +50,25 @@ class Store:
             scope: whose replays, answers, observations, shortages and calibrations it
                 is about: a namespace, or empty for the one home. The rest is found by
                 the uid of a plan, or by a key that holds the namespace.
+            shares: scopes that do have their replays and answers in common, and listen
+                to the calibrations of the others.
         """
         self._database = database
+        common = "" if shares else scope
         self.profiles = Profiles(database)
-        self.replays = Replays(database, scope)
+        self.replays = Replays(database, common)
         self.questions = Questions(database)
-        self.answers = Answers(database, scope)
+        self.answers = Answers(database, common)
         self.attempts = Attempts(database)
         self.plans = Plans(database)
         self.observations = Observations(database, scope)
         self.shortages = Shortages(database, scope)
-        self.calibrations = Calibrations(database, scope)
+        self.calibrations = Calibrations(database, scope, shares=shares)
         self.pod_ends = PodEnds(database)
 
-    def within(self, scope: str) -> Store:
+    def within(self, scope: str, *, shares: bool = False) -> Store:
         """Return the store of another scope, in the same database."""
-        return Store(self._database, scope)
+        return Store(self._database, scope, shares=shares)
 
     async def forget(self, plan_uid: str) -> None:
         """Forget a plan, but not what its ranks were observed to use."""

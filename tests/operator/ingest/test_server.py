@@ -158,12 +158,29 @@ def test_an_observation_is_kept_with_what_was_predicted(tmp_path: Path) -> None:
     assert row == (1, 10 * MIB)
 
 
-def test_namespaces_share_where_the_operator_is_told_to(tmp_path: Path) -> None:
-    """Then all of them learn from all."""
+@pytest.mark.parametrize("shares", [True, False])
+def test_namespaces_share_where_the_operator_is_told_to(
+    shares: bool, tmp_path: Path
+) -> None:
+    """A replay then serves all of them."""
+
+    async def work(world: World) -> None:
+        assert await world.post("replay", a_replay().to_json()) == 204
+        other = world.store.within("other", shares=shares)
+        assert (await other.replays.find(DIGEST) is not None) is shares
+
+    cluster = ClusterInMemory(ChildKind.REPLAY, DIGEST)
+    in_world(tmp_path, work, cluster, shares=shares)
+
+
+def test_what_was_observed_stays_with_its_namespace(tmp_path: Path) -> None:
+    """Also where they share."""
 
     async def work(world: World) -> None:
         assert await world.post("observation", observed()) == 204
-        assert len(await world.store.within("").observations.of(PLAN_UID, 1)) == 1
+        for scope, number in ((NAMESPACE, 1), ("other", 0), ("", 0)):
+            within = world.store.within(scope, shares=True)
+            assert len(await within.observations.of(PLAN_UID, 1)) == number
 
     in_world(tmp_path, work, shares=True)
 

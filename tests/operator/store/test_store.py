@@ -11,7 +11,8 @@ from plimsoll_operator.errors import StoreFullError
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.observed_overhead import Shortage
+from plimsoll_planner.foreign_overhead import covering
+from plimsoll_planner.observed_overhead import Shortage, assumed, widened
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import (
@@ -102,8 +103,34 @@ def test_a_namespace_learns_from_its_own_ranks_alone(place: Path | str) -> None:
     in_store(place, work)
 
 
+def test_a_namespace_that_shares_is_warned_and_not_promised(place: Path | str) -> None:
+    """What others held or lacked widens its bound; nothing of theirs narrows it."""
+    reports = [an_observation(rank=rank, overhead_key=KEY) for rank in range(8)]
+
+    async def work(store: Store) -> None:
+        one = store.within("one", shares=True)
+        other = store.within("other", shares=True)
+        assert await other.calibrations.of(["L4"]) == ()
+        for report in reports:
+            await one.observations.save("a", report, a_peak(), 1, 0.0)
+        held = await one.calibrations.refresh(KEY)
+        assert held is not None
+        (warned,) = await other.calibrations.of(["L4"])
+        assert warned == covering(assumed(KEY), held)
+        assert warned.num_observations == 0
+        await other.shortages.save("b", 1, SHORTAGE)
+        lacked = await other.calibrations.refresh(KEY)
+        assert lacked is not None
+        assert await one.calibrations.of(["L4"]) == (widened(held, SHORTAGE),)
+        assert await other.calibrations.of(["L4"]) == (covering(lacked, held),)
+        assert await one.calibrations.all() == (held,)
+        assert await one.calibrations.of(["H100"]) == ()
+
+    in_store(place, work)
+
+
 def test_reports_follow_a_plan_into_another_scope(place: Path | str) -> None:
-    """Where a namespace begins to share; a rank has one report all the same."""
+    """A rank has one report all the same, where it was told last."""
 
     async def work(store: Store) -> None:
         team = store.within("team")
