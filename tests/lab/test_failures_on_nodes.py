@@ -27,7 +27,9 @@ SAVED_AT = 5
 PROFILED_BYTES = 100_000
 """Enough for a sample, and too little for a layer."""
 GREEDY_BYTES = 2**31
-"""Twice as much as the pods of a plan may take of the host."""
+"""Of the host, for each rank: four times what its pod has for one."""
+HUNGRY_BYTES = 2**29
+"""As much as a pod has for each rank, beside what torch takes: twice that is enough."""
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +50,13 @@ def failing(ground: Ground) -> Ground:
     ground.order("smaller-train", device_bytes=int(SMALLER * need_bytes))
     ground.order("full-profile", device_bytes=PROFILED_BYTES)
     ground.order("greedy-train", host_bytes=GREEDY_BYTES)
+    ground.order("hungry-train", host_bytes=HUNGRY_BYTES)
     ground.order("broken-train", raise_at=RAISED_AT)
     ground.order("endless-train", pause_s=SLOWLY_S)
     ground.launch("broken", runPolicy={"backoffLimit": 1})
     ground.launch("smaller", runPolicy={"oomReplanLimit": 4})
     ground.launch("greedy", runPolicy={"backoffLimit": 0})
+    ground.launch("hungry")
     ground.launch("endless", runPolicy={"runningSeconds": 15})
     ground.launch("fixed", override={"gpus": 1})
     other = {"entrypoint": "steered:workload", "args": {"variant": 1}}
@@ -106,6 +110,15 @@ def test_a_rank_that_takes_too_much_of_the_host(failing: Ground) -> None:
     assert (state, reason) == ("False", "HostOOMKilled")
     assert "killed by the kernel" in message
     assert status["failures"] == {"application": 1, "disruption": 0, "outOfMemory": 0}
+
+
+def test_a_rank_that_took_too_much_of_the_host_gets_more(failing: Ground) -> None:
+    """Its pod then asks for twice as much, and the plan comes to its end."""
+    status = failing.ended("hungry")
+    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert status["attempt"] == 1 + status["failures"]["application"] > 1
+    factor = 2 ** status["failures"]["application"]
+    assert said(status, "Launched")[2].startswith(f"with up to {factor} times")
 
 
 def test_an_error_of_the_application(failing: Ground) -> None:

@@ -90,6 +90,7 @@ A_SPEC: dict[str, Any] = {
     "runPolicy": {
         "backoffLimit": 1,
         "oomReplanLimit": 1,
+        "hostMemoryDoublings": 1,
         "nodeLostSeconds": 60,
         "pendingSeconds": 60,
         "runningSeconds": 60,

@@ -13,12 +13,13 @@ from plimsoll_planner.records.bounds import Text
 DECIMAL_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 NUMBER = r"[0-9]{1,12}(\.[0-9]{1,6})?"
+MEMORY = rf"{NUMBER}([kMGT]|[KMGT]i)?"
 MemoryQuantity = Annotated[
     str,
     Text(
         shortest=1,
         longest=24,
-        pattern=rf"{NUMBER}([kMGT]|[KMGT]i)?",
+        pattern=MEMORY,
         meaning="an amount of memory such as 512Mi or 16Gi",
     ),
 ]

@@ -31,6 +31,7 @@ DecimalFraction = Annotated[Decimal, Range(minimum=0, maximum=1)]
 DecimalRate = Annotated[Decimal, Range(minimum=0, maximum=10**12, above=True)]
 Timeout = Annotated[int, Range(minimum=1, maximum=10**9, unit="s")]
 Retries = Annotated[int, Range(minimum=0, maximum=1000)]
+Doublings = Annotated[int, Range(minimum=0, maximum=6)]
 IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
 Entrypoint = Annotated[
     str,
@@ -240,6 +241,10 @@ class RunPolicy(ApiRecord):
     oom_replan_limit: Retries = 2
     """How many times a device that ran out of memory is planned around; then the plan
     fails."""
+    host_memory_doublings: Doublings = 2
+    """How many times, on a cluster, the memory of the pods is doubled after the kernel
+    killed a rank for it: 2 is up to four times `launch.perGPU.memory`. No pod asks for
+    more than a node has that may run it."""
     node_lost_seconds: Timeout = 300
     """How long all that is left of an attempt may sit on unreachable nodes; then the
     attempt is over."""

@@ -62,6 +62,8 @@ class StartTraining:
     """Start the gang of an attempt by its plan of record."""
 
     attempt: int
+    memory_factor: int = 1
+    """How many times the memory of the host that the spec asks for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,11 +19,13 @@ from plimsoll_operator.brain.actions import (
     StopTraining,
     WakeAt,
 )
-from plimsoll_operator.brain.failures import given_up, next_start_s
+from plimsoll_operator.brain.failures import given_up, memory_factor, next_start_s
 from plimsoll_operator.brain.said import DRY_RUN, Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
+
+MORE_MEMORY = "with up to {} times launch.perGPU.memory, which was too little before"
 
 
 def ended_before(look: Look) -> Said:
@@ -94,7 +96,9 @@ def gang_said(look: Look) -> Said:
             goes_on=True,
         )
     if child.state is not ChildState.PENDING:
-        return Said(truth=Truth.TRUE, reason="Started")
+        factor = memory_factor_of(look)
+        message = MORE_MEMORY.format(factor) if factor > 1 else ""
+        return Said(truth=Truth.TRUE, reason="Started", message=message)
     stop, asked = StopTraining(attempt=attempt.number), asked_to_leave(look)
     if child.stopping or asked:
         return Said(
@@ -119,8 +123,18 @@ def starting(look: Look) -> Said:
         return Said(truth=Truth.FALSE, reason="Suspended")
     if is_outdated(look):
         return left_unstarted(look)
-    start = StartTraining(attempt=number)
+    start = StartTraining(attempt=number, memory_factor=memory_factor_of(look))
     return Said(truth=Truth.FALSE, reason="Starting", actions=(start,))
+
+
+def memory_factor_of(look: Look) -> int:
+    """Return how many times the memory of the host the open attempt asks for.
+
+    What was too little stays so after a pause, until the spec asks for something else.
+    """
+    asked = asked_digest_of(look.spec)
+    alike = tuple(one for one in look.seen.attempts if one.asked_digest == asked)
+    return memory_factor(look.spec, alike)
 
 
 def succeeded(look: Look) -> Said:

@@ -8,7 +8,7 @@ edits it, or runs what has failed again, has seen what went wrong.
     ended by               counts as       at most                  goes on by
     ----------------------------------------------------------------------------------
     device out of memory   out of memory   runPolicy.oomReplanLimit  another plan
-    host out of memory     application     runPolicy.backoffLimit    trying again
+    host out of memory     application     runPolicy.backoffLimit    with more of it
     application error      application     runPolicy.backoffLimit    trying again
     deleted by a person    application     runPolicy.backoffLimit    trying again
     disruption             disruption      no limit                  again, with pauses
@@ -132,6 +132,17 @@ def given_up(
     return GiveUp(
         reason=response.reason, message=latest.message + (tried if limit else "")
     )
+
+
+def memory_factor(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> int:
+    """Return how many times the memory of the host the next attempt asks for.
+
+    Args:
+        spec: what a person asks for.
+        attempts: that were started for the same, but for pauses and limits.
+    """
+    num_full = sum(one.ending is Ending.HOST_OUT_OF_MEMORY for one in attempts)
+    return 1 << min(num_full, spec.run_policy.host_memory_doublings)
 
 
 def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:

@@ -95,7 +95,7 @@ class Eyes:
         self._shares = shares
         self._api = api
         self._store = store
-        self._machines = machines
+        self.machines = machines
         self._admission = admission
         self.jobs = JobEyes(api, store, machines)
         self.asking = Asking(store)
@@ -146,12 +146,12 @@ class Eyes:
         assert plan.spec is not None  # noqa: S101 - whoever looks has asked
         template = json.loads(plan.spec.template)
         namespace = plan.owner.namespace
-        offers = await self._machines.offers(namespace, plan.spec, template)
+        offers = await self.machines.offers(namespace, plan.spec, template)
         claim = await self._admission.claim(plan)
         if holds_to_one_node(claim):
             offers = tuple(replace(one, nodes_available=1) for one in offers)
         kind = offers[0].device_kind
-        is_here = await self._machines.has(kind, plan.spec, template)
+        is_here = await self.machines.has(kind, plan.spec, template)
         place = place_of("" if self._shares else namespace, template)
         wish = profile_wish(plan.spec, kind, place, is_here=is_here)
         return Known(spec=plan.spec, offers=offers, wish=wish, claim=claim)

@@ -11,7 +11,8 @@ import asyncio
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +52,9 @@ from plimsoll_operator.cluster.children import (
     service_of,
 )
 from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes, Known
+from plimsoll_operator.cluster.host_memory import raised
 from plimsoll_operator.cluster.obstacles import fault_of
-from plimsoll_operator.cluster.placement import node_affinity_for
+from plimsoll_operator.cluster.placement import affinity_for, node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.pod_template import (
     CHECKPOINTS,
@@ -123,8 +125,8 @@ class Hands:
                 await self._start_profile(plan, seen)
             case StartReplay():
                 await self._start_replay(plan, seen)
-            case StartTraining(attempt=number):
-                await self._start_training(plan, seen, number)
+            case StartTraining(attempt=number, memory_factor=factor):
+                await self._start_training(plan, seen, number, factor)
             case StopTraining(attempt=number):
                 name = child_name(plan.owner, ChildKind.TRAIN, str(number))
                 await self._delete_job(plan, name, foreground=True)
@@ -183,22 +185,27 @@ class Hands:
         await self._start(plan, seen, digest, ChildKind.REPLAY, template)
 
     async def _start_training(
-        self, plan: PlanObject, seen: ClusterSeen, number: int
+        self, plan: PlanObject, seen: ClusterSeen, number: int, memory_factor: int
     ) -> None:
         """Start a gang by its plan of record."""
         of_record = await self._plan_of_record(plan, seen, number)
         spec, shape = spec_of(plan), of_record.pods
         await self._create(SERVICES, plan, service_of(plan.owner))
         task = train_task(self._gang(plan, of_record, number), spec, IN_POD)
-        template = self._template(
+        made = partial(
+            self._template,
             plan,
-            spec,
-            task,
+            task=task,
             num_gpus=shape.gpus_per_pod,
-            affinity=affinity_of(of_record),
+            affinity=affinity_for(of_record),
             inputs=child_name(plan.owner, PLAN_OF_RECORD, str(number)),
             trains=True,
         )
+        template = made(spec)
+        if memory_factor > 1:
+            nodes = await self.eyes.machines.nodes()
+            more = raised(spec.launch.per_gpu, memory_factor, template["spec"], nodes)
+            template = made(replace(spec, launch=replace(spec.launch, per_gpu=more)))
         await self._start(
             plan, seen, str(number), ChildKind.TRAIN, template, num_pods=shape.num_pods
         )
@@ -374,13 +381,6 @@ def asked_of(seen: ClusterSeen) -> StoredQuestion:
     """Return the question that was decided to be answered."""
     assert seen.asked is not None  # noqa: S101 - nothing is searched for without one
     return seen.asked
-
-
-def affinity_of(plan: HybridPlan) -> Object:
-    """Return where the pods of a plan may go: all that have the memory it needs."""
-    offer = plan.offers[0]
-    need_bytes = min(plan.peak_bytes or math.inf, offer.device_memory_bytes)
-    return node_affinity_for(offer, need_bytes=int(need_bytes))
 
 
 def later_than_all(plan: PlanObject, seen: ClusterSeen, now_s: float) -> float:

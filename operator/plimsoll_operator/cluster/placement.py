@@ -18,6 +18,7 @@ by the pods, not here. The region is not: a table may name one where nodes name 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
@@ -28,6 +29,7 @@ from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import CapacityType, Offer
+from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import mapping_of
 
 Expressions = list[Object]
@@ -51,6 +53,13 @@ GKE_ACCELERATORS: Final = {
 }
 """What GKE calls the accelerators of a SkyPilot catalogue, and the MiB that their
 driver shows."""
+
+
+def affinity_for(plan: HybridPlan) -> Object:
+    """Return where the pods of a plan may go: all that have the memory it needs."""
+    offer = plan.offers[0]
+    need_bytes = min(plan.peak_bytes or math.inf, offer.device_memory_bytes)
+    return node_affinity_for(offer, need_bytes=int(need_bytes))
 
 
 def node_affinity_for(offer: Offer, *, need_bytes: int | None = None) -> Object:

@@ -1,0 +1,106 @@
+"""How many times the memory of the host an attempt asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.api.spec import parse_spec
+from plimsoll_operator.api.status import ConditionType, Status
+from plimsoll_operator.brain.actions import StartTraining
+from plimsoll_operator.brain.attempting import asked_digest_of
+from plimsoll_operator.brain.decide import Decision, decide
+from plimsoll_operator.brain.seen import (
+    Attempt,
+    Child,
+    ChildKind,
+    ChildState,
+    Ending,
+    Seen,
+)
+
+NOW_S = 10_000.0
+FULL = Ending.HOST_OUT_OF_MEMORY
+ASKED: dict[str, Any] = {
+    "workload": {"entrypoint": "examples.tiny_gpt:workload"},
+    "training": {"globalBatchSize": 8, "steps": 60},
+}
+
+
+def decided(
+    endings: list[Ending],
+    before: dict[str, Any] | None = None,
+    state: ChildState | None = None,
+    **spec: Any,
+) -> Decision:
+    """Decide in an attempt that follows others, its gang in some state or not there.
+
+    Args:
+        endings: of the attempts before.
+        before: parts of the spec that those were started for.
+        state: of the gang.
+        spec: parts of the spec now.
+    """
+    now = parse_spec(ASKED | spec)
+    old = asked_digest_of(parse_spec(ASKED | (before or {})))
+    attempts = [
+        Attempt(number=number, asked_digest=old, ending=ending, ended_s=9000.0)
+        for number, ending in enumerate(endings, 1)
+    ]
+    number = len(attempts) + 1
+    latest = Attempt(number=number, asked_digest=asked_digest_of(now))
+    gang = Child(
+        kind=ChildKind.TRAIN,
+        subject=str(number),
+        state=state or ChildState.PENDING,
+        since_s=9990.0,
+    )
+    children = () if state is None else (gang,)
+    seen = Seen(attempts=(*attempts, latest), children=children)
+    return decide(now, Status(), seen, generation=9, now_s=NOW_S)
+
+
+@pytest.mark.parametrize(
+    ("endings", "spec", "factor"),
+    [
+        ([], {}, 1),
+        ([Ending.DISRUPTED, Ending.APPLICATION_ERROR], {}, 1),
+        ([FULL], {}, 2),
+        ([FULL, Ending.DISRUPTED, FULL], {}, 4),
+        ([FULL] * 3, {}, 4),
+        ([FULL] * 3, {"runPolicy": {"hostMemoryDoublings": 3}}, 8),
+        ([FULL] * 3, {"runPolicy": {"hostMemoryDoublings": 0}}, 1),
+    ],
+)
+def test_each_time_it_was_too_little_it_is_doubled(
+    endings: list[Ending], spec: dict[str, Any], factor: int
+) -> None:
+    """As often as the spec allows; also where a pause or another end came between."""
+    [start] = decided(endings, **spec).actions
+    number = len(endings) + 1
+    assert start == StartTraining(attempt=number, memory_factor=factor)
+
+
+def test_what_a_person_asks_for_now_is_tried_first() -> None:
+    """An edit that states another memory begins again with that."""
+    more: dict[str, Any] = {"launch": {"perGPU": {"memory": "64Gi"}}}
+    [start] = decided([FULL], **more).actions
+    assert start == StartTraining(attempt=2, memory_factor=1)
+    [start] = decided([FULL], before=more, **more).actions
+    assert start == StartTraining(attempt=2, memory_factor=2)
+
+
+def test_who_looks_sees_that_it_was_raised() -> None:
+    """Where the gang is said to be started."""
+    for endings, said in (
+        (
+            [FULL],
+            "with up to 2 times launch.perGPU.memory, which was too little before",
+        ),
+        ([], ""),
+    ):
+        found = decided(endings, state=ChildState.RUNNING).status
+        launched = found.condition(ConditionType.LAUNCHED)
+        assert launched is not None
+        assert launched.message == said
