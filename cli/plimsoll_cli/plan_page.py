@@ -15,7 +15,7 @@ from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.explain import certificate_lines, counted, space_text
-from plimsoll_planner.overheads import basis_text, shortage_lines
+from plimsoll_planner.overheads import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
 
 
@@ -49,7 +49,7 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
                 "there, with --anew it begins again"
             )
     if isinstance(record.answer, Infeasible) and record.problem is not None:
-        yield from shortage_lines(record.problem)
+        yield from widening_lines(record.problem)
     if record.is_left:
         yield record.next_step
 

@@ -74,8 +74,9 @@ class Asking:
             kept = await self._kept(asker, occasion)
             if kept is not None:
                 return kept
-        products = {offer.device_product for offer in asker.offers}
-        overheads = await self._store.calibrations.of(products)
+        overheads = await self._store.calibrations.to_plan_with(
+            asker.offers, profile.profile.fingerprint
+        )
         asked = question_of(asker.spec, profile.profile, asker.offers, overheads)
         return await self._store.questions.put(occasion, asked)
 

@@ -55,7 +55,7 @@ class Configuration:
     plan_metrics: bool = True
     """Whether there are series for each plan."""
     share_profiles: bool = False
-    """Whether namespaces share what was measured."""
+    """Whether namespaces share profiles, replays and answers, and warn each other."""
     solvers: int = 1
     """Searches at a time, each a process."""
     workers: int = 16

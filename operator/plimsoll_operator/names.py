@@ -28,6 +28,8 @@ SUBJECT_ANNOTATION: Final = f"{GROUP}/subject"
 """On a Job: what it works on, too long for a label."""
 AFTER_ANNOTATION: Final = f"{GROUP}/after"
 """On a Job: what it makes is later than this; seconds since 1970."""
+NOTE_ANNOTATION: Final = f"{GROUP}/note"
+"""On a Job: what people are told of its pods."""
 TOKEN_AUDIENCE: Final = GROUP
 """Of the tokens by which pods report."""
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"

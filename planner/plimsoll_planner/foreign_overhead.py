@@ -2,12 +2,13 @@
 
 In: what is known of devices here, and what was learned of them elsewhere, where
 namespaces share it. Out: overheads to plan with. Called by the store. Who reports for
-another namespace is trusted to warn, and not to promise. So what counts is the own
-overhead, or what is assumed, and residuals grow
+another namespace is trusted to warn, and not to promise. So what counts here stays what
+would count without the others (`overhead_for`), an own overhead or what is assumed, and
+its residuals grow, for foreign ranks of the same product, image and version of torch
 
-    where foreign ranks were   until each line has what theirs has within, at both ends
-    where foreign ranks ran    until the shortage is no surprise, as for an own one
-    out of memory              (`observed_overhead`)
+    where they were      until each line has what theirs has within, at both ends
+    where they ran out   until the shortage is no surprise, as for an own one
+    of memory            (`observed_overhead`)
 
 What is assumed elsewhere, because too few ranks were seen there, says nothing here.
 """
@@ -18,35 +19,83 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from plimsoll_planner.memory.device_bytes import overhead_for, runs_like
 from plimsoll_planner.observed_overhead import Shortage, assumed, widened
+from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
+    OverheadKey,
     OverheadLine,
     SeenAt,
 )
+from plimsoll_planner.records.model_profile import Fingerprint
+from plimsoll_planner.records.offer import Offer
 
 
 def with_foreign(
-    own: Iterable[DeviceOverhead],
-    foreign: Iterable[DeviceOverhead],
+    offers: Iterable[Offer],
+    fingerprint: Fingerprint,
+    own: Sequence[DeviceOverhead],
+    foreign: Sequence[DeviceOverhead],
     shortages: Sequence[Shortage],
 ) -> tuple[DeviceOverhead, ...]:
-    """Return own overheads, and those that only others know of, none narrower for it.
+    """Return overheads of which none that counts is narrower for what others saw.
 
     Args:
-        own: one for each key.
-        foreign: those of others, any number for each key.
-        shortages: of others; one whose version of NCCL is open counts for all.
+        offers: whose devices are planned with.
+        fingerprint: of what is to run on them.
+        own: what is known here.
+        foreign: overheads of others, any number for each key.
+        shortages: of others.
     """
-    found = {overhead.key: overhead for overhead in own}
+    found = list(own)
+    for offer in {one.device_product: one for one in offers}.values():
+        mine = here(offer, fingerprint, found)
+        wider = widened_by(
+            mine,
+            [one for one in foreign if counts(one.key, offer, fingerprint)],
+            [one for one in shortages if counts(one.key, offer, fingerprint)],
+        )
+        if wider == mine:
+            continue
+        if mine in found:  # and in its place, for of equally near ones the first counts
+            found[found.index(mine)] = wider
+        else:
+            found.append(wider)
+    return tuple(found)
+
+
+def here(
+    offer: Offer, fingerprint: Fingerprint, own: Sequence[DeviceOverhead]
+) -> DeviceOverhead:
+    """Return what counts without the others."""
+    key = OverheadKey(
+        device_product=offer.device_product,
+        image=fingerprint.image,
+        torch_version=fingerprint.torch_version,
+    )
+    known = with_built_in(own, (offer,))
+    return overhead_for(offer, known, fingerprint) or assumed(key)
+
+
+def counts(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
+    """Tell whether others who observed a key have something to say."""
+    return key.image == fingerprint.image and runs_like(key, offer, fingerprint)
+
+
+def widened_by(
+    overhead: DeviceOverhead,
+    foreign: Iterable[DeviceOverhead],
+    shortages: Iterable[Shortage],
+) -> DeviceOverhead:
+    """Return an overhead that allows for what others saw, and says so."""
+    wider = overhead
     for theirs in foreign:
-        key = theirs.key
-        found[key] = covering(found.get(key) or assumed(key), theirs)
+        wider = covering(wider, theirs)
     for shortage in shortages:
-        for key, before in found.items():
-            if shortage.key in (key, replace(key, nccl_version="")):
-                found[key] = widened(before, shortage)
-    return tuple(found.values())
+        # Own ones alone are counted: a person can have those forgotten.
+        wider = replace(widened(wider, shortage), num_shortages=overhead.num_shortages)
+    return replace(wider, is_warned=True) if wider != overhead else overhead
 
 
 def covering(overhead: DeviceOverhead, foreign: DeviceOverhead) -> DeviceOverhead:

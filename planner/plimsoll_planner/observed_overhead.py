@@ -109,12 +109,15 @@ class Shortage(Record):
 
     @property
     def least_overhead_bytes(self) -> int:
-        """What the upper bound of the overhead must reach; see the module's text."""
+        """What the upper bound of the overhead must reach; see the module's text.
+
+        It is never more than leaves nothing for tensors, whatever was asked for.
+        """
         wanted = self.in_use_bytes + self.asked_bytes
         beyond = max(wanted, self.capacity_bytes + 1) - self.predicted_allocated_bytes
         if wanted <= self.capacity_bytes:
             beyond = max(beyond, self.capacity_bytes - self.in_use_bytes)
-        return beyond
+        return min(beyond, self.capacity_bytes + 1)
 
 
 def unreported_shortage(

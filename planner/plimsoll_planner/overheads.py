@@ -83,25 +83,29 @@ def basis_of(found: DeviceOverhead | None, offer: Offer, plan: HybridPlan) -> st
                 f", none of them with a micro-batch of {plan.micro_batch} and "
                 f"{counted(number, 'communicator')} or more"
             )
-    if found is None or not found.num_shortages:
-        return text
-    return f"{text}; {shortage_text(found)}"
+    return "; ".join([text, *(widening_texts(found) if found else ())])
 
 
-def shortage_lines(problem: Problem) -> Iterator[str]:
-    """Yield what devices have less for tensors, because some ran out of memory."""
+def widening_lines(problem: Problem) -> Iterator[str]:
+    """Yield what devices have less for tensors, for what happened on some."""
     fingerprint = problem.profile.fingerprint
     found = (overhead_for(o, problem.overheads, fingerprint) for o in problem.offers)
     for overhead in dict.fromkeys(found):
-        if overhead is not None and overhead.num_shortages:
+        if overhead is None:
+            continue
+        for text in widening_texts(overhead):
             product = overhead.key.device_product
-            yield f"the bound beside tensors of {product} is {shortage_text(overhead)}"
+            yield f"the bound beside tensors of {product} is {text}"
 
 
-def shortage_text(overhead: DeviceOverhead) -> str:
-    """Return how often devices had too little, and how that is forgotten."""
-    product = shlex.quote(overhead.key.device_product)
-    return (
-        f"wider for {counted(overhead.num_shortages, 'rank')} that ran out of memory "
-        f"(`plimsoll calibrations --forget {product}`, where the reason is gone)"
-    )
+def widening_texts(overhead: DeviceOverhead) -> Iterator[str]:
+    """Yield what an overhead is wider for, and how that is forgotten."""
+    if overhead.num_shortages:
+        product = shlex.quote(overhead.key.device_product)
+        yield (
+            f"wider for {counted(overhead.num_shortages, 'rank')} that ran out of "
+            f"memory (`plimsoll calibrations --forget {product}`, where the reason is "
+            "gone)"
+        )
+    if overhead.is_warned:
+        yield "wider for what other namespaces saw"

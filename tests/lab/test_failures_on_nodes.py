@@ -117,8 +117,9 @@ def test_a_rank_that_took_too_much_of_the_host_gets_more(failing: Ground) -> Non
     status = failing.ended("hungry")
     assert said(status, "Succeeded")[:2] == ("True", "Trained")
     assert status["attempt"] == 1 + status["failures"]["application"] > 1
-    factor = 2 ** status["failures"]["application"]
-    assert said(status, "Launched")[2].startswith(f"with up to {factor} times")
+    memory = 512 * 2 ** status["failures"]["application"]
+    wanted = f"with {memory}Mi of memory for each GPU: 512Mi were too little before"
+    assert said(status, "Launched")[2] == wanted
 
 
 def test_an_error_of_the_application(failing: Ground) -> None:

@@ -9,7 +9,7 @@ from plimsoll_planner.memory.device_bytes import overhead_for
 from plimsoll_planner.overheads import (
     EMULATED,
     basis_text,
-    shortage_lines,
+    widening_lines,
     with_built_in,
 )
 from plimsoll_planner.records.device_overhead import (
@@ -123,14 +123,21 @@ def test_shortages_are_told_apart_from_measured_ranks() -> None:
     assert "--forget 'NVIDIA H200'`" in text
 
 
+def test_what_others_saw_is_told_apart_as_well() -> None:
+    """Nobody here can have it forgotten."""
+    wider = replace(EMULATED, is_warned=True)
+    text = basis_text(OFFER, (wider,), a_predicted_plan())
+    assert text.endswith("with torch 2.15; wider for what other namespaces saw")
+
+
 def test_what_makes_devices_smaller_is_told_of_a_question() -> None:
     """Once for each product, and nothing where no rank ran out of memory."""
     offers = tuple(a_device(900, name=name) for name in ("small", "smaller"))
     key = replace(EMULATED.key, device_product=offers[0].device_product)
     asked = a_question(offers=offers, overheads=(replace(EMULATED, key=key),))
-    assert list(shortage_lines(asked)) == []
+    assert list(widening_lines(asked)) == []
     short = replace(asked, overheads=(replace(EMULATED, key=key, num_shortages=1),))
-    assert list(shortage_lines(short)) == [
+    assert list(widening_lines(short)) == [
         f"the bound beside tensors of {key.device_product} is wider for 1 rank that "
         "ran out of memory (`plimsoll calibrations --forget "
         f"{key.device_product}`, where the reason is gone)"

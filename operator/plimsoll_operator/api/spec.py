@@ -243,8 +243,8 @@ class RunPolicy(ApiRecord):
     fails."""
     host_memory_doublings: Doublings = 2
     """How many times, on a cluster, the memory of the pods is doubled after the kernel
-    killed a rank for it: 2 is up to four times `launch.perGPU.memory`. No pod asks for
-    more than a node has that may run it."""
+    killed a rank for it: 2 is up to four times `launch.perGPU.memory`. Nothing is added
+    that the nodes do not have, and what the template states itself stays."""
     node_lost_seconds: Timeout = 300
     """How long all that is left of an attempt may sit on unreachable nodes; then the
     attempt is over."""

@@ -25,8 +25,6 @@ from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
 
-MORE_MEMORY = "with up to {} times launch.perGPU.memory, which was too little before"
-
 
 def ended_before(look: Look) -> Said:
     """Say whether the latest attempt was the last one."""
@@ -96,9 +94,7 @@ def gang_said(look: Look) -> Said:
             goes_on=True,
         )
     if child.state is not ChildState.PENDING:
-        factor = memory_factor_of(look)
-        message = MORE_MEMORY.format(factor) if factor > 1 else ""
-        return Said(truth=Truth.TRUE, reason="Started", message=message)
+        return Said(truth=Truth.TRUE, reason="Started", message=child.note)
     stop, asked = StopTraining(attempt=attempt.number), asked_to_leave(look)
     if child.stopping or asked:
         return Said(
@@ -111,7 +107,7 @@ def gang_said(look: Look) -> Said:
     return Said(
         truth=Truth.FALSE,
         reason="PendingTimeout" if is_late else "Pending",
-        message=child.message,
+        message="; ".join(filter(None, (child.message, child.note))),
         actions=(stop if is_late else WakeAt(at_s=look.late_s(child)),),
     )
 

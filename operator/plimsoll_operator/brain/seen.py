@@ -69,6 +69,8 @@ class Child:
     """Given where it ended."""
     message: str = ""
     """Its root cause in one line, or what it waits for."""
+    note: str = ""
+    """What people are told of it, whatever its state."""
     stopping: str = ""
     """Reason for which it was asked to leave; it goes, whatever is wanted by now."""
     workload_name: str = ""

@@ -28,6 +28,7 @@ from plimsoll_operator.names import (
     ATTEMPT_LABEL,
     CHILD_LABEL,
     KIND,
+    NOTE_ANNOTATION,
     PLAN_LABEL,
     SUBJECT_ANNOTATION,
 )
@@ -118,6 +119,7 @@ def job_of(
     template: Object,
     *,
     num_pods: int = 1,
+    note: str = "",
     queue: str = "",
     after_s: float = 0.0,
 ) -> Object:
@@ -129,6 +131,7 @@ def job_of(
         subject: what it works on.
         template: of its pods.
         num_pods: each with an index.
+        note: what people are told of its pods; empty: nothing.
         queue: LocalQueue of Kueue that admits it; empty: none.
         after_s: what the child makes is later than this; seconds since 1970.
     """
@@ -136,7 +139,11 @@ def job_of(
     labels = labels_of(owner, kind, attempt) | ({QUEUE_LABEL: queue} if queue else {})
     name = child_name(owner, kind, subject)
     made = metadata_of(owner, name, labels)
-    made["annotations"] = {SUBJECT_ANNOTATION: subject, AFTER_ANNOTATION: repr(after_s)}
+    made["annotations"] = {
+        SUBJECT_ANNOTATION: subject,
+        AFTER_ANNOTATION: repr(after_s),
+        **({NOTE_ANNOTATION: note} if note else {}),
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -7,6 +7,7 @@ absent is absent. Pods are asked for alone where a Job waits, ends or has ended.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -261,3 +262,17 @@ def place_of(namespace: str, template: Mapping[str, Any]) -> str:
     for field in ("tolerations", "affinity", "nodeSelector", "schedulerName"):
         pod.pop(field, None)
     return json.dumps([namespace, pod], sort_keys=True, separators=(",", ":"))
+
+
+def later_than_all(plan: PlanObject, seen: ClusterSeen, now_s: float) -> float:
+    """Return the time: later than all that is known to have happened.
+
+    Clocks of machines differ, and what follows from what is told by their order.
+    """
+    before_s = max(
+        plan.created_s,
+        *(one.ended_s for one in seen.attempts),
+        *(one.since_s for one in seen.children),
+        0.0,
+    )
+    return max(now_s, math.nextafter(before_s, math.inf))

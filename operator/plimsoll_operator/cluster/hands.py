@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,8 +50,13 @@ from plimsoll_operator.cluster.children import (
     packed,
     service_of,
 )
-from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes, Known
-from plimsoll_operator.cluster.host_memory import raised
+from plimsoll_operator.cluster.eyes import (
+    ClusterSeen,
+    Eyes,
+    Known,
+    later_than_all,
+)
+from plimsoll_operator.cluster.host_memory import raised, raised_text
 from plimsoll_operator.cluster.obstacles import fault_of
 from plimsoll_operator.cluster.placement import affinity_for, node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
@@ -201,13 +205,21 @@ class Hands:
             inputs=child_name(plan.owner, PLAN_OF_RECORD, str(number)),
             trains=True,
         )
-        template = made(spec)
+        template, note = made(spec), ""
         if memory_factor > 1:
             nodes = await self.eyes.machines.nodes()
-            more = raised(spec.launch.per_gpu, memory_factor, template["spec"], nodes)
+            stated, pod = spec.launch.per_gpu, template["spec"]
+            more = raised(stated, memory_factor, shape, pod, nodes)
             template = made(replace(spec, launch=replace(spec.launch, per_gpu=more)))
+            note = "" if template["spec"] == pod else raised_text(stated, more)
         await self._start(
-            plan, seen, str(number), ChildKind.TRAIN, template, num_pods=shape.num_pods
+            plan,
+            seen,
+            str(number),
+            ChildKind.TRAIN,
+            template,
+            num_pods=shape.num_pods,
+            note=note,
         )
 
     def _gang(self, plan: PlanObject, of_record: HybridPlan, number: int) -> Gang:
@@ -257,6 +269,7 @@ class Hands:
         template: Object,
         *,
         num_pods: int = 1,
+        note: str = "",
     ) -> None:
         """Make the Job of a child."""
         made = job_of(
@@ -265,6 +278,7 @@ class Hands:
             subject,
             template,
             num_pods=num_pods,
+            note=note,
             queue=spec_of(plan).launch.queue_name,
             after_s=later_than_all(plan, seen, 0.0),
         )
@@ -381,17 +395,3 @@ def asked_of(seen: ClusterSeen) -> StoredQuestion:
     """Return the question that was decided to be answered."""
     assert seen.asked is not None  # noqa: S101 - nothing is searched for without one
     return seen.asked
-
-
-def later_than_all(plan: PlanObject, seen: ClusterSeen, now_s: float) -> float:
-    """Return the time: later than all that is known to have happened.
-
-    Clocks of machines differ, and what follows from what is told by their order.
-    """
-    before_s = max(
-        plan.created_s,
-        *(one.ended_s for one in seen.attempts),
-        *(one.since_s for one in seen.children),
-        0.0,
-    )
-    return max(now_s, math.nextafter(before_s, math.inf))

@@ -40,7 +40,12 @@ from plimsoll_operator.cluster.pods import (
     waiting_text,
 )
 from plimsoll_operator.cluster.times import time_s
-from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, SUBJECT_ANNOTATION
+from plimsoll_operator.names import (
+    ATTEMPT_LABEL,
+    CHILD_LABEL,
+    NOTE_ANNOTATION,
+    SUBJECT_ANNOTATION,
+)
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.pod_names import TASK_VARIABLE
@@ -307,6 +312,7 @@ def begun(job: Object, status: Status, now_s: float) -> Child:
         state=state,
         since_s=since_s,
         started_s=started_s,
+        note=metadata["annotations"].get(NOTE_ANNOTATION, ""),
         stopping=stop_reason(status) if "deletionTimestamp" in metadata else "",
         workload_uid=metadata["uid"],
         workload_name=metadata["name"],

@@ -2,8 +2,8 @@
 
 In: documents that were judged. Out: rows in the store, whole or none; a `StoreError`
 where it cannot be. Called by `server`. What belongs to a namespace is kept within it,
-unless the operator is told to share; the rest is found by the uid of a plan, or by a
-request key that holds the namespace.
+but for replays where namespaces share them; the rest is found by the uid of a plan, or
+by a request key that holds the namespace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Records:
 
         Args:
             store: of any scope.
-            shares: all namespaces learn from each other.
+            shares: a replay serves all namespaces.
         """
         self._store = store
         self._shares = shares

@@ -10,6 +10,7 @@ the answer. Called by `server`.
     Observation    train     attempt, plan digest                 409
                              rank = one of the pod's              403
                              fingerprint, device kind             422
+                             no more bytes than a device has      422
     End            train     at most the pod's ranks, no others   422
 """
 
@@ -27,6 +28,9 @@ from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.task import End
+
+MOST_DEVICE_BYTES = 2**42
+MOST_TEXT = f"at most {MOST_DEVICE_BYTES} bytes: no device has more"
 
 
 def check_kind(reporter: Reporter, wanted: ChildKind) -> None:
@@ -99,6 +103,10 @@ def check_observation(
         raise InvalidFieldError(
             "Observation.device_kind", observation.device_kind, recorded.device_kind
         )
+    for peak in observation.peaks:
+        most = max(peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes)
+        if most > MOST_DEVICE_BYTES:
+            raise InvalidFieldError("Observation.peaks", most, MOST_TEXT)
 
 
 def check_end(end: End, reporter: Reporter, recorded: Recorded) -> None:

@@ -39,6 +39,7 @@ from plimsoll_operator.store.rows import (
     CalibrationRow,
     ObservationRow,
     ObservedPeakRow,
+    OverheadKeyColumns,
     ShortageRow,
     counts_for,
     key_of,
@@ -52,6 +53,8 @@ from plimsoll_planner.observed_overhead import (
 )
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.document import canonical_text
+from plimsoll_planner.records.model_profile import Fingerprint
+from plimsoll_planner.records.offer import Offer
 
 MOST_RANKS = 10_000
 """That a fit takes: 1,250 gangs of eight, in 0.2 s. From 100 plans on one more moves
@@ -78,6 +81,7 @@ class Calibrations:
         self._database = database
         self._scope = scope
         self._shares = shares
+        self._own = (CalibrationRow.scope == scope,)
 
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
         """Fit anew from what is stored, keep the result and return it."""
@@ -89,22 +93,36 @@ class Calibrations:
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
         """Return all that is known, by product."""
-        return await self._known(CalibrationRow.scope == self._scope)
+        return await self._known(*self._own)
 
     async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
-        """Return what is known of some products, and wider where others saw more."""
-        wanted = CalibrationRow.device_product.in_(device_products)
-        own = await self._known(CalibrationRow.scope == self._scope, wanted)
+        """Return what is known of some products."""
+        return await self._known(
+            *self._own, of_products(CalibrationRow, device_products)
+        )
+
+    async def to_plan_with(
+        self, offers: Collection[Offer], fingerprint: Fingerprint
+    ) -> tuple[DeviceOverhead, ...]:
+        """Return what is known of devices, and wider where others saw more.
+
+        Args:
+            offers: whose devices they are.
+            fingerprint: of what is to run on them.
+        """
+        products = {offer.device_product for offer in offers}
+        own = await self.of(products)
         if not self._shares:
             return own
-        foreign = await self._known(CalibrationRow.scope != self._scope, wanted)
-        others = select(ShortageRow).where(
-            ShortageRow.scope != self._scope,
-            ShortageRow.device_product.in_(device_products),
+        theirs = CalibrationRow.scope != self._scope
+        foreign = await self._known(theirs, of_products(CalibrationRow, products))
+        wanted = select(ShortageRow).where(
+            ShortageRow.scope != self._scope, of_products(ShortageRow, products)
         )
         async with self._database.read() as session:
-            rows = (await session.scalars(in_order(others))).all()
-        return with_foreign(own, foreign, [shortage_in(r, key_of(r)) for r in rows])
+            rows = (await session.scalars(in_order(wanted))).all()
+        shortages = [shortage_in(row, key_of(row)) for row in rows]
+        return with_foreign(offers, fingerprint, own, foreign, shortages)
 
     async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
         """Return what is known where all conditions hold, in the order of the keys."""
@@ -314,6 +332,13 @@ async def shortages_of(
     )
     rows = await session.scalars(in_order(wanted))
     return [shortage_in(row, key) for row in rows]
+
+
+def of_products(
+    table: type[OverheadKeyColumns] | type[CalibrationRow], products: Collection[str]
+) -> ColumnElement[bool]:
+    """Return the condition that a row is about one of some products."""
+    return table.device_product.in_(products)
 
 
 def in_order(wanted: Select[ShortageRow]) -> Select[ShortageRow]:

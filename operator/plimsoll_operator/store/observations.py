@@ -40,7 +40,7 @@ class Observations:
             micro_batch: of the plan of record.
             now_s: seconds since 1970.
         """
-        # A rank has one report, also where a namespace has begun to share since.
+        # A rank has one report, in whatever scope it was kept before.
         mine = (
             ObservationRow.plan_uid == plan_uid,
             ObservationRow.attempt == observation.attempt,

@@ -197,12 +197,6 @@ def overhead_for(
     then the one that states the version most closely, then that of most observations,
     then that of most shortages.
     """
-    versions = (fingerprint.torch_version, fingerprint.torch_version.partition("+")[0])
-
-    def counts(key: OverheadKey) -> bool:
-        return key.device_product == offer.device_product and any(
-            f"{version}.".startswith(f"{key.torch_version}.") for version in versions
-        )
 
     def nearness(overhead: DeviceOverhead) -> tuple[bool, int, int, int]:
         key = overhead.key
@@ -213,7 +207,17 @@ def overhead_for(
             overhead.num_shortages,
         )
 
-    return max((o for o in overheads if counts(o.key)), key=nearness, default=None)
+    alike = (one for one in overheads if runs_like(one.key, offer, fingerprint))
+    return max(alike, key=nearness, default=None)
+
+
+def runs_like(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
+    """Tell whether a key is of an offer's product and of a fingerprint's torch."""
+    version = fingerprint.torch_version
+    return key.device_product == offer.device_product and any(
+        f"{one}.".startswith(f"{key.torch_version}.")
+        for one in (version, version.partition("+")[0])
+    )
 
 
 def share_permille(overhead: DeviceOverhead | None) -> tuple[int, int, int]:

@@ -81,6 +81,8 @@ class DeviceOverhead(Document):
     """How many different plans those trained by: ranks of one are nearly copies."""
     num_shortages: Index = 0
     """Ranks that ran out of device memory: the lines are wider for them."""
+    is_warned: bool = False
+    """The lines are wider for what other namespaces saw (`foreign_overhead`)."""
     seen: tuple[SeenAt, ...] = ()
     """Where the measured ranks were; empty where the lines hold everywhere."""
     most_allocated_bytes: Bytes = 0

@@ -22,6 +22,7 @@ from plimsoll_operator.brain.seen import (
 
 NOW_S = 10_000.0
 FULL = Ending.HOST_OUT_OF_MEMORY
+NOTE = "with 16384Mi of memory for each GPU"
 ASKED: dict[str, Any] = {
     "workload": {"entrypoint": "examples.tiny_gpt:workload"},
     "training": {"globalBatchSize": 8, "steps": 60},
@@ -30,16 +31,16 @@ ASKED: dict[str, Any] = {
 
 def decided(
     endings: list[Ending],
+    *children: Child,
     before: dict[str, Any] | None = None,
-    state: ChildState | None = None,
     **spec: Any,
 ) -> Decision:
-    """Decide in an attempt that follows others, its gang in some state or not there.
+    """Decide in an attempt that follows others.
 
     Args:
         endings: of the attempts before.
+        children: that are there.
         before: parts of the spec that those were started for.
-        state: of the gang.
         spec: parts of the spec now.
     """
     now = parse_spec(ASKED | spec)
@@ -50,13 +51,6 @@ def decided(
     ]
     number = len(attempts) + 1
     latest = Attempt(number=number, asked_digest=asked_digest_of(now))
-    gang = Child(
-        kind=ChildKind.TRAIN,
-        subject=str(number),
-        state=state or ChildState.PENDING,
-        since_s=9990.0,
-    )
-    children = () if state is None else (gang,)
     seen = Seen(attempts=(*attempts, latest), children=children)
     return decide(now, Status(), seen, generation=9, now_s=NOW_S)
 
@@ -91,16 +85,25 @@ def test_what_a_person_asks_for_now_is_tried_first() -> None:
     assert start == StartTraining(attempt=2, memory_factor=2)
 
 
-def test_who_looks_sees_that_it_was_raised() -> None:
-    """Where the gang is said to be started."""
-    for endings, said in (
-        (
-            [FULL],
-            "with up to 2 times launch.perGPU.memory, which was too little before",
-        ),
-        ([], ""),
-    ):
-        found = decided(endings, state=ChildState.RUNNING).status
-        launched = found.condition(ConditionType.LAUNCHED)
-        assert launched is not None
-        assert launched.message == said
+@pytest.mark.parametrize(
+    ("state", "message", "said"),
+    [
+        (ChildState.PENDING, "no node has room", f"no node has room; {NOTE}"),
+        (ChildState.RUNNING, "", NOTE),
+    ],
+)
+def test_what_its_pods_ask_for_is_said_of_a_gang(
+    state: ChildState, message: str, said: str
+) -> None:
+    """As it was written down when they were made; also while they wait."""
+    gang = Child(
+        kind=ChildKind.TRAIN,
+        subject="2",
+        state=state,
+        since_s=9990.0,
+        message=message,
+        note=NOTE,
+    )
+    launched = decided([FULL], gang).status.condition(ConditionType.LAUNCHED)
+    assert launched is not None
+    assert launched.message == said

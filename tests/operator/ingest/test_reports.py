@@ -16,7 +16,7 @@ from plimsoll_operator.ingest.of_record import Recorded, recorded_in
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
-from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PodShape
 from plimsoll_planner.records.task import End, Exit, FullDevice
 from tests.support.builders import (
@@ -30,6 +30,9 @@ from tests.support.builders import (
 from tests.support.reporting_pods import a_plan_of_record, a_reporter
 
 OTHER = f"sha256:{1:064}"
+HUGE = ObservedPeak(
+    phase=Phase.BACKWARD, allocated_bytes=1, reserved_bytes=1, device_bytes=2**42 + 1
+)
 TWO_PODS = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=2**30)
 
 
@@ -184,6 +187,7 @@ def test_a_run_of_something_else_is_forged() -> None:
     for change, said in (
         ({"fingerprint": a_fingerprint(torch_version="1.0")}, "fingerprint: got a"),
         ({"device_kind": DeviceKind.EMULATED}, "device_kind: got .*, allowed is cuda"),
+        ({"peaks": (HUGE,)}, "peaks: got 4398046511105, .*: no device has more"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             reports.check_observation(proper(**change), a_reporter(), a_record())

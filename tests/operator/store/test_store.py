@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,18 +12,20 @@ from plimsoll_operator.errors import StoreFullError
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.foreign_overhead import covering
-from plimsoll_planner.observed_overhead import Shortage, assumed, widened
-from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.foreign_overhead import with_foreign
+from plimsoll_planner.observed_overhead import Shortage
+from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import (
     DIGEST,
+    a_fingerprint,
     a_peak,
     a_problem,
     a_profile,
     a_replay,
     an_infeasible,
     an_observation,
+    an_offer,
 )
 from tests.support.stores import an_end, by_hand, in_store, in_store_at
 
@@ -37,6 +40,7 @@ SHORTAGE = Shortage(
     predicted_allocated_bytes=1000,
     predicted_device_bytes=1500,
 )
+LARGE_SHORTAGE = replace(SHORTAGE, capacity_bytes=2**33)
 
 
 def an_answer(num_rounds: int) -> StoredAnswer:
@@ -106,25 +110,34 @@ def test_a_namespace_learns_from_its_own_ranks_alone(place: Path | str) -> None:
 def test_a_namespace_that_shares_is_warned_and_not_promised(place: Path | str) -> None:
     """What others held or lacked widens its bound; nothing of theirs narrows it."""
     reports = [an_observation(rank=rank, overhead_key=KEY) for rank in range(8)]
+    offers = [an_offer(device_product="L4")]
+    code = a_fingerprint(image=KEY.image, torch_version=KEY.torch_version)
+
+    async def known(store: Store) -> tuple[DeviceOverhead, ...]:
+        return await store.calibrations.to_plan_with(offers, code)
 
     async def work(store: Store) -> None:
         one = store.within("one", shares=True)
         other = store.within("other", shares=True)
-        assert await other.calibrations.of(["L4"]) == ()
+        alone = store.within("other")
+        assert await known(other) == ()
         for report in reports:
             await one.observations.save("a", report, a_peak(), 1, 0.0)
         held = await one.calibrations.refresh(KEY)
         assert held is not None
-        (warned,) = await other.calibrations.of(["L4"])
-        assert warned == covering(assumed(KEY), held)
-        assert warned.num_observations == 0
-        await other.shortages.save("b", 1, SHORTAGE)
+        assert await known(one) == (held,)
+        assert await known(other) == with_foreign(offers, code, (), [held], ())
+        await other.shortages.save("b", 1, LARGE_SHORTAGE)
         lacked = await other.calibrations.refresh(KEY)
         assert lacked is not None
-        assert await one.calibrations.of(["L4"]) == (widened(held, SHORTAGE),)
-        assert await other.calibrations.of(["L4"]) == (covering(lacked, held),)
+        (wider,) = with_foreign(offers, code, [held], (), [LARGE_SHORTAGE])
+        assert wider.is_warned
+        assert await known(one) == (wider,)
+        assert await known(other) == with_foreign(offers, code, [lacked], [held], ())
+        assert await known(alone) == (lacked,)
         assert await one.calibrations.all() == (held,)
-        assert await one.calibrations.of(["H100"]) == ()
+        elsewhere = [an_offer(device_product="H100")]
+        assert await one.calibrations.to_plan_with(elsewhere, code) == ()
 
     in_store(place, work)
 
