@@ -103,9 +103,10 @@ def containers_beside(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def asked_for(container: Mapping[str, Any]) -> int:
     """Return the bytes that a container asks for; an unset request is the limit."""
-    resources = container.get("resources") or {}
-    limited = (resources.get("limits") or {}).get("memory")
-    return amount((resources.get("requests") or {}).get("memory", limited))
+    resources: Mapping[str, Any] = container.get("resources") or {}
+    limits: Mapping[str, Any] = resources.get("limits") or {}
+    requests: Mapping[str, Any] = resources.get("requests") or {}
+    return amount(requests.get("memory", limits.get("memory")))
 
 
 def amount(quantity: object) -> int:
