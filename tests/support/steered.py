@@ -7,6 +7,7 @@ step; where there is none nothing happens. It is data, not code: profiles stay v
     {"pause_s": 0.2}              every step takes so much longer
     {"raise_at": 7}               an error of the application at that step, and later
     {"host_bytes": 4294967296}    memory of the host, taken and used
+    {"start_bytes": 943718400}    the same, but once, before the first step
     {"device_bytes": 2000000}     somebody else takes all but so much of the device
 
 The first rank writes each step that it begins to `/orders/<host>.steps`.
@@ -41,7 +42,9 @@ CHUNK_BYTES = 2**20
 def workload(*, variant: int = 0) -> Workload:
     """Build the chain; another variant is the same one, and is profiled anew."""
     del variant
-    obey_at_once(order())
+    given = order()
+    obey_at_once(given)
+    take(given.get("start_bytes", 0))
     middle = partial(layer, WIDTH, WIDTH)
     return from_factories(
         {
@@ -91,12 +94,16 @@ def order() -> dict[str, Any]:
 
 def obey_at_once(given: dict[str, Any]) -> None:
     """Take memory."""
-    if "host_bytes" in given:
-        chunks = [bytearray(CHUNK_BYTES)] * 0
-        while len(chunks) * CHUNK_BYTES < given["host_bytes"]:
-            chunks.append(bytearray(os.urandom(1) * CHUNK_BYTES))
+    take(given.get("host_bytes", 0))
     if "device_bytes" in given and is_emulated_device():
         EmulatedDevice().set_cap(given["device_bytes"])
+
+
+def take(num_bytes: int) -> None:
+    """Take memory of the host, use it, and give it back."""
+    chunks: list[bytearray] = []
+    while len(chunks) * CHUNK_BYTES < num_bytes:
+        chunks.append(bytearray(os.urandom(1) * CHUNK_BYTES))
 
 
 def write_down(step: int, first: int) -> None:
