@@ -34,16 +34,18 @@ KILLS_OF_A_PLAN = 5
 LEASE = "plimsoll"
 """As it is named where nobody says otherwise."""
 SEED = 20261122
-SOONEST_S, LATEST_S = 0.0, 3.0
-"""From the moment an operator leads to its end by SIGKILL."""
-PLAN_S = 120.0
-"""For a plan to come to its end once nobody kills any more."""
+LATEST_S, LATER_S = 3.0, 0.03
+"""From the moment an operator leads to its end by SIGKILL, at most; and how much more
+for each plan that is there: it looks at all of them before it goes on with any."""
+PLAN_S, PLANS_S = 120.0, 5.0
+"""For one plan to come to its end once nobody kills any more, and for each other one:
+each is searched for, one after the other."""
 KILL_S = 30.0
 """For an operator to start on a busy machine, and to be killed."""
 
 pytestmark = [
     pytest.mark.control_plane,
-    pytest.mark.timeout(KILL_S * NUM_KILLS + PLAN_S),
+    pytest.mark.timeout(KILL_S * NUM_KILLS + PLAN_S + PLANS_S * NUM_KILLS),
 ]
 
 
@@ -78,7 +80,7 @@ class Hunt:
         most of the time would be spent on it.
         """
         await asyncio.to_thread(self.operator.wait_until_it_leads)
-        await asyncio.sleep(self.dice.uniform(SOONEST_S, LATEST_S))
+        await asyncio.sleep(self.dice.uniform(0, LATEST_S + LATER_S * len(self.names)))
         self.operator.kill()
         place = LEASES, self.home.namespace, LEASE
         if (held := await self.home.api.get(*place)) is not None:
@@ -90,7 +92,7 @@ class Hunt:
         Raises:
             AssertionError: that does not come; with how they are.
         """
-        end_s = time.monotonic() + PLAN_S
+        end_s = time.monotonic() + PLAN_S + PLANS_S * len(self.names)
         while True:
             plans = [await self.home.plan(name) for name in self.names]
             wanted = [f"{one.owner.name}-train-{one.status.attempt}" for one in plans]
