@@ -1,25 +1,33 @@
 """Amounts as Kubernetes writes them: `16Gi` of memory, `500m` of a core.
 
-In: text. Out: bytes or cores. Called where a spec is read, and where pods are written.
+In: text. Out: bytes or cores. Called where a spec or a node is read, and where pods are
+written. A spec may say less than an API server does: nobody needs millibytes.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Final
 
 from plimsoll_planner.records.bounds import Text
 
-DECIMAL_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MEMORY: Final = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([numkMGTPE]?|[KMGTPE]i)")
+"""As an API server writes amounts of memory."""
+MEMORY_UNITS: Final = {
+    "": Decimal(1),
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("num", -3)},
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+}
 NUMBER = r"[0-9]{1,12}(\.[0-9]{1,6})?"
-MEMORY = rf"{NUMBER}([kMGT]|[KMGT]i)?"
 MemoryQuantity = Annotated[
     str,
     Text(
         shortest=1,
         longest=24,
-        pattern=MEMORY,
+        pattern=rf"{NUMBER}([kMGT]|[KMGT]i)?",
         meaning="an amount of memory such as 512Mi or 16Gi",
     ),
 ]
@@ -35,11 +43,15 @@ CoreQuantity = Annotated[
 
 
 def memory_bytes(quantity: str) -> int:
-    """Return the bytes of a `MemoryQuantity`, rounded up."""
-    number = quantity.rstrip("kKMGTi")
-    unit = (DECIMAL_UNITS | BINARY_UNITS)[quantity.removeprefix(number)]
-    amount = Decimal(number) * unit
-    return int(amount.to_integral_value(rounding="ROUND_CEILING"))
+    """Return the bytes of an amount of memory, rounded up.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = MEMORY.fullmatch(quantity)
+    if found is None:
+        raise ValueError(f"{quantity!r} is no amount of memory such as 16Gi")
+    return math.ceil(Decimal(found[1]) * MEMORY_UNITS[found[2]])
 
 
 def cores(quantity: str) -> Decimal:

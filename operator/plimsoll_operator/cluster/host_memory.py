@@ -16,10 +16,8 @@ counts; where there are none nobody knows, and all of it is asked for.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any, Final
 
 from plimsoll_operator.api.quantities import memory_bytes
@@ -37,12 +35,6 @@ from plimsoll_planner.records.plan import PodShape
 
 RESERVED_SHARE: Final = 8
 """One part of so many of a node's memory is left to the agents that run on each."""
-QUANTITY: Final = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([numkMGTPE]?|[KMGTPE]i)")
-"""As an API server writes amounts of memory."""
-UNITS: Final = {
-    **{name: Decimal(1000) ** power for power, name in enumerate("num kMGTPE", -3)},
-    **{f"{name}i": Decimal(1024) ** power for power, name in enumerate("KMGTPE", 1)},
-}
 
 
 def raised(
@@ -111,5 +103,7 @@ def asked_for(container: Mapping[str, Any]) -> int:
 
 def amount(quantity: object) -> int:
     """Return the bytes of an amount of memory; 0 where there is none to be read."""
-    found = QUANTITY.fullmatch(str(quantity))
-    return int(Decimal(found[1]) * UNITS[found[2] or " "]) if found else 0
+    try:
+        return memory_bytes(str(quantity))
+    except ValueError:
+        return 0
