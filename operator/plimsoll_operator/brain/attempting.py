@@ -19,7 +19,7 @@ from plimsoll_operator.brain.actions import (
     StopTraining,
     WakeAt,
 )
-from plimsoll_operator.brain.failures import given_up, memory_factor, next_start_s
+from plimsoll_operator.brain.failures import given_up, next_start_s
 from plimsoll_operator.brain.said import DRY_RUN, Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.document import digest_of
@@ -124,13 +124,17 @@ def starting(look: Look) -> Said:
 
 
 def memory_factor_of(look: Look) -> int:
-    """Return how many times the memory of the host the open attempt asks for.
+    """Return how many times the stated memory of the host the open attempt asks for.
 
-    What was too little stays so after a pause, until the spec asks for something else.
+    It is doubled each time it was too little, as often as the spec allows. That counts
+    after a pause as well, until the spec asks for something else.
     """
     asked = asked_digest_of(look.spec)
-    alike = tuple(one for one in look.seen.attempts if one.asked_digest == asked)
-    return memory_factor(look.spec, alike)
+    num_full = sum(
+        one.ending is Ending.HOST_OUT_OF_MEMORY and one.asked_digest == asked
+        for one in look.seen.attempts
+    )
+    return 1 << min(num_full, look.spec.run_policy.host_memory_doublings)
 
 
 def succeeded(look: Look) -> Said:

@@ -134,17 +134,6 @@ def given_up(
     )
 
 
-def memory_factor(spec: TrainingPlanSpec, attempts: tuple[Attempt, ...]) -> int:
-    """Return how many times the memory of the host the next attempt asks for.
-
-    Args:
-        spec: what a person asks for.
-        attempts: that were started for the same, but for pauses and limits.
-    """
-    num_full = sum(one.ending is Ending.HOST_OUT_OF_MEMORY for one in attempts)
-    return 1 << min(num_full, spec.run_policy.host_memory_doublings)
-
-
 def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
     """Return when the next attempt may begin; 0 where it may at once.
 

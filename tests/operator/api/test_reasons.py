@@ -12,7 +12,7 @@ from typing import Any
 
 from plimsoll_operator import brain
 from plimsoll_operator.api.reasons import REASONS, WAITING
-from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
+from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.brain.decide import decide
 from plimsoll_operator.brain.seen import (
@@ -27,12 +27,9 @@ from plimsoll_operator.brain.seen import (
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.solution import Termination
 from tests.support.builders import a_plan, a_solution, an_infeasible
+from tests.support.plan_world import a_spec
 
 NOW_S = 10_000.0
-LEAST = {
-    "workload": {"entrypoint": "examples.tiny_gpt:workload"},
-    "training": {"globalBatchSize": 8, "steps": 60},
-}
 MEASURED = SeenProfile(source="measured", made_s=9000.0, was_cached=False)
 READY = Seen(
     profile=MEASURED,
@@ -40,11 +37,6 @@ READY = Seen(
     answer=SeenAnswer(answer=a_solution(), is_certified=True),
 )
 Look = tuple[TrainingPlanSpec, Seen]
-
-
-def a_spec(**parts: Any) -> TrainingPlanSpec:
-    """Ask for little."""
-    return parse_spec(LEAST | parts)
 
 
 def children(kind: ChildKind, subject: str) -> list[tuple[Child, ...]]:

@@ -15,18 +15,13 @@ from plimsoll_operator.brain.failures import FIRST_WAIT_S
 from plimsoll_operator.brain.preparing import LEAST_S
 from plimsoll_operator.brain.seen import ChildKind, Ending
 from tests.support.builders import a_solution, an_infeasible
-from tests.support.plan_world import ANOTHER_PLAN, World
+from tests.support.plan_world import ANOTHER_PLAN, World, a_spec
 
 
 def a_world(spec: dict[str, Any] | None = None, **fields: Any) -> World:
     """Ask for a training of 60 steps."""
-    given = {
-        "workload": {"entrypoint": "examples.tiny_gpt:workload"},
-        "training": {"globalBatchSize": 8, "steps": 60},
-    }
-    return World(
-        **({"spec": parse_spec(given | (spec or {})), "answer": a_solution()} | fields)
-    )
+    given = {"spec": a_spec(**(spec or {})), "answer": a_solution()}
+    return World(**(given | fields))
 
 
 def ended(world: World) -> tuple[Truth, str]:

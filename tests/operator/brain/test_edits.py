@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
+from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import (
     Clear,
@@ -31,16 +31,13 @@ from plimsoll_operator.brain.seen import (
 )
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_solution
+from tests.support.plan_world import a_spec
 
 NOW_S = 10_000.0
-ASKED = {
-    "workload": {"entrypoint": "examples.tiny_gpt:workload"},
-    "training": {"globalBatchSize": 8, "steps": 60},
-}
 OPEN = Attempt(
     number=1,
     plan_digest=digest_of(a_solution().plan),
-    asked_digest=asked_digest_of(parse_spec(ASKED)),
+    asked_digest=asked_digest_of(a_spec()),
     recorded_s=9900.0,
 )
 PENDING = Child(
@@ -81,11 +78,6 @@ SAME: tuple[dict[str, Any], ...] = (
 """The last one says what goes without saying."""
 
 
-def edited(**parts: Any) -> TrainingPlanSpec:
-    """Return the spec with other parts."""
-    return parse_spec(ASKED | parts)
-
-
 def decided(
     spec: TrainingPlanSpec, *children: Child, status: Status | None = None
 ) -> Decision:
@@ -104,11 +96,11 @@ def said(decision: Decision, kind: ConditionType) -> tuple[Truth, str]:
 @pytest.mark.parametrize("edit", EDITS, ids=str)
 def test_a_gang_that_waits_leaves_for_another_spec(edit: dict[str, Any]) -> None:
     """It is asked to, until it is gone; that counts as no failure."""
-    decision = decided(edited(**edit), PENDING)
+    decision = decided(a_spec(**edit), PENDING)
     assert decision.actions == (StopTraining(attempt=1),)
     assert said(decision, ConditionType.LAUNCHED) == (Truth.FALSE, "Replanning")
     left = replace(LEFT, ending=Ending.CHECKPOINTED)
-    [record] = decided(edited(**edit), left).actions
+    [record] = decided(a_spec(**edit), left).actions
     assert isinstance(record, RecordEnding)
     assert record.ending is Ending.CHECKPOINTED
 
@@ -116,7 +108,7 @@ def test_a_gang_that_waits_leaves_for_another_spec(edit: dict[str, Any]) -> None
 @pytest.mark.parametrize("edit", EDITS, ids=str)
 def test_a_gang_that_was_never_made_is_not_made_any_more(edit: dict[str, Any]) -> None:
     """The attempt ends at once, without a failure."""
-    decision = decided(edited(**edit))
+    decision = decided(a_spec(**edit))
     [record] = decision.actions
     assert isinstance(record, RecordEnding)
     assert record.ending is Ending.CHECKPOINTED
@@ -126,7 +118,7 @@ def test_a_gang_that_was_never_made_is_not_made_any_more(edit: dict[str, Any]) -
 
 def test_the_next_attempt_is_of_the_spec_as_it_is_now() -> None:
     """Its plan of record says what was asked."""
-    spec = edited(training={"globalBatchSize": 8, "steps": 61})
+    spec = a_spec(training={"globalBatchSize": 8, "steps": 61})
     ready = Seen(
         profile=SeenProfile(source="measured", made_s=9000.0, was_cached=False),
         profile_key="request",
@@ -141,14 +133,14 @@ def test_the_next_attempt_is_of_the_spec_as_it_is_now() -> None:
 @pytest.mark.parametrize("edit", SAME, ids=str)
 def test_an_edit_that_changes_no_plan_keeps_the_gang(edit: dict[str, Any]) -> None:
     """Limits of time are those of the spec as it is now."""
-    assert decided(edited(**edit)).actions == (StartTraining(attempt=1),)
-    [wake] = decided(edited(**edit), PENDING).actions
+    assert decided(a_spec(**edit)).actions == (StartTraining(attempt=1),)
+    [wake] = decided(a_spec(**edit), PENDING).actions
     assert isinstance(wake, WakeAt)
 
 
 def test_ranks_that_began_as_the_spec_was_edited_leave() -> None:
     """Only until they are said to run: from then on the server takes no such edit."""
-    spec = edited(**EDITS[0])
+    spec = a_spec(**EDITS[0])
     decision = decided(spec, RUNNING)
     assert decision.actions == (StopTraining(attempt=1),)
     assert said(decision, ConditionType.SUCCEEDED) == (Truth.UNKNOWN, "Replanning")
@@ -157,7 +149,7 @@ def test_ranks_that_began_as_the_spec_was_edited_leave() -> None:
 
 def test_a_new_attempt_has_the_place_to_itself() -> None:
     """Gangs of the attempts before, and replays that nobody asks for, are removed."""
-    decision = decided(edited(), OLD, REPLAY, RUNNING)
+    decision = decided(a_spec(), OLD, REPLAY, RUNNING)
     assert decision.actions == (Clear(child=OLD), Clear(child=REPLAY))
 
 
@@ -169,7 +161,7 @@ def test_replays_of_plans_that_nobody_asks_for_are_removed() -> None:
         answer=SeenAnswer(answer=a_solution(), unreplayed="sha256:new"),
         children=(REPLAY, wanted),
     )
-    decision = decide(edited(), Status(), seen, generation=2, now_s=NOW_S)
+    decision = decide(a_spec(), Status(), seen, generation=2, now_s=NOW_S)
     assert [one for one in decision.actions if isinstance(one, Clear)] == [
         Clear(child=REPLAY)
     ]

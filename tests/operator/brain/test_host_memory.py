@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.api.spec import parse_spec
 from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.brain.actions import StartTraining
 from plimsoll_operator.brain.attempting import asked_digest_of
@@ -19,14 +18,10 @@ from plimsoll_operator.brain.seen import (
     Ending,
     Seen,
 )
+from tests.support.plan_world import a_spec
 
-NOW_S = 10_000.0
 FULL = Ending.HOST_OUT_OF_MEMORY
 NOTE = "with 16384Mi of memory for each GPU"
-ASKED: dict[str, Any] = {
-    "workload": {"entrypoint": "examples.tiny_gpt:workload"},
-    "training": {"globalBatchSize": 8, "steps": 60},
-}
 
 
 def decided(
@@ -43,8 +38,8 @@ def decided(
         before: parts of the spec that those were started for.
         spec: parts of the spec now.
     """
-    now = parse_spec(ASKED | spec)
-    old = asked_digest_of(parse_spec(ASKED | (before or {})))
+    now = a_spec(**spec)
+    old = asked_digest_of(a_spec(**(before or {})))
     attempts = [
         Attempt(number=number, asked_digest=old, ending=ending, ended_s=9000.0)
         for number, ending in enumerate(endings, 1)
@@ -52,7 +47,7 @@ def decided(
     number = len(attempts) + 1
     latest = Attempt(number=number, asked_digest=asked_digest_of(now))
     seen = Seen(attempts=(*attempts, latest), children=children)
-    return decide(now, Status(), seen, generation=9, now_s=NOW_S)
+    return decide(now, Status(), seen, generation=9, now_s=10_000.0)
 
 
 @pytest.mark.parametrize(

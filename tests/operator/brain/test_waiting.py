@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
 from plimsoll_operator.api.status import (
     Condition,
     ConditionType,
@@ -38,6 +37,7 @@ from plimsoll_operator.brain.seen import (
 )
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_plan, a_solution
+from tests.support.plan_world import a_spec
 
 NOW_S = 10_000.0
 LIMIT_S = 600
@@ -60,16 +60,6 @@ FAILED = replace(
 UNREPLAYED = replace(READY, answer=SeenAnswer(answer=a_solution(), unreplayed="plan"))
 
 
-def a_spec(**parts: Any) -> TrainingPlanSpec:
-    """Ask for little, and wait for machines not too long."""
-    least = {
-        "workload": {"entrypoint": "examples.tiny_gpt:workload"},
-        "training": {"globalBatchSize": 8, "steps": 60},
-        "runPolicy": {"pendingSeconds": LIMIT_S},
-    }
-    return parse_spec(least | parts)
-
-
 def a_child(kind: ChildKind, subject: str, waited_s: float, **fields: Any) -> Child:
     """Build a child that waits for machines."""
     defaults: dict[str, Any] = {
@@ -85,7 +75,8 @@ def a_child(kind: ChildKind, subject: str, waited_s: float, **fields: Any) -> Ch
 def decided(seen: Seen, status: Status | None = None, **parts: Any) -> Decision:
     """Decide on a look."""
     told = status or Status()
-    return decide(a_spec(**parts), told, seen, generation=1, now_s=NOW_S)
+    spec = a_spec(**({"runPolicy": {"pendingSeconds": LIMIT_S}} | parts))
+    return decide(spec, told, seen, generation=1, now_s=NOW_S)
 
 
 def said(decision: Decision, kind: ConditionType) -> Condition:
