@@ -39,12 +39,12 @@ from plimsoll_operator.store.rows import (
     CalibrationRow,
     ObservationRow,
     ObservedPeakRow,
-    OverheadKeyColumns,
     ShortageRow,
     counts_for,
     key_of,
     runs_like,
 )
+from plimsoll_operator.store.shortages import found_where
 from plimsoll_planner.foreign_overhead import with_foreign
 from plimsoll_planner.observed_overhead import (
     ObservedRank,
@@ -81,7 +81,6 @@ class Calibrations:
         self._database = database
         self._scope = scope
         self._shares = shares
-        self._own = (CalibrationRow.scope == scope,)
 
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
         """Fit anew from what is stored, keep the result and return it."""
@@ -93,13 +92,12 @@ class Calibrations:
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
         """Return all that is known, by product."""
-        return await self._known(*self._own)
+        return await self._known(CalibrationRow.scope == self._scope)
 
     async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
         """Return what is known of some products."""
-        return await self._known(
-            *self._own, of_products(CalibrationRow, device_products)
-        )
+        products = CalibrationRow.device_product.in_(device_products)
+        return await self._known(CalibrationRow.scope == self._scope, products)
 
     async def to_plan_with(
         self, offers: Collection[Offer], fingerprint: Fingerprint
@@ -114,14 +112,16 @@ class Calibrations:
         own = await self.of(products)
         if not self._shares:
             return own
-        theirs = CalibrationRow.scope != self._scope
-        foreign = await self._known(theirs, of_products(CalibrationRow, products))
-        wanted = select(ShortageRow).where(
-            ShortageRow.scope != self._scope, of_products(ShortageRow, products)
+        foreign = await self._known(
+            CalibrationRow.scope != self._scope,
+            CalibrationRow.device_product.in_(products),
         )
         async with self._database.read() as session:
-            rows = (await session.scalars(in_order(wanted))).all()
-        shortages = [shortage_in(row, key_of(row)) for row in rows]
+            shortages = await found_where(
+                session,
+                ShortageRow.scope != self._scope,
+                ShortageRow.device_product.in_(products),
+            )
         return with_foreign(offers, fingerprint, own, foreign, shortages)
 
     async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
@@ -326,35 +326,6 @@ async def shortages_of(
 
     So does one of a rank that had not told its version of NCCL yet.
     """
-    versions = {key.nccl_version, ""}
-    wanted = select(ShortageRow).where(
-        *runs_like(scope, key, ShortageRow), ShortageRow.nccl_version.in_(versions)
-    )
-    rows = await session.scalars(in_order(wanted))
-    return [shortage_in(row, key) for row in rows]
-
-
-def of_products(
-    table: type[OverheadKeyColumns] | type[CalibrationRow], products: Collection[str]
-) -> ColumnElement[bool]:
-    """Return the condition that a row is about one of some products."""
-    return table.device_product.in_(products)
-
-
-def in_order(wanted: Select[ShortageRow]) -> Select[ShortageRow]:
-    """Select shortages by plan and attempt."""
-    return wanted.order_by(ShortageRow.plan_uid, ShortageRow.attempt)
-
-
-def shortage_in(row: ShortageRow, key: OverheadKey) -> Shortage:
-    """Return the shortage in a row, for a key that it counts for."""
-    return Shortage(
-        key=key,
-        micro_batch=row.micro_batch,
-        num_communicators=row.num_communicators,
-        capacity_bytes=row.capacity_bytes,
-        in_use_bytes=row.in_use_bytes,
-        asked_bytes=row.asked_bytes,
-        predicted_allocated_bytes=row.predicted_allocated_bytes,
-        predicted_device_bytes=row.predicted_device_bytes,
-    )
+    versions = ShortageRow.nccl_version.in_({key.nccl_version, ""})
+    found = await found_where(session, *runs_like(scope, key, ShortageRow), versions)
+    return [replace(one, key=key) for one in found]

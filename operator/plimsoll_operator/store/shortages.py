@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Final
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from plimsoll_operator.store.database import Database
-from plimsoll_operator.store.rows import ShortageRow
+from plimsoll_operator.store.rows import ShortageRow, key_of
 from plimsoll_planner.observed_overhead import Shortage
+
+FIGURES: Final = tuple(one.name for one in fields(Shortage) if one.name != "key")
+"""Columns of a row as well."""
 
 
 class Shortages:
@@ -22,14 +31,20 @@ class Shortages:
             scope=self._scope,
             plan_uid=plan_uid,
             attempt=attempt,
-            micro_batch=shortage.micro_batch,
-            num_communicators=shortage.num_communicators,
-            capacity_bytes=shortage.capacity_bytes,
-            in_use_bytes=shortage.in_use_bytes,
-            asked_bytes=shortage.asked_bytes,
-            predicted_allocated_bytes=shortage.predicted_allocated_bytes,
-            predicted_device_bytes=shortage.predicted_device_bytes,
+            **{name: getattr(shortage, name) for name in FIGURES},
         )
         async with self._database.write() as session:
             if await session.get(ShortageRow, (plan_uid, attempt)) is None:
                 session.add(found)
+
+
+async def found_where(
+    session: AsyncSession, *where: ColumnElement[bool]
+) -> list[Shortage]:
+    """Return the shortages for which all conditions hold, by plan and attempt."""
+    in_order = ShortageRow.plan_uid, ShortageRow.attempt
+    rows = await session.scalars(select(ShortageRow).where(*where).order_by(*in_order))
+    return [
+        Shortage(key=key_of(row), **{name: getattr(row, name) for name in FIGURES})
+        for row in rows
+    ]
