@@ -75,7 +75,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: object, cwd: Path = ROOT) -> str:
-    """Run a command and return what it prints; show it all when it fails."""
+    """Run a command and return what it prints.
+
+    When it fails all of that is shown, and tests that failed by their own names.
+    """
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -83,7 +86,9 @@ def run(*command: object, cwd: Path = ROOT) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    if done.returncode:
+        sys.stderr.write(done.stdout + done.stderr)
+    assert done.returncode == 0, f"{Path(str(command[0])).name} {command[1:4]}"
     return done.stdout
 
 
