@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -104,7 +103,7 @@ def wait_for_scrapes(address: str, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None, "Prometheus has ended"
         try:
             counted = ask(address, "count_over_time(trainingplan_leader[1m]) > 2")
-        except URLError:
+        except OSError:
             counted = []
         if counted:
             return

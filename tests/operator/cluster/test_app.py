@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -78,13 +78,13 @@ def http_port(server: Server, tmp_path: Path) -> Iterator[int]:
 
 
 def asked(port: int, path: str) -> tuple[int, str]:
-    """Return status and text of an answer; 0 where there is none."""
+    """Return status and text of an answer; 0 where none comes, or is cut off."""
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
-    except URLError:
+    except OSError:
         return 0, ""
 
 
