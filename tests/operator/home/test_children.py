@@ -83,21 +83,23 @@ def ended(children: Children) -> Child:
     return only(children)
 
 
-def marked(tmp_path: Path) -> list[psutil.Process]:
-    """Return what is alive of all children below a folder."""
+def marked(tmp_path: Path, *words: str) -> list[psutil.Process]:
+    """Return what is alive of all children below a folder and was called with words."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK, "").startswith(str(tmp_path)):
+            is_ours = process.environ().get(MARK, "").startswith(str(tmp_path))
+            is_zombie = process.status() == psutil.STATUS_ZOMBIE
+            if is_ours and not is_zombie and set(words) <= set(process.cmdline()):
                 found.append(process)
         except (psutil.Error, OSError):
-            continue
-    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+            continue  # gone meanwhile, or somebody else's
+    return found
 
 
 def keepers(tmp_path: Path) -> list[psutil.Process]:
     """Return the keepers among them, and ranks that were forked but run nothing yet."""
-    return [process for process in marked(tmp_path) if KEEPER in process.cmdline()]
+    return marked(tmp_path, KEEPER)
 
 
 def test_a_child_runs_and_ends(children: Children, tmp_path: Path) -> None:
@@ -239,7 +241,7 @@ def test_a_rank_from_outside_killed_takes_its_gang_along(
     children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(0)"))
 
     def sleeping() -> list[psutil.Process]:
-        return [one for one in marked(tmp_path) if SLEEPS in one.cmdline()]
+        return marked(tmp_path, SLEEPS)
 
     until(lambda: len(sleeping()) == 1)
     sleeping()[0].kill()
