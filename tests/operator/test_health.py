@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ from plimsoll_operator.health import (
 from plimsoll_operator.metrics import Metrics
 
 NOW_S = 10_000.0
-SLOW_S = 1.0
+SLOW_S = 10.0
+"""Metrics take so long unless they are told to end."""
 
 
 def well(**fields: Any) -> Facts:
@@ -107,27 +109,34 @@ def samples(text: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
+@dataclass(eq=False)
 class Slow(Collector):
     """Metrics that take long to write, as those of thousands of plans do."""
 
+    began: threading.Event = field(default_factory=threading.Event)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
     def collect(self) -> Iterator[Metric]:
         """Tell nothing, late."""
-        time.sleep(SLOW_S)
+        self.began.set()
+        self.may_end.wait(SLOW_S)
         return iter(())
 
 
 def test_probes_are_answered_while_metrics_are_written() -> None:
     """The loop goes on meanwhile."""
 
-    async def asked() -> float:
-        registry = CollectorRegistry()
-        registry.register(Slow())
+    async def work() -> None:
+        registry, slow = CollectorRegistry(), Slow()
+        registry.register(slow)
         app = health_app(well, lambda: "", registry, lambda: NOW_S)
-        async with TestClient(TestServer(app)) as client, asyncio.TaskGroup() as group:
-            group.create_task(client.get("/metrics"))
-            await asyncio.sleep(SLOW_S / 10)
-            began_s = time.monotonic()
-            await client.get("/readyz")
-            return time.monotonic() - began_s
+        async with TestClient(TestServer(app)) as client:
+            written = asyncio.create_task(client.get("/metrics"))
+            await asyncio.to_thread(slow.began.wait)
+            reply = await client.get("/readyz")
+            assert reply.status == 200
+            assert not written.done()
+            slow.may_end.set()
+            assert (await written).status == 200
 
-    assert asyncio.run(asked()) < SLOW_S / 2
+    asyncio.run(work())
