@@ -41,12 +41,11 @@ def wait_until_said(folder: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.timeout(60)
 def test_logs_of_ranks_that_were_killed_end(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With their keeper, so that nobody writes down that they have ended."""
-    folder = plan.train(TALKS.format(seconds=60))
+    folder = plan.train(TALKS.format(seconds=600))
     wait_until_said(folder)
     killing, begin_s = threading.Timer(1.5, plan.children.end_all), time.monotonic()
     killing.start()
@@ -56,12 +55,11 @@ def test_logs_of_ranks_that_were_killed_end(
     assert capsys.readouterr().out == "[0] here\n"
 
 
-@pytest.mark.timeout(60)
 def test_logs_are_followed_to_where_they_are_kept(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A child that is cleared away; no line is lost, and none comes twice."""
-    folder = plan.train(TALKS.format(seconds=60))
+    folder = plan.train(TALKS.format(seconds=600))
     wait_until_said(folder)
     clearing = threading.Timer(1.0, plan.children.clear, (ChildKind.TRAIN, "1"))
     clearing.start()
@@ -69,7 +67,6 @@ def test_logs_are_followed_to_where_they_are_kept(
     assert capsys.readouterr().out == "[0] here\n"
 
 
-@pytest.mark.timeout(60)
 def test_a_child_that_is_cleared_away_while_it_is_read_is_read_to_its_end(
     plan: HomePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -320,7 +320,7 @@ class Running:
         return Counter(self.process.effects.done)
 
     async def until(
-        self, what: str, holds: Callable[[PlanObject], bool], *, most_s: float = 60.0
+        self, what: str, holds: Callable[[PlanObject], bool], *, most_s: float = 120.0
     ) -> PlanObject:
         """Wait until the plan is as wanted.
 

@@ -99,7 +99,7 @@ class Browser:
         self.send("Browser.close")
         os.close(self._write)
         os.close(self._read)
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=120)
 
     def send(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
         """Send a command and return its answer; events meanwhile are kept."""

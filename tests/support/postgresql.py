@@ -33,7 +33,7 @@ SYSTEM_USER = "postgres"
 USER, PASSWORD = "plimsoll", "s3cr3t-%40#"
 """The password as it stands in an address: %40 is an @."""
 STOPS_WITH_US = ("setpriv", "--pdeathsig", "INT")
-READY_S, POLL_S = 60.0, 0.02
+READY_S, POLL_S = 180.0, 0.02
 TEMPLATE = "migrated"
 FAST = {
     "fsync": "off",

@@ -39,7 +39,7 @@ RULES: list[dict[str, Any]] = yaml.safe_load(
 )["groups"][0]["rules"]
 FILLED_IN = {"$__rate_interval": "1m", "$namespace": ".*", "$trainingplan": ".*"}
 """What Grafana puts in the place of its variables."""
-READY_S = 30.0
+READY_S = 180.0
 
 
 def filled_in(expression: str) -> str:

@@ -18,7 +18,7 @@ import pytest
 from tests.support.ports import free_ports
 from tests.support.postgresql import TEMPLATE, Server, a_server
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 NOBODY = "https://127.0.0.1:1"
 """Where no API server listens."""
 

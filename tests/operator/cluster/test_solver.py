@@ -27,7 +27,7 @@ from tests.support.questions import a_question
 from tests.support.stores import in_store
 
 KEY = (OWNER.namespace, OWNER.name)
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 """For a process to start and to import; a search takes less than a second."""
 
 

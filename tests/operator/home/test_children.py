@@ -69,7 +69,7 @@ def only(children: Children) -> Child:
     return child
 
 
-def until(told: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(told: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until something is so."""
     end_s = time.monotonic() + seconds
     while not told():

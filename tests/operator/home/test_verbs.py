@@ -74,7 +74,7 @@ def test_cancel_lets_the_ranks_of_another_command_save(
     out, _ = command.communicate()
     assert command.returncode == ExitCode.STOPPED
     assert wait_until_gone(run, seconds=2) == {}
-    followed, _ = follow.communicate(timeout=30)
+    followed, _ = follow.communicate(timeout=120)
     assert "[0] step " in first + followed
     assert json.loads(out)["attempt"] == 1
     assert plimsoll(run, "get", "-o", "json") == ExitCode.DONE

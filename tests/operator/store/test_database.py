@@ -169,7 +169,7 @@ def test_writers_that_wait_keep_no_reader_waiting(place: Path | str) -> None:
             for number in range(40):
                 tasks.create_task(write(str(number)))
             await asyncio.sleep(0.1)
-            async with asyncio.timeout(5), database.read() as session:
+            async with asyncio.timeout(60), database.read() as session:
                 assert await session.get(ProfileRow, "0") is None
 
     in_database(place, work)

@@ -33,6 +33,7 @@ place = Place(inputs=root / "inputs", work=root / "work",
               token=root / "token", farewell=root / "farewell")
 sys.exit(main(place))
 """
+PATIENCE_S = 240.0
 LOADING = "print('loading', flush=True); input()"
 AS_FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
 """Of a process namespace, as in a container: the kernel spares it signals."""
@@ -94,7 +95,7 @@ class Pod:
     ) -> tuple[int, str, str]:
         """Run it to its end; return exit code, stdout, stderr."""
         pod = self.start(task, index=index, before=before)
-        out, err = pod.communicate(timeout=60)
+        out, err = pod.communicate(timeout=PATIENCE_S)
         return pod.returncode, out, err
 
     @property
@@ -203,7 +204,7 @@ def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> 
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
     running.send_signal(signal.SIGTERM)
-    running.communicate(timeout=30)
+    running.communicate(timeout=PATIENCE_S)
     assert running.returncode == ExitCode.CHECKPOINTED
     [end] = office.at("/v1/end")
     assert end["was_stopped"]
@@ -228,7 +229,7 @@ def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
     assert running.stdout.readline() == "loading\n"
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     os.kill(int(children.read_text()), signal.SIGTERM)
-    out, err = running.communicate("go on\n", timeout=60)
+    out, err = running.communicate("go on\n", timeout=PATIENCE_S)
     assert (running.returncode, out) == (status, ""), err
     assert pod.farewell.was_stopped
     trains = kind is ChildKind.TRAIN
@@ -256,7 +257,7 @@ def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
     time.sleep(2)
     with an_office(port) as office:
         office.answers = lambda _: 503 if office.tries < 3 else 204
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=PATIENCE_S)
         assert running.returncode == 0
         assert office.at("/v1/replay") == [{}]
     assert "the operator takes no /v1/replay yet" in err
@@ -358,7 +359,7 @@ def test_a_pod_of_somebody_else_says_so(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 1
     assert "PLIMSOLL_TASK is not set" in done.stderr
