@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from plimsoll_operator.api.definition import NAME as DEFINITION
-from plimsoll_operator.names import API_VERSION, KIND
+from plimsoll_operator.names import API_VERSION, KIND, PLAN_LABEL
 from tests.lab import images
 from tests.lab.cluster import Cluster
 from tests.lab.gpus import Gpus, pretend
 from tests.lab.host_python import host_python
+from tests.lab.pod_processes import processes_of
 from tests.support import steered
 from tests.support.ports import free_ports
 
@@ -265,9 +266,12 @@ class Ground:
         """Tell all that is known of a plan that did not do as it should."""
         place = ("-n", self.namespace)
         objects = self.cluster.kubectl("get", "jobs,pods,configmaps", *place)
+        of_plan = ("-l", f"{PLAN_LABEL}={name}", f"--tail={LOG_LINES}")
+        logs = self.cluster.kubectl("logs", *of_plan, "--ignore-errors", *place)
         said = "\n".join(self.operator.said()[-LOG_LINES:])
         told = {one: it for one, it in status.items() if one in TOLD}
-        return f"{name}: {json.dumps(told, indent=1)}\n{objects}\n{said}"
+        first = f"{name}: {json.dumps(told, indent=1)}"
+        return "\n".join((first, objects, logs, *processes_of(name), said))
 
 
 def is_over(status: dict[str, Any]) -> bool:
