@@ -144,7 +144,8 @@ class Keeper:
         except OSError as error:
             message = f"{error.filename}: {error.strerror}"
             self.kill()
-        while any(process.poll() is None for process in self.processes):
+        # All are polled each time: a later one may fail while the first lives on.
+        while None in [process.poll() for process in self.processes]:
             self.tend(time.monotonic() - started_s)
             time.sleep(POLL_S)
         missing = len(self.task.commands) - len(self.processes)

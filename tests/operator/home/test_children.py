@@ -16,8 +16,8 @@ from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.errors import SlowStartError
 from plimsoll_operator.home import children as home_children
 from plimsoll_operator.home.children import KEEPER, MARK, Children
-from plimsoll_planner.records.document import save
-from plimsoll_planner.records.task import TASK, Command, Task, Variable
+from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.task import END, TASK, Command, End, Task, Variable
 
 SLEEPS = "import time; time.sleep(60)"
 SAVES = """
@@ -246,6 +246,17 @@ def test_a_rank_from_outside_killed_takes_its_gang_along(
     until(lambda: len(sleeping()) == 1)
     sleeping()[0].kill()
     assert ended(children).ending is Ending.DISRUPTED
+
+
+def test_a_later_rank_that_fails_takes_the_first_along(
+    children: Children, tmp_path: Path
+) -> None:
+    """Whichever of them it is, the others are not waited for."""
+    children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(1)"))
+    assert ended(children).ending is Ending.APPLICATION_ERROR
+    end = load(children.folder(ChildKind.TRAIN, "1") / END, End)
+    assert end.first == 1
+    assert end.exits[0].by_keeper
 
 
 def test_a_clearing_that_was_killed_leaves_no_ghost(
