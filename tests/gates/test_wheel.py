@@ -53,22 +53,17 @@ UNIT_TESTS = ("planner", "training_job", "profiler_job", "operator", "cli")
 
 
 def pythons() -> dict[str, str]:
-    """Return the supported Pythons of this machine that no other tests run on.
-
-    Where there is none, it is the running one.
-    """
+    """Return the supported Pythons of this machine; the running one is always there."""
+    found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found: dict[str, str] = {}
     for version in SUPPORTED:
         candidates = sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
         candidates += [
             Path(path) for path in [shutil.which(f"python{version}")] if path
         ]
         if candidates:
-            found[version] = str(candidates[0])
-    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    others = {version: path for version, path in found.items() if version != running}
-    return others or {running: sys.executable}
+            found.setdefault(version, str(candidates[0]))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +148,10 @@ def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
 def test_the_suite_passes_on_the_wheel(
     version: str, python: str, wheel: Path, tmp_path: Path
 ) -> None:
-    """On each of these Pythons, the quick unit tests hold for the wheel without torch.
+    """On every supported Python found here, the quick unit tests hold for the wheel.
 
-    Those that are slow start torch, or compare thousands of searches, which no Python
-    does otherwise; `make test` runs them once.
+    Those that are slow start torch, which is not there, or compare thousands of
+    searches, which no Python does otherwise; `make test` runs them once.
     """
     python = str(
         environment(
