@@ -19,7 +19,8 @@ def processes_of(name: str) -> Iterator[str]:
             host = process.environ().get("HOSTNAME", "")
             waits = Path(f"/proc/{process.pid}/wchan").read_text()
             words = " ".join(process.cmdline())[:100]
+            state = process.status()
         except (psutil.Error, OSError):
             continue  # gone meanwhile
         if host.startswith(f"{name}-"):
-            yield f"{host} {process.pid} {process.status()} in {waits}: {words}"
+            yield f"{host} {process.pid} {state} in {waits}: {words}"

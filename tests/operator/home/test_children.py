@@ -239,12 +239,8 @@ def test_a_rank_from_outside_killed_takes_its_gang_along(
 ) -> None:
     """The others get some seconds to say what they lost; here they do not use them."""
     children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(0)"))
-
-    def sleeping() -> list[psutil.Process]:
-        return marked(tmp_path, SLEEPS)
-
-    until(lambda: len(sleeping()) == 1)
-    sleeping()[0].kill()
+    until(lambda: len(marked(tmp_path, SLEEPS)) == 1)
+    marked(tmp_path, SLEEPS)[0].kill()
     assert ended(children).ending is Ending.DISRUPTED
 
 
