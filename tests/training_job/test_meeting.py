@@ -23,9 +23,9 @@ from plimsoll_trainer.stopping import StopSignal
 from tests.support.ports import free_ports
 
 NUM_RANKS = 3
-LATE_S, LIMIT_S = 1.0, 2.0
+LATE_S, LIMIT_S, SOON_S = 3.0, 2.0, 30.0
 OPTIONS = Options(
-    plan=Path("plan.json"), entrypoint="m:f", steps=1, timeout_s=0.5, meet_timeout_s=60
+    plan=Path("plan.json"), entrypoint="m:f", steps=1, timeout_s=2.0, meet_timeout_s=60
 )
 
 
@@ -54,7 +54,7 @@ def test_whoever_comes_waits_for_the_last_one(options: Options, last: int) -> No
         assert not any(one.done() for one in early)
         stores = [come(last, options), *(one.result() for one in early)]
     assert {store.add(HERE, 0) for store in stores} == {NUM_RANKS}
-    assert {store.timeout.total_seconds() for store in stores} == {0.5}
+    assert {store.timeout.total_seconds() for store in stores} == {2.0}
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -66,7 +66,7 @@ def test_whoever_is_asked_to_go_waits_no_longer(options: Options, rank: int) -> 
         time.sleep(LATE_S)
         assert not waits.done()
         stop.is_set = True
-        waits.result(LATE_S)
+        waits.result(SOON_S)
 
 
 @pytest.mark.parametrize(

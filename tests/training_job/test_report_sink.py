@@ -17,6 +17,8 @@ from plimsoll_trainer import report_sink
 from plimsoll_trainer.errors import TrainerError
 from plimsoll_trainer.report_sink import BackgroundSink, file_sink, http_sink
 
+PATIENCE_S = 60.0
+
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[bytes], list[int]]]:
@@ -63,7 +65,7 @@ def test_what_is_put_arrives_in_order(
     sink = http_sink(url, said.append)
     sink.put(b"one")
     sink.put(b"two")
-    sink.close(5.0)
+    sink.close(PATIENCE_S)
     assert (got, said) == ([b"one", b"two"], [])
 
 
@@ -76,22 +78,21 @@ def test_a_server_that_recovers_loses_nothing(
     codes += [503, 500]
     sink = http_sink(url, said.append)
     sink.put(b"one")
-    end_s = time.monotonic() + 5
+    end_s = time.monotonic() + PATIENCE_S
     while len(got) < 3 and time.monotonic() < end_s:
         time.sleep(0.01)
-    sink.close(5.0)
+    sink.close(PATIENCE_S)
     assert (got, said) == ([b"one"] * 3, [])
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_dead_address_is_one_line(said: list[str]) -> None:
     """The first loss is said, later ones are not, and handing over takes no time."""
     sink = http_sink("http://127.0.0.1:9/", said.append)
     begin_s = time.monotonic()
     for _ in range(100):
         sink.put(b"x")
-    assert time.monotonic() - begin_s < 0.5
-    sink.close(5.0)
+    assert time.monotonic() - begin_s < sum(report_sink.WAIT_BEFORE_RETRY_S)
+    sink.close(PATIENCE_S)
     (line,) = said
     assert line.startswith("reports to http://127.0.0.1:9/ are lost: URLError: ")
     assert line.endswith("; training goes on without them")
@@ -101,14 +102,14 @@ def test_a_server_that_never_answers_holds_nobody(
     said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing waits as long as it was told, no longer."""
-    monkeypatch.setattr(report_sink, "POST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(report_sink, "POST_TIMEOUT_S", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sink = http_sink(f"http://127.0.0.1:{silent.getsockname()[1]}/", said.append)
         begin_s = time.monotonic()
         sink.put(b"x")
         sink.close(0.2)
-        assert time.monotonic() - begin_s < 0.8
-        sink.close(5.0)
+        assert time.monotonic() - begin_s < report_sink.POST_TIMEOUT_S
+        sink.close(PATIENCE_S)
     (line,) = said
     assert "timed out" in line
 
@@ -118,14 +119,14 @@ def test_only_the_newest_wait(said: list[str]) -> None:
     go, got = threading.Event(), list[bytes]()
 
     def deliver(message: bytes) -> None:
-        go.wait(5.0)
+        go.wait(PATIENCE_S)
         got.append(message)
 
     sink = BackgroundSink("slow", deliver, most_waiting=2, warn=said.append)
     for text in (b"1", b"2", b"3", b"4", b"5"):
         sink.put(text)
     go.set()
-    sink.close(5.0)
+    sink.close(PATIENCE_S)
     assert got[-2:] == [b"4", b"5"]
     assert len(got) <= 3
 
@@ -159,7 +160,7 @@ def test_a_failure_of_any_kind_is_one_line(said: list[str]) -> None:
     sink = http_sink(f"http://{'a' * 64}.example/", said.append)
     sink.put(b"one")
     sink.put(b"two")
-    sink.close(5.0)
+    sink.close(PATIENCE_S)
     (line,) = said
     assert " are lost: UnicodeError: " in line
     assert line.endswith("; training goes on without them")
@@ -173,7 +174,7 @@ def test_ranks_append_whole_lines(tmp_path: Path, said: list[str]) -> None:
         for place, sink in enumerate(sinks):
             sink.put(f"{place} {turn} {'x' * 500}".encode())
     for sink in sinks:
-        sink.close(5.0)
+        sink.close(PATIENCE_S)
     lines = path.read_text().splitlines()
     assert len(lines) == 600
     assert {len(line.split()) for line in lines} == {3}
@@ -186,6 +187,6 @@ def test_a_file_that_cannot_be_written_is_one_line(name: str, said: list[str]) -
     sink = file_sink(Path(name), said.append)
     for _ in range(5):
         sink.put(b"line")
-    sink.close(5.0)
+    sink.close(PATIENCE_S)
     (line,) = said
     assert line.startswith(f"reports to {name} are lost: ")

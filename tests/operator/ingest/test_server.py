@@ -424,7 +424,7 @@ def test_a_body_that_never_ends_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow senders do not pile up; others are served meanwhile."""
-    monkeypatch.setattr(bodies, "PAUSE_S", 0.3)
+    monkeypatch.setattr(bodies, "PAUSE_S", 1.0)
     monkeypatch.setattr(server, "LINGER_S", 0.1)
 
     async def work(world: World) -> None:

@@ -113,7 +113,6 @@ def test_a_frozen_server_does_not_freeze_us(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those who wait behind a transaction give up with it; thawed it is used again."""
-    monkeypatch.setattr(postgresql, "PATIENCE_S", 0.5)
     monkeypatch.setitem(vars(postgresql), "CONNECTING", {"connect_timeout": 2})
 
     async def work(store: Store) -> None:
@@ -123,12 +122,14 @@ def test_a_frozen_server_does_not_freeze_us(
         signal_all(frozen, signal.SIGSTOP)
         begun_s = time.monotonic()
         try:
-            asked = (store.profiles.save(a_profile(), 2.0) for _ in range(3))
-            told = await asyncio.gather(*asked, return_exceptions=True)
+            with monkeypatch.context() as impatient:
+                impatient.setattr(postgresql, "PATIENCE_S", 0.5)
+                asked = (store.profiles.save(a_profile(), 2.0) for _ in range(3))
+                told = await asyncio.gather(*asked, return_exceptions=True)
         finally:
             signal_all(frozen, signal.SIGCONT)
         assert [type(one) for one in told] == [StoreDownError] * 3
-        assert time.monotonic() - begun_s < 30
+        assert time.monotonic() - begun_s < postgresql.PATIENCE_S
         await store.profiles.save(a_profile(), 3.0)
 
     in_store(own_server.url(TEMPLATE), work)
@@ -145,13 +146,14 @@ def test_who_freezes_while_writing_loses_its_turn(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other replicas go on; it is told when it wakes."""
-    monkeypatch.setattr(postgresql, "IDLE_S", 0.3)
 
     async def work(database: Database) -> None:
         async def freeze() -> None:
             async with database.write() as frozen:
                 frozen.add(a_row("frozen"))
-                await frozen.flush()
+                with monkeypatch.context() as impatient:
+                    impatient.setattr(postgresql, "IDLE_S", 1.0)
+                    await frozen.flush()
                 async with open_database(url) as others, others.write() as session:
                     session.add(a_row("others"))
                 await frozen.scalars(select(ProfileRow))
@@ -169,12 +171,15 @@ def test_a_statement_that_takes_too_long_is_ended(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the server, and the connection is used again."""
-    monkeypatch.setattr(postgresql, "STATEMENT_S", 0.2)
 
     async def work(database: Database) -> None:
-        with pytest.raises(StoreDownError, match=r"is too slow \(.*statement timeout"):
-            async with database.read() as session:
-                await session.execute(text("SELECT pg_sleep(60)"))
+        with monkeypatch.context() as impatient:
+            impatient.setattr(postgresql, "STATEMENT_S", 0.5)
+            with pytest.raises(
+                StoreDownError, match=r"is too slow .*statement timeout"
+            ):
+                async with database.read() as session:
+                    await session.execute(text("SELECT pg_sleep(60)"))
         async with database.read() as session:
             assert await session.scalar(text("SELECT 1")) == 1
 
@@ -202,17 +207,20 @@ def test_more_readers_than_connections_wait(
 ) -> None:
     """For a while; then they are told why."""
     monkeypatch.setattr(postgresql, "NUM_CONNECTIONS", 1)
-    monkeypatch.setattr(postgresql, "BUSY_S", 0.3)
 
-    async def work(database: Database) -> None:
+    async def take_turns(database: Database) -> None:
         profiles = Profiles(database)
         await asyncio.gather(*(profiles.find(DIGEST) for _ in range(20)))
+
+    async def stay(database: Database) -> None:
         async with database.read() as session:
             await session.execute(text("SELECT 1"))
             with pytest.raises(StoreBusyError, match="all 1 connections are in use"):
-                await profiles.find(DIGEST)
+                await Profiles(database).find(DIGEST)
 
-    in_database(url, work)
+    in_database(url, take_turns)
+    monkeypatch.setattr(postgresql, "BUSY_S", 0.3)
+    in_database(url, stay)
 
 
 def test_readers_see_one_state_and_change_nothing(url: str) -> None:
