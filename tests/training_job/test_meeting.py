@@ -92,7 +92,7 @@ def test_a_rank_0_that_leaves_is_not_waited_for(options: Options) -> None:
         first.result()
         del first  # and with it the store that listens
         with pytest.raises(LostRankError, match="rank 0 left before"):
-            other.result(LIMIT_S)
+            other.result(SOON_S)
 
 
 def test_a_rank_0_that_cannot_listen_says_so_at_once(options: Options) -> None:

@@ -148,6 +148,7 @@ class Keeper:
         while None in [process.poll() for process in self.processes]:
             self.tend(time.monotonic() - started_s)
             time.sleep(POLL_S)
+        self.note_failure(time.monotonic() - started_s)
         missing = len(self.task.commands) - len(self.processes)
         return End(
             at_s=time.time(),
@@ -192,17 +193,22 @@ class Keeper:
         if self.task.timeout_s is not None and passed_s > self.task.timeout_s:
             self.was_late = True
             self.kill()
-        failed = [
-            place
-            for place, one in enumerate(self.processes)
-            if one.returncode not in (None, ExitCode.DONE, ExitCode.CHECKPOINTED)
-        ]
-        if failed and self.first is None:
-            self.first, self.failed_s = failed[0], passed_s
+        self.note_failure(passed_s)
         if self.first is not None and passed_s - self.failed_s > GRACE_S:
             self.kill()
         if self.was_stopped and passed_s - self.asked_s > SAVE_S:
             self.kill()
+
+    def note_failure(self, passed_s: float) -> None:
+        """Remember which process failed first, and when."""
+        fine = (None, ExitCode.DONE, ExitCode.CHECKPOINTED)
+        failed = [
+            place
+            for place, process in enumerate(self.processes)
+            if process.returncode not in fine and place not in self.ended_by_us
+        ]
+        if failed and self.first is None:
+            self.first, self.failed_s = failed[0], passed_s
 
     def kill(self) -> None:
         """End what runs."""

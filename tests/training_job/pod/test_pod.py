@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import ChildKind, Command, End, Task, Variable
-from plimsoll_trainer.pod import start
+from plimsoll_trainer.pod import mail, start
 from tests.support.builders import an_observation
 from tests.support.office import Office, an_office
 from tests.support.ports import free_ports
@@ -184,6 +185,7 @@ def test_the_last_line_on_stderr_is_part_of_the_end_and_of_the_log(pod: Pod) -> 
     assert code == 1
     assert "no such layer" in err
     assert pod.farewell.exits[0].said == "no such layer"
+    assert pod.farewell.first == 0
 
 
 def test_a_termination_message_is_never_cut_by_the_kubelet(pod: Pod) -> None:
@@ -234,6 +236,57 @@ def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
     assert pod.farewell.was_stopped
     trains = kind is ChildKind.TRAIN
     assert office.at("/v1/end") == [pod.farewell.to_json()] * trains
+
+
+def test_a_pod_that_is_removed_as_its_ranks_end_leaves_soon(tmp_path: Path) -> None:
+    """The signal came too late to stop anything, and the operator is away."""
+    [port] = free_ports(1)
+    pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
+    holds_stderr = (
+        "import os, subprocess, sys;"
+        "words = [sys.executable, '-c', 'import time; time.sleep(600)'];"
+        "print(os.getpid(), subprocess.Popen(words).pid, flush=True)"
+    )
+    soon = "import plimsoll_trainer.pod.__main__ as pod; pod.STOPPED_PATIENCE_S = 1\n"
+    running = pod.start(a_task(holds_stderr), before=soon)
+    assert running.stdout is not None
+    rank, holder = running.stdout.readline().split()
+    while Path("/proc", rank).exists():
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    running.wait(PATIENCE_S)
+    assert running.returncode == 0
+    assert not pod.farewell.was_stopped
+    os.kill(int(holder), signal.SIGKILL)
+    running.communicate()
+
+
+def test_letters_go_past_a_proxy(
+    pod: Pod, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the image sets leads out of the cluster."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert pod.run(a_task("pass"))[0] == 0
+    assert [where for where, _ in office.letters] == ["/v1/end"]
+
+
+def test_a_report_that_waits_is_told_once_the_ranks_have_ended(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator was away for long, and is back; nobody waits for the next try."""
+    monkeypatch.setattr(mail, "FIRST_WAIT_S", 3600.0)
+    (tmp_path / "token").write_text("secret\n")
+    office.answers = lambda _: 503 if office.tries == 1 else 204
+    away = threading.Event()
+    letters = mail.NewestOfEach(
+        mail.Mail(url=office.url, token=tmp_path / "token"),
+        "/v1/observation",
+        lambda _: away.set(),
+    )
+    letters.put(0, b"{}")
+    assert away.wait(PATIENCE_S)
+    letters.close(mail.Deadline())
+    assert office.at("/v1/observation") == [{}]
 
 
 def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:

@@ -62,10 +62,11 @@ def train(task: Task, place: Place, mail: Mail) -> End:
     """Keep the ranks of this pod, and tell what they report while they train."""
     letters = NewestOfEach(mail, "/v1/observation", warn)
     reports = RankReports(place.work, ranks_of(task), letters.put)
-    end = keep(task, PodOutputs())
+    keeper = listening_keeper(task, PodOutputs())
+    end = keeper.keep()
+    deadline = deadline_after(keeper)
     reports.close()
     end = replace(end, full_device=reports.full_device)
-    deadline = deadline_for(end)
     letters.close(deadline)
     post(mail, "/v1/end", to_text(end).encode(), deadline)
     return end
@@ -75,11 +76,12 @@ def make_result(task: Task, place: Place, mail: Mail) -> End:
     """Keep a process that makes a profile or a replay, and hand its result over."""
     replays = task.child_kind is ChildKind.REPLAY
     printed = place.work / PRINTED
-    end = keep(task, PodOutputs(printed if replays else None))
+    keeper = listening_keeper(task, PodOutputs(printed if replays else None))
+    end = keeper.keep()
     if any(one.status for one in end.exits):
         return end
     body = last_line(printed) if replays else (place.work / PROFILE).read_bytes()
-    answer = post(mail, f"/v1/{task.child_kind}", body, deadline_for(end))
+    answer = post(mail, f"/v1/{task.child_kind}", body, deadline_after(keeper))
     if answer.is_taken:
         return end
     why = answer.refusal or answer.fault
@@ -98,13 +100,11 @@ def post(mail: Mail, path: str, body: bytes, deadline: Deadline) -> Answer:
         return Answer(fault=f"{type(error).__name__}: {error}")
 
 
-def keep(task: Task, outputs: PodOutputs) -> End:
-    """Keep the processes of a task to their end."""
+def listening_keeper(task: Task, outputs: PodOutputs) -> Keeper:
+    """Return a keeper for the processes of a task, asked to stop by a SIGTERM."""
     keeper = Keeper(task=task, outputs=outputs)
-    listen(keeper.ask)  # first: processes inherit what is blocked
-    end = keeper.keep()
-    hold_signal()
-    return end
+    listen(keeper.ask)  # before there are processes, which inherit what is blocked
+    return keeper
 
 
 def hold_signal() -> None:
@@ -128,16 +128,21 @@ def ranks_of(task: Task) -> list[int]:
     ]
 
 
-def deadline_for(end: End) -> Deadline:
-    """Return until when the operator is waited for; a SIGTERM brings it forward."""
+def deadline_after(keeper: Keeper) -> Deadline:
+    """Return until when the operator is waited for; a SIGTERM brings it forward.
+
+    Also one that came when nothing was left to stop: while the end was put together.
+    """
     deadline = Deadline()
-    deadline.within(STOPPED_PATIENCE_S if end.was_stopped else PATIENCE_S)
+    deadline.within(PATIENCE_S)
 
     def ask(number: int, frame: FrameType | None) -> None:
         del number, frame
         deadline.within(STOPPED_PATIENCE_S)
 
-    listen(ask)
+    listen(ask)  # first: from here on none is missed
+    if keeper.is_asked:
+        deadline.within(STOPPED_PATIENCE_S)
     return deadline
 
 

@@ -29,6 +29,8 @@ from pathlib import Path
 
 from plimsoll_planner.errors import one_line
 
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""The operator is in the cluster; proxies that an image sets lead out of it."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 ANSWER_S = 20.0
 """For the answer to one letter."""
@@ -98,7 +100,7 @@ class Mail:
                 data=body,
                 headers=headers | {"Authorization": f"Bearer {token}"},
             )
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:  # noqa: S310
+            with DIRECT.open(request, timeout=ANSWER_S) as reply:
                 reply.read()
         except urllib.error.HTTPError as error:
             said = f"{error.code}: {reason_in(error)}"
@@ -200,11 +202,21 @@ class NewestOfEach:
             self._say_once(f"{answer.fault}; trying on")
             with self._changed:
                 self._waiting.setdefault(rank, body)
-            retry = Deadline()
-            retry.within(wait_s)
-            while retry.left_s > 0 and not self._is_late():
-                time.sleep(POLL_S)
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            wait_s = self._pause(wait_s)
+
+    def _pause(self, wait_s: float) -> float:
+        """Wait before the next try; return how long to wait after that one.
+
+        Once closed somebody waits for it, so that it is tried at once and often again.
+        """
+        was_open = self._deadline is None
+        retry = Deadline()
+        retry.within(wait_s)
+        while retry.left_s > 0 and not self._is_late():
+            if was_open and self._deadline is not None:
+                return FIRST_WAIT_S
+            time.sleep(POLL_S)
+        return min(2 * wait_s, LONGEST_WAIT_S)
 
     def _is_late(self) -> bool:
         """Tell whether nobody waits for the letters any more."""
