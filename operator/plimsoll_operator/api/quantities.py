@@ -13,8 +13,11 @@ from typing import Annotated, Final
 
 from plimsoll_planner.records.bounds import Text
 
-MEMORY: Final = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([numkMGTPE]?|[KMGTPE]i)")
-"""As an API server writes amounts of memory."""
+MEMORY: Final = re.compile(
+    r"\+?(?P<number>[0-9]{1,20}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})"
+    r"(?:(?P<unit>[numkMGTPE]?|[KMGTPE]i)|[eE](?P<power>[+-]?[0-9]{1,2}))"
+)
+"""As Kubernetes takes amounts of memory, the negative ones aside."""
 MEMORY_UNITS: Final = {
     "": Decimal(1),
     **{unit: Decimal(1000) ** power for power, unit in enumerate("num", -3)},
@@ -51,7 +54,8 @@ def memory_bytes(quantity: str) -> int:
     found = MEMORY.fullmatch(quantity)
     if found is None:
         raise ValueError(f"{quantity!r} is no amount of memory such as 16Gi")
-    return math.ceil(Decimal(found[1]) * MEMORY_UNITS[found[2]])
+    number = Decimal(f"{found['number']}E{found['power'] or 0}")
+    return math.ceil(number * MEMORY_UNITS[found["unit"] or ""])
 
 
 def cores(quantity: str) -> Decimal:

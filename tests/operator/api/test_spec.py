@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.api.quantities import cores, memory_bytes
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec, parse_spec
 from plimsoll_planner.errors import InvalidFieldError
@@ -102,14 +101,6 @@ def test_names_keep_their_abbreviations() -> None:
         ApiRecord.wire_name, ("max_gpus", "gpus", "per_gpu", "oom_replan_limit")
     )
     assert list(names) == ["maxGPUs", "gpus", "perGPU", "oomReplanLimit"]
-
-
-def test_quantities_are_those_of_kubernetes() -> None:
-    """Powers of ten and of two; a part of a byte counts as one."""
-    assert memory_bytes("16Gi") == 16 * 2**30
-    assert memory_bytes("1.5k") == 1500
-    assert memory_bytes("0.3") == 1
-    assert (cores("500m"), cores("4")) == (Decimal("0.5"), Decimal(4))
 
 
 def test_equal_arguments_make_equal_specs() -> None:
