@@ -23,7 +23,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible
 from tests.support.questions import a_question
 from tests.support.reports import a_record, a_run, a_status, told_by_all
-from tests.support.stores import a_spec
+from tests.support.specs import a_spec
 
 
 def a_plan_of_record() -> HybridPlan:

@@ -25,7 +25,8 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from tests.support.builders import DIGEST, a_problem, an_offer
 from tests.support.reports import a_status
-from tests.support.stores import a_spec, begin_attempt
+from tests.support.specs import a_spec
+from tests.support.stores import begin_attempt
 
 OVER = a_status(
     *("Valid", "Measured", "Proven", "Replayed", "Started", "Trained"),

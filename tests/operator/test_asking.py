@@ -28,7 +28,8 @@ from tests.support.builders import (
     an_offer,
 )
 from tests.support.questions import a_question
-from tests.support.stores import a_spec, in_store
+from tests.support.specs import a_spec
+from tests.support.stores import in_store
 
 Work = Callable[[Store], Awaitable[None]]
 PROFILE = a_profile()

@@ -24,7 +24,7 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.task import ChildKind, Command
 from tests.support.builders import DIGEST
-from tests.support.stores import a_spec
+from tests.support.specs import a_spec
 
 pytest.importorskip("torch", reason="torch is missing: run `make test`")
 from plimsoll_profiler.__main__ import parser

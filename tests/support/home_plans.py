@@ -21,7 +21,7 @@ from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_planner.records.task import END, Command, Task
 from tests.support.builders import DIGEST, a_plan, an_offer
 from tests.support.reports import a_status
-from tests.support.stores import a_spec
+from tests.support.specs import a_spec
 
 NAME = "chain"
 RUNNING = a_status(

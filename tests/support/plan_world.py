@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
-from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec, parse_spec
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, ObservedStatus, Status, Truth
 from plimsoll_operator.brain.actions import (
     Action,
@@ -50,15 +49,6 @@ ANOTHER_PLAN = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
 """Endings after which the question is another one."""
 PASS_S = 1.0
 """Between two decisions."""
-
-
-def a_spec(**parts: Any) -> TrainingPlanSpec:
-    """Ask for a training of 60 steps, and whatever else is said."""
-    least = {
-        "workload": {"entrypoint": "examples.tiny_gpt:workload"},
-        "training": {"globalBatchSize": 8, "steps": 60},
-    }
-    return parse_spec(least | parts)
 
 
 class CrashError(Exception):

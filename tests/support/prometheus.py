@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -103,7 +104,7 @@ def wait_for_scrapes(address: str, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None, "Prometheus has ended"
         try:
             counted = ask(address, "count_over_time(trainingplan_leader[1m]) > 2")
-        except OSError:
+        except (OSError, HTTPException):
             counted = []
         if counted:
             return

@@ -21,7 +21,6 @@ import pytest
 from sqlalchemy import Connection as SqlConnection
 from sqlalchemy import Executable, Row, inspect, text
 
-from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
 from plimsoll_operator.errors import StoreError, StoreFullError
 from plimsoll_operator.store.backend import backend_of
 from plimsoll_operator.store.database import Database, open_database
@@ -35,15 +34,6 @@ from tests.support.builders import DIGEST, a_peak, a_plan, a_profile, an_observa
 ROOT = Path(__file__).parents[2]
 SPAWN = multiprocessing.get_context("spawn")
 Found = TypeVar("Found")
-
-
-def a_spec(**parts: Any) -> TrainingPlanSpec:
-    """Build the spec of a small training."""
-    least = {
-        "workload": {"entrypoint": "tiny_model:workload"},
-        "training": {"globalBatchSize": 8, "steps": 20},
-    }
-    return parse_spec(least | parts)
 
 
 def in_store(place: Path | str, work: Callable[[Store], Awaitable[Found]]) -> Found:

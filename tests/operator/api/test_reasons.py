@@ -27,7 +27,7 @@ from plimsoll_operator.brain.seen import (
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.solution import Termination
 from tests.support.builders import a_plan, a_solution, an_infeasible
-from tests.support.plan_world import a_spec
+from tests.support.specs import a_spec
 
 NOW_S = 10_000.0
 MEASURED = SeenProfile(source="measured", made_s=9000.0, was_cached=False)

@@ -15,7 +15,8 @@ from plimsoll_operator.brain.failures import FIRST_WAIT_S
 from plimsoll_operator.brain.preparing import LEAST_S
 from plimsoll_operator.brain.seen import ChildKind, Ending
 from tests.support.builders import a_solution, an_infeasible
-from tests.support.plan_world import ANOTHER_PLAN, World, a_spec
+from tests.support.plan_world import ANOTHER_PLAN, World
+from tests.support.specs import a_spec
 
 
 def a_world(spec: dict[str, Any] | None = None, **fields: Any) -> World:

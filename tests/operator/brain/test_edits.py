@@ -31,7 +31,7 @@ from plimsoll_operator.brain.seen import (
 )
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_solution
-from tests.support.plan_world import a_spec
+from tests.support.specs import a_spec
 
 NOW_S = 10_000.0
 OPEN = Attempt(

@@ -18,7 +18,7 @@ from plimsoll_operator.brain.seen import (
     Ending,
     Seen,
 )
-from tests.support.plan_world import a_spec
+from tests.support.specs import a_spec
 
 FULL = Ending.HOST_OUT_OF_MEMORY
 NOTE = "with 16384Mi of memory for each GPU"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.api.spec import parse_spec
 from plimsoll_operator.brain.question import question_of, require_sound
 from plimsoll_operator.brain.spec_paths import in_spec
 from plimsoll_operator.brain.summary import (
@@ -23,14 +22,7 @@ from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.units import at_least
 from tests.support.builders import a_profile, a_solution, an_offer, an_overhead
 from tests.support.reports import told_by
-
-LEAST = {"globalBatchSize": 8, "steps": 60}
-
-
-def a_spec(**parts: Any) -> Any:
-    """Read a spec with some parts."""
-    least = {"workload": {"entrypoint": "a:b"}, "training": LEAST}
-    return parse_spec(least | parts)
+from tests.support.specs import a_spec
 
 
 def test_a_spec_becomes_a_question() -> None:
@@ -48,7 +40,7 @@ def test_a_spec_becomes_a_question() -> None:
     emulated = an_offer(name="here", device_kind=DeviceKind.EMULATED)
     found = question_of(spec, a_profile(), (an_offer(), emulated), (an_overhead(),))
     assert found.offers == (an_offer(),)
-    assert (found.num_steps, found.global_batch_size) == (60, 8)
+    assert (found.num_steps, found.global_batch_size) == (20, 8)
     assert found.objective.goal is Goal.MINIMIZE_COST
     assert (found.objective.rate_floor, found.limits.headroom) == (0.25, 0.1)
     assert found.objective.deadline_s == 3600

@@ -9,16 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
 
 from tests.support.ports import free_ports
 from tests.support.postgresql import TEMPLATE, Server, a_server
 
-PATIENCE_S = 240.0
+PATIENCE_S = 120.0
 NOBODY = "https://127.0.0.1:1"
 """Where no API server listens."""
 
@@ -79,13 +78,15 @@ def http_port(server: Server, tmp_path: Path) -> Iterator[int]:
 
 def asked(port: int, path: str) -> tuple[int, str]:
     """Return status and text of an answer; 0 where none comes, or is cut off."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except (OSError, HTTPException):
         return 0, ""
+    finally:
+        connection.close()
 
 
 def until(port: int, path: str, status: int) -> str:

@@ -13,7 +13,7 @@ from plimsoll_operator.cluster.machines import FRESH_S, Machines
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import DeviceKind
 from tests.support.nodes import a_gpuless_node, a_node, an_emulated_node
-from tests.support.stores import a_spec
+from tests.support.specs import a_spec
 
 NO_TABLE = a_spec()
 WITH_TABLE = a_spec(search={"offers": {"configMap": "offers"}})

@@ -11,7 +11,7 @@ from plimsoll_operator.brain.question import require_sound
 from plimsoll_operator.cluster.offers import offers_in
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.offer_catalog import parse_offers
-from tests.support.stores import a_spec
+from tests.support.specs import a_spec
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "offers.csv"
 HEADER = "InstanceType,AcceleratorName,AcceleratorCount,DeviceMemoryMiB,Price,Currency"

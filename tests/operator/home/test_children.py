@@ -19,18 +19,18 @@ from plimsoll_operator.home.children import KEEPER, MARK, Children
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import END, TASK, Command, End, Task, Variable
 
-SLEEPS = "import time; time.sleep(60)"
+SLEEPS = "import time; time.sleep(600)"
 SAVES = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(84))
 print("listens", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 HANGS = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("hangs", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

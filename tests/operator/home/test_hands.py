@@ -15,7 +15,8 @@ from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_peak, a_plan, a_stage, an_offer
-from tests.support.stores import a_spec, in_store
+from tests.support.specs import a_spec
+from tests.support.stores import in_store
 
 CAPACITY = limits_of(a_spec()).usable_bytes(an_offer().device_memory_bytes)
 FULL = Child(

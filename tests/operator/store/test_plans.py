@@ -18,7 +18,8 @@ from tests.support.builders import (
     an_observation,
     an_offer,
 )
-from tests.support.stores import a_spec, begin_attempt, in_store
+from tests.support.specs import a_spec
+from tests.support.stores import begin_attempt, in_store
 
 OFFERS = (an_offer(),)
 

@@ -113,7 +113,7 @@ def test_a_frozen_server_does_not_freeze_us(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those who wait behind a transaction give up with it; thawed it is used again."""
-    monkeypatch.setitem(vars(postgresql), "CONNECTING", {"connect_timeout": 2})
+    monkeypatch.setitem(vars(postgresql), "CONNECTING", {"connect_timeout": 10})
 
     async def work(store: Store) -> None:
         await store.profiles.save(a_profile(), 1.0)
