@@ -13,13 +13,21 @@ import psutil
 
 
 def processes_of(name: str) -> Iterator[str]:
-    """Yield what the processes in the pods of a plan do now, as the kernel has it."""
+    """Yield what the processes in the pods of a plan do now, as the kernel has it.
+
+    With what each of their threads waits in; also those of a plan whose name begins
+    with this one's. A process that has ended, and that nobody has waited for, has no
+    environment left: it counts to the pod of its parent.
+    """
     for process in psutil.process_iter():
         try:
-            host = process.environ().get("HOSTNAME", "")
-            waits = Path(f"/proc/{process.pid}/wchan").read_text()
-            words = " ".join(process.cmdline())[:100]
             state = process.status()
+            has_ended = state == psutil.STATUS_ZOMBIE
+            kept = process.parent() if has_ended else process
+            host = kept.environ().get("HOSTNAME", "") if kept else ""
+            threads = Path(f"/proc/{process.pid}/task").glob("*/wchan")
+            waits = ", ".join(thread.read_text() for thread in threads)
+            words = process.name() if has_ended else " ".join(process.cmdline())[:100]
         except (psutil.Error, OSError):
             continue  # gone meanwhile
         if host.startswith(f"{name}-"):

@@ -264,6 +264,7 @@ class Ground:
 
     def account(self, name: str, status: dict[str, Any]) -> str:
         """Tell all that is known of a plan that did not do as it should."""
+        doing = list(processes_of(name))  # first: they go on
         place = ("-n", self.namespace)
         objects = self.cluster.kubectl("get", "jobs,pods,configmaps", *place)
         of_plan = ("-l", f"{PLAN_LABEL}={name}", f"--tail={LOG_LINES}")
@@ -271,7 +272,7 @@ class Ground:
         said = "\n".join(self.operator.said()[-LOG_LINES:])
         told = {one: it for one, it in status.items() if one in TOLD}
         first = f"{name}: {json.dumps(told, indent=1)}"
-        return "\n".join((first, objects, logs, *processes_of(name), said))
+        return "\n".join((first, objects, logs, *doing, said))
 
 
 def is_over(status: dict[str, Any]) -> bool:

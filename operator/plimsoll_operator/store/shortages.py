@@ -1,4 +1,8 @@
-"""Ranks that ran out of device memory; an attempt ends with the first of them."""
+"""Ranks that ran out of device memory; an attempt ends with the first of them.
+
+In: a `Shortage` of an attempt. Out: those for which conditions hold, which
+`calibrations` fits overheads to.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from plimsoll_operator.store.rows import ShortageRow, key_of
 from plimsoll_planner.observed_overhead import Shortage
 
 FIGURES: Final = tuple(one.name for one in fields(Shortage) if one.name != "key")
-"""Columns of a row as well."""
+"""Fields of the record; the columns of a row have the same names."""
 
 
 class Shortages:
