@@ -32,6 +32,8 @@ from plimsoll_planner.errors import one_line
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """The operator is in the cluster; proxies that an image sets lead out of it."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+CLOSING_WAIT_S = 5.0
+"""Between tries of a report once the ranks have ended: the end is told after it."""
 ANSWER_S = 20.0
 """For the answer to one letter."""
 POLL_S = 0.2
@@ -202,21 +204,13 @@ class NewestOfEach:
             self._say_once(f"{answer.fault}; trying on")
             with self._changed:
                 self._waiting.setdefault(rank, body)
-            wait_s = self._pause(wait_s)
-
-    def _pause(self, wait_s: float) -> float:
-        """Wait before the next try; return how long to wait after that one.
-
-        Once closed somebody waits for it, so that it is tried at once and often again.
-        """
-        was_open = self._deadline is None
-        retry = Deadline()
-        retry.within(wait_s)
-        while retry.left_s > 0 and not self._is_late():
-            if was_open and self._deadline is not None:
-                return FIRST_WAIT_S
-            time.sleep(POLL_S)
-        return min(2 * wait_s, LONGEST_WAIT_S)
+            retry = Deadline()
+            retry.within(wait_s)
+            while retry.left_s > 0 and not self._is_late():
+                if self._deadline is not None:
+                    retry.within(CLOSING_WAIT_S)
+                time.sleep(POLL_S)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     def _is_late(self) -> bool:
         """Tell whether nobody waits for the letters any more."""
