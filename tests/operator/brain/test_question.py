@@ -28,6 +28,7 @@ from tests.support.specs import a_spec
 def test_a_spec_becomes_a_question() -> None:
     """Every field has its place; offers of another kind of device do not count."""
     spec = a_spec(
+        training={"globalBatchSize": 8, "steps": 60},
         search={
             "objective": "MinimizeCost",
             "maxGPUs": 4,
@@ -40,7 +41,7 @@ def test_a_spec_becomes_a_question() -> None:
     emulated = an_offer(name="here", device_kind=DeviceKind.EMULATED)
     found = question_of(spec, a_profile(), (an_offer(), emulated), (an_overhead(),))
     assert found.offers == (an_offer(),)
-    assert (found.num_steps, found.global_batch_size) == (20, 8)
+    assert (found.num_steps, found.global_batch_size) == (60, 8)
     assert found.objective.goal is Goal.MINIMIZE_COST
     assert (found.objective.rate_floor, found.limits.headroom) == (0.25, 0.1)
     assert found.objective.deadline_s == 3600

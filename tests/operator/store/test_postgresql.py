@@ -129,7 +129,7 @@ def test_a_frozen_server_does_not_freeze_us(
         finally:
             signal_all(frozen, signal.SIGCONT)
         assert [type(one) for one in told] == [StoreDownError] * 3
-        assert time.monotonic() - begun_s < postgresql.PATIENCE_S
+        assert time.monotonic() - begun_s < 30
         await store.profiles.save(a_profile(), 3.0)
 
     in_store(own_server.url(TEMPLATE), work)
@@ -176,7 +176,7 @@ def test_a_statement_that_takes_too_long_is_ended(
         with monkeypatch.context() as impatient:
             impatient.setattr(postgresql, "STATEMENT_S", 0.5)
             with pytest.raises(
-                StoreDownError, match=r"is too slow .*statement timeout"
+                StoreDownError, match=r"is too slow \(.*statement timeout"
             ):
                 async with database.read() as session:
                     await session.execute(text("SELECT pg_sleep(60)"))
