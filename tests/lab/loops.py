@@ -50,6 +50,7 @@ from plimsoll_operator.metrics import Metrics
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.store import Store
 from tests.lab.kubelets import POLL_S, Kubelets
+from tests.support import cluster_objects
 
 PLAN = "tiny"
 OFFERS = "machines"
@@ -58,13 +59,8 @@ TABLE = (
     "box,H200,8,6144,emulated\n"
 )
 RELEASE = Release(runtime_image="runtime.example/r", ingest_url="http://ingest.example")
-A_SPEC: Object = {
-    "workload": {"entrypoint": "tiny_model:workload"},
-    "training": {"globalBatchSize": 8, "steps": 20},
+A_SPEC: Object = cluster_objects.A_SPEC | {
     "search": {"maxGPUs": 8, "rateFloor": "0", "offers": {"configMap": OFFERS}},
-    "template": {
-        "spec": {"containers": [{"name": "trainer", "image": "torch.example/torch"}]}
-    },
 }
 QUIET_S, MOST_LOOKS = 3.0, 5
 """Longer than a pod that waits is left alone at first, so that looks are among it."""

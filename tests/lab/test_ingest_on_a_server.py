@@ -30,6 +30,7 @@ from tests.lab.cluster import Cluster
 from tests.lab.tokens import lasting, resigned, signing_key
 from tests.support.builders import DIGEST, a_plan, a_profile, an_observation
 from tests.support.reporting_pods import PLAN, a_job, a_plan_of_record, a_result
+from tests.support.specs import LEAST
 
 pytestmark = pytest.mark.control_plane
 
@@ -124,11 +125,7 @@ def a_gang(
         kind: of the Job.
         is_owned: the plan controls the Job, and not somebody's own object.
     """
-    spec = {
-        "workload": {"entrypoint": "tiny_model:workload"},
-        "training": {"globalBatchSize": 8, "steps": 20},
-    }
-    plan = {"apiVersion": names.API_VERSION, "kind": names.KIND, "spec": spec}
+    plan = {"apiVersion": names.API_VERSION, "kind": names.KIND, "spec": LEAST}
     cluster.apply(plan | {"metadata": {"name": PLAN}}, namespace=namespace)
     found = cluster.get(f"{DEFINITION}/{PLAN}", namespace=namespace)
     plan_uid = found["metadata"]["uid"]

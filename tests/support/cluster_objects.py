@@ -15,14 +15,13 @@ from plimsoll_operator.cluster.plans import PlanObject, plan_of
 from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import ChildKind, Command, End, Exit, Task
+from tests.support.specs import LEAST
 
 OWNER = Owner(namespace="team", name="tiny", uid="uid-of-plan")
 CREATED, CREATED_S = "2026-11-21T09:00:00Z", 1795251600.0
 LATER, LATER_S = "2026-11-21T09:10:00Z", 1795252200.0
 JOB_UID = "uid-of-job"
-A_SPEC: Object = {
-    "workload": {"entrypoint": "tiny_model:workload"},
-    "training": {"globalBatchSize": 8, "steps": 20},
+A_SPEC: Object = LEAST | {
     "template": {
         "spec": {"containers": [{"name": "trainer", "image": "torch.example/torch"}]}
     },

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
 
-LEAST: Final = {
+LEAST: Final[dict[str, Any]] = {
     "workload": {"entrypoint": "tiny_model:workload"},
     "training": {"globalBatchSize": 8, "steps": 20},
 }
