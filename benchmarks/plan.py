@@ -1,21 +1,26 @@
 """What planning costs: a whole answer, from a profile to plan and certificate.
 
 Bars: a chain of 34 layers with every count up to 16 within 1 s, one of 100 layers with
-every count up to 512 within 10 s, both on two cores; the search imports within 0.1 s
+every count up to 512 within 10 s, both on two cores, with equal blocks and with blocks
+that all differ; 256 different layers on up to 64 GPUs, 1,000 into 64 stages, 2,000
+offers, and batches of 720,720 and 10^6 within 60 s; the search imports within 0.1 s
 beyond numpy. The memory of the devices is chosen so that the model needs a pipeline.
 """
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 
 from benchmarks.frame import Goal, Measurement, run, seconds_of, start_python
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Link
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import an_offer, an_overhead
@@ -24,8 +29,14 @@ from tests.support.chains import Activation, Layer, chain_profile
 MIB = 2**20
 
 
-def language_model(num_blocks: int) -> ModelProfile:
-    """Build an embedding, equal blocks, and a head with its logits."""
+def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
+    """Build an embedding, blocks, and a head with its logits.
+
+    Args:
+        num_blocks: how many.
+        distinct: every block has a size and a speed of its own, between half and one
+            and a half times the common ones.
+    """
     embedding = Layer(
         parameters=50 * MIB,
         gradients=50 * MIB,
@@ -63,8 +74,10 @@ def language_model(num_blocks: int) -> ModelProfile:
         backward_s=6e-3,
         recompute_s=3e-3,
     )
+    rng = random.Random(1)  # noqa: S311 - the same chain every time
+    blocks = [varied(block, rng) if distinct else block for _ in range(num_blocks)]
     return chain_profile(
-        [embedding, *[block] * num_blocks, head],
+        [embedding, *blocks, head],
         byte_error=0.01,
         time_error=0.05,
         input_bytes_per_sample=16384,
@@ -72,21 +85,53 @@ def language_model(num_blocks: int) -> ModelProfile:
     )
 
 
-def question(num_blocks: int, memory_mib: int, max_gpus: int, batch: int) -> Problem:
-    """Ask for the fewest of some devices."""
-    offer = an_offer(
-        device_memory_bytes=memory_mib * MIB,
-        link_between_nodes=Link(bandwidth_bytes_per_s=50e9, latency_s=1e-5),
+def varied(block: Layer, rng: random.Random) -> Layer:
+    """Return a block with parameters, activations and seconds scaled at random."""
+    parameters, held, slow = (rng.uniform(0.5, 1.5) for _ in range(3))
+
+    def scaled(activation: Activation) -> Activation:
+        return replace(
+            activation,
+            saved=int(activation.saved * held),
+            forward=int(activation.forward * held),
+            backward=int(activation.backward * held),
+        )
+
+    return replace(
+        block,
+        parameters=int(block.parameters * parameters),
+        gradients=int(block.gradients * parameters),
+        optimizer=int(block.optimizer * parameters),
+        kept=scaled(block.kept),
+        again=scaled(block.again),
+        forward_s=block.forward_s * slow,
+        backward_s=block.backward_s * slow,
+        recompute_s=block.recompute_s * slow,
+    )
+
+
+def question(size: Size, *, distinct: bool) -> Problem:
+    """Ask for the fewest devices; offers are of 20 products on nodes of four sizes."""
+    offers = tuple(
+        an_offer(
+            name=f"offer-{place}",
+            device_memory_bytes=size.memory_mib * MIB * (20 + place % 20) // 20,
+            devices_per_node=8 >> place // 20 % 4,
+            price_per_node_hour=Decimal(8 + place % 97),
+            link_between_nodes=Link(bandwidth_bytes_per_s=50e9, latency_s=1e-5),
+        )
+        for place in range(size.num_offers)
     )
     return Problem(
-        profile=language_model(num_blocks),
-        offers=(offer,),
+        profile=language_model(size.num_blocks, distinct=distinct),
+        offers=offers,
         overheads=(an_overhead(),),
         engine=PLIMSOLL,
-        global_batch_size=batch,
+        global_batch_size=size.batch,
         num_steps=1000,
-        limits=Limits(max_gpus=max_gpus),
+        limits=Limits(max_gpus=size.max_gpus),
         objective=Objective(),
+        override=Override(num_stages=size.num_stages),
     )
 
 
@@ -112,21 +157,88 @@ def measure() -> Iterator[Measurement]:
         unit="s",
         goal=Goal(at_most=0.1),
     )
-    sizes = (
-        (32, 4096, 16, 32, 1.0, 5),
-        (32, 2048, 16, 32, 1.0, 5),
-        (98, 6144, 512, 1024, 10.0, 3),
-        (98, 2560, 512, 1024, 10.0, 3),
-    )
-    for num_blocks, memory_mib, max_gpus, batch, bar_s, runs in sizes:
-        problem = question(num_blocks, memory_mib, max_gpus, batch)
-        (times,) = seconds_of(partial(solve, problem), runs=runs, warm_up=0)
-        name = f"{num_blocks + 2} layers, every G <= {max_gpus}, {memory_mib} MiB"
+    for size in SIZES:
+        yield from measured(size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """How large a question is, and its bar."""
+
+    num_blocks: int
+    memory_mib: int
+    max_gpus: int
+    batch: int
+    bar_s: float
+    runs: int
+    is_distinct: tuple[bool, ...] = (False, True)
+    """Whether all blocks differ; both are timed in turn."""
+    num_stages: int | None = None
+    num_offers: int = 1
+
+    def text(self, *, distinct: bool) -> str:
+        """Say it in a few words."""
+        into = f" into {self.num_stages} stages" if self.num_stages else ""
+        offers = f", {self.num_offers} offers" if self.num_offers > 1 else ""
+        return (
+            f"{self.num_blocks + 2} {'different' if distinct else 'equal'} layers"
+            f"{into}, batch {self.batch}{offers}, every G <= {self.max_gpus}, "
+            f"{self.memory_mib} MiB"
+        )
+
+
+MANY_OFFERS = Size(
+    num_blocks=32,
+    memory_mib=2304,
+    max_gpus=64,
+    batch=256,
+    bar_s=60.0,
+    runs=1,
+    is_distinct=(False,),
+    num_offers=2000,
+)
+"""And batches with many divisors."""
+SIZES = (
+    Size(num_blocks=32, memory_mib=4096, max_gpus=16, batch=32, bar_s=1.0, runs=5),
+    Size(num_blocks=32, memory_mib=2304, max_gpus=16, batch=32, bar_s=1.0, runs=5),
+    Size(num_blocks=98, memory_mib=6144, max_gpus=512, batch=1024, bar_s=10.0, runs=3),
+    Size(num_blocks=98, memory_mib=2560, max_gpus=512, batch=1024, bar_s=10.0, runs=3),
+    Size(
+        num_blocks=254,
+        memory_mib=8192,
+        max_gpus=64,
+        batch=128,
+        bar_s=60.0,
+        runs=1,
+        is_distinct=(True,),
+    ),
+    Size(
+        num_blocks=998,
+        memory_mib=6144,
+        max_gpus=64,
+        batch=128,
+        bar_s=60.0,
+        runs=1,
+        is_distinct=(True,),
+        num_stages=64,
+    ),
+    MANY_OFFERS,
+    replace(MANY_OFFERS, num_offers=1, batch=720_720, memory_mib=6144),
+    replace(MANY_OFFERS, num_offers=1, batch=10**6, memory_mib=6144),
+)
+
+
+def measured(size: Size) -> Iterator[Measurement]:
+    """Yield one question with equal and with different blocks, timed in turn."""
+    problems = [question(size, distinct=distinct) for distinct in size.is_distinct]
+    functions = [partial(solve, problem) for problem in problems]
+    every = seconds_of(*functions, runs=size.runs, warm_up=0)
+    for distinct, problem, times in zip(size.is_distinct, problems, every, strict=True):
         yield Measurement(
-            name=f"{name}: {answered(problem)}",
+            name=f"{size.text(distinct=distinct)}: {answered(problem)}",
             runs=times,
             unit="s",
-            goal=Goal(at_most=bar_s),
+            goal=Goal(at_most=size.bar_s),
         )
 
 

@@ -12,6 +12,7 @@ from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.problem import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.workload import Workload
+from tests.support import unet
 
 SEQUENCE = 128
 """Tokens, or points, of a sample: so many that a pass is work and not only overhead."""
@@ -55,6 +56,18 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     },
     "llama bf16": {"model_type": "llama", **LLAMA_LIKE},
 }
+SCANNED = 12
+"""Tokens of a state-space model, whose scan runs token by token on a CPU."""
+MAMBA: dict[str, Any] = {
+    "model_type": "mamba",
+    "vocab_size": 256,
+    "num_hidden_layers": 5,
+    "hidden_size": 64,
+    "state_size": 8,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
 
 
 def language_model(name: str) -> Workload:
@@ -71,6 +84,8 @@ MODELS: dict[str, Callable[[], Workload]] = {
     "wide layer": partial(
         wide_layer.workload, depth=8, width=256, wide=4096, num_points=SEQUENCE
     ),
+    "u-net": partial(unet.workload, width=16, depth=2),
+    "mamba": partial(causal_lm, MAMBA, sequence_length=SCANNED),
 }
 
 

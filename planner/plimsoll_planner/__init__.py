@@ -3,17 +3,25 @@
 Pure computation: profiles, offers and a problem go in, a plan with a certificate comes
 out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001).
 
-    records/        what every part of Plimsoll exchanges: frozen types, JSON in and out
-    errors          what can go wrong with data, and who catches it
-    exit_codes      what the end of a training or profiling process tells
-    offer_catalog   tables of machines and prices, read and checked
-    engines         the engines that are planned for
-    memory/         peak of a rank: the formula, and all of it for all stages at once
-    timing/         seconds of a step: layers, links, the schedule walked
-    search/         every tuple decided, plan and certificate: `search.answer.solve`
-    baselines       what people do without a planner, judged alike
-    calibration     fits what sits on a device besides tensors
-    explain, units  an answer in words
+    records/            what every part of Plimsoll exchanges: frozen types, JSON
+    errors              what can go wrong with data, and who catches it
+    exit_codes          what the end of a training or profiling process tells
+    pod_names           names on which the operator and its pods agree
+    units               bytes as people read them, rounded to the side that stays true
+    offer_catalog       tables of machines and prices, read and checked
+    engines             the engines that are planned for
+    memory/             peak of a rank: the formula, and all of it for all stages
+    timing/             seconds of a step: layers, links, the schedule walked
+    search/             every tuple decided, plan and certificate: `search.answer.solve`
+    baselines           what people do without a planner, judged alike
+    calibration         fits what sits on a device besides tensors
+    observed_overhead   the same from ranks that ran, and ranks that ran out
+    foreign_overhead    what others saw on their devices, which only widens bounds
+    overheads           those that come with Plimsoll
+    explain, headline   an answer in words, and in one line
+    rule_texts          the rules of a certificate in words
+    plan_texts          what a plan takes and costs, in words
+    version             of Plimsoll
 """
 
 from plimsoll_planner.version import __version__

@@ -2,7 +2,9 @@
 
 In: a problem and a number of GPUs. Out: one `Row` for each rule of cutting. Called by
 `plimsoll compare`. Only the cuts differ: every rule may choose P, D, b and the layers
-that recompute as the search does, so what is left is the price of the cuts.
+that recompute as the search does, where they are not fixed, so what is left is the
+price of the cuts. All rows may take as long for a step: a tolerance more than the rule
+whose fastest plan is slowest. So their memory is compared at one speed.
 
     uniform      stage i begins at layer round(i * L / P), halves to even
     parameters   the largest sum of parameter bytes is least
@@ -12,18 +14,20 @@ that recompute as the search does, so what is left is the price of the cuts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, rows_of
-from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.search.choose import corner_peak, slimmest_of
+from plimsoll_planner.rule_texts import RULES
+from plimsoll_planner.search.choose import TIE, corner_peak, least_memory_of
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.partition import least_largest
+from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import CutsOf
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Floor
@@ -38,8 +42,12 @@ class Row:
     rule: str
     found: Found | None
     """Its plan; the one of the least peak where none fits, None where none runs."""
-    fits: bool
-    """It fits and reaches the rate floor."""
+    fits: bool | None
+    """It fits and reaches the rate floor; None where the search was cut off before."""
+    why: str
+    """Why it does not, or what is not known; empty where it fits."""
+    is_slow: bool
+    """There is a plan that fits; none of them reaches the rate floor."""
     peak_bytes: int
     """Upper bound on the fullest device; 0 without a plan."""
     samples_per_s: float
@@ -48,7 +56,16 @@ class Row:
     """Fewest GPUs on which the rule has such a plan, within the limits."""
 
 
-def compare(problem: Problem, num_gpus: int) -> list[Row]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """What all rules make of a number of GPUs."""
+
+    rows: tuple[Row, ...]
+    step_s: float | None
+    """The longest step that a row may have; None where no rule has a plan that fits."""
+
+
+def compare(problem: Problem, num_gpus: int) -> Comparison:
     """Return one row for each rule; the rate floor is that of the exact search."""
     ours = Explorer(problem)
     floor = ours.floor(ours.best_per_gpu())
@@ -58,30 +75,44 @@ def compare(problem: Problem, num_gpus: int) -> list[Row]:
         ("time", balanced(time_weights(ours))),
         ("ours", None),
     ]
-    return [
-        row_of(name, Explorer(problem, cuts_of), floor, num_gpus)
-        for name, cuts_of in rules
+    explorers = {name: Explorer(problem, cuts_of) for name, cuts_of in rules}
+    best = [
+        max(map(ours.rate, fits))
+        for explorer in explorers.values()
+        if (fits := fitting_plans(explorer, num_gpus, floor))
     ]
+    slowest = min(best, default=0.0) * (1 - problem.objective.throughput_tolerance)
+    needed = max(floor.expected(num_gpus), slowest * (1 - TIE))
+    return Comparison(
+        rows=tuple(
+            row_of(name, explorers[name], num_gpus, needed, floor) for name, _ in rules
+        ),
+        step_s=problem.global_batch_size / needed if best and needed else None,
+    )
 
 
-def row_of(rule: str, explorer: Explorer, floor: Floor, num_gpus: int) -> Row:
-    """Search with one rule of cutting."""
+def fitting_plans(explorer: Explorer, num_gpus: int, floor: Floor) -> list[Found]:
+    """Fastest plans of the tuples of a count that fit and reach the floor."""
     decisions = explorer.decide(num_gpus, floor)
-    found_fits = [
-        decision.found
-        for decision in decisions
-        if decision.verdict is Verdict.FITS and decision.found is not None
-    ]
-    found: Found | None = None
-    if found_fits:
-        found = slimmest_of(explorer, found_fits, floor.expected(num_gpus))
-    else:
-        found = least_peak_plan(explorer, num_gpus)
+    return [decision.found for decision in decisions if decision.found is not None]
+
+
+def row_of(
+    rule: str, explorer: Explorer, num_gpus: int, needed_per_s: float, floor: Floor
+) -> Row:
+    """Search with one rule of cutting; see `compare`."""
+    tuples = explorer.by_count[num_gpus]
+    choice = least_memory_of(explorer, tuples, lambda _: needed_per_s)
+    found = least_peak_plan(explorer, num_gpus) if choice is None else choice.found
+    quick = None if choice else fastest_that_fits(explorer, tuples)
+    is_cut_off = any(c.rule is Rule.NOT_SEARCHED for c in tuples)
     needed = (c for c in explorer.by_count if is_fitting(explorer.decide(c, floor)))
     return Row(
         rule=rule,
         found=found,
-        fits=bool(found_fits),
+        fits=None if choice is None and is_cut_off else choice is not None,
+        is_slow=quick is not None and not is_cut_off,
+        why="" if choice else why_not(explorer, tuples, quick, needed_per_s),
         peak_bytes=explorer.device_peak(found) if found is not None else 0,
         samples_per_s=explorer.rate(found) if found is not None else 0.0,
         price_per_hour=None
@@ -89,6 +120,38 @@ def row_of(rule: str, explorer: Explorer, floor: Floor, num_gpus: int) -> Row:
         else explorer.search.price_per_hour(found.candidate),
         gpus_needed=next(needed, None),
     )
+
+
+def fastest_that_fits(explorer: Explorer, tuples: Sequence[Candidate]) -> Found | None:
+    """Fastest plan of tuples, whatever the rate floor; None where none fits."""
+    return explorer.best_rate(
+        c for c in tuples if c.rule is None and explorer.search.fits(c)
+    )
+
+
+def why_not(
+    explorer: Explorer,
+    tuples: Sequence[Candidate],
+    quick: Found | None,
+    needed_per_s: float,
+) -> str:
+    """Why a rule has no plan of a count that fits at a rate, in words.
+
+    Args:
+        explorer: of the rule.
+        tuples: of the count.
+        quick: the fastest plan that fits.
+        needed_per_s: samples per second.
+    """
+    rules = {candidate.rule for candidate in tuples}
+    if Rule.NOT_SEARCHED in rules:
+        return "the search was cut off by limits.max_tuples"
+    if None not in rules:
+        return "; ".join(RULES[rule] for rule in Rule if rule in rules)
+    if quick is None:
+        return "no plan fits, at any speed"
+    rate = explorer.rate(quick)
+    return f"fits, at most {rate:.4g} samples/s where {needed_per_s:.4g} are needed"
 
 
 def least_peak_plan(explorer: Explorer, num_gpus: int) -> Found | None:
@@ -102,7 +165,7 @@ def least_peak_plan(explorer: Explorer, num_gpus: int) -> Found | None:
     if not runnable:
         return None
     best = min(runnable, key=lambda candidate: corner_peak(explorer, candidate))
-    return explorer.search.slimmest(best, LARGEST_BYTES, float("inf"))
+    return explorer.search.least_peak_plan(best)
 
 
 def num_layers(problem: Problem) -> int:

@@ -27,13 +27,21 @@ class ExitCode(IntEnum):
     UNUSABLE_CHECKPOINT = 85
     """There is none to go on from: missing, broken, or of another training; no use in
     trying again."""
+    UNEQUAL_REPLICAS = 86
+    """Ranks that hold the same tensor built different values; no use in trying
+    again."""
+    ENTRY_POINT_OUT_OF_MEMORY = 87
+    """The entry point itself needs more memory than the device has, whatever is
+    planned; no use in trying again."""
 
 
 DECISIVE: Final = (
+    ExitCode.ENTRY_POINT_OUT_OF_MEMORY,
     ExitCode.DEVICE_OUT_OF_MEMORY,
     ExitCode.FOREIGN_FINGERPRINT,
     ExitCode.BAD_WORKLOAD,
     ExitCode.UNUSABLE_CHECKPOINT,
+    ExitCode.UNEQUAL_REPLICAS,
 )
 """The first of these that any process ended with says how all of them did: one rank's
 failure takes the others with it."""

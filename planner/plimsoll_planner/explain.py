@@ -6,9 +6,9 @@ In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 
 from plimsoll_planner.records.certificate import (
     Binding,
@@ -19,17 +19,47 @@ from plimsoll_planner.records.certificate import (
     Space,
 )
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.layer_costs import UNCOUNTED
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.offer import CapacityType, Offer
-from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal, Problem
-from plimsoll_planner.records.solution import Infeasible, Solution, Termination
-from plimsoll_planner.units import S_PER_HOUR, at_least, at_most
+from plimsoll_planner.records.problem import Goal, Override, Problem
+from plimsoll_planner.records.solution import (
+    LEAST_GAP,
+    Infeasible,
+    Solution,
+    Termination,
+)
+from plimsoll_planner.rule_texts import RULE_NAMES, rule_lines
+from plimsoll_planner.units import at_least, at_most
 
 
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def uncounted_text(profile: ModelProfile, *, is_measured: bool = False) -> str:
+    """Which operators nobody could count, empty where all are counted.
+
+    Args:
+        profile: whose layers were counted.
+        is_measured: the seconds of the device that is meant are measured.
+    """
+    names = sorted({one.operator for one in profile.uncounted})
+    if not names:
+        return ""
+    kinds = sorted({profile.kinds[one.kind] for one in profile.uncounted})
+    advice = (
+        "measure them with --source measured on the device, or write the layer with "
+        "products that torch counts"
+    )
+    if is_measured:
+        advice = "that concerns other devices alone, as on this one they are measured"
+    return (
+        f"no FLOP formula for {', '.join(names)} in {', '.join(kinds)}: seconds "
+        "estimated from counted work rest on an assumption, from nothing to "
+        f"{UNCOUNTED['upper']:g} times a product of matrices of that size; {advice}"
+    )
 
 
 def device_noun(offers: Iterable[Offer]) -> str:
@@ -60,18 +90,21 @@ def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
     where = "" if miss.offer is None else f"on {offer_text(offers[miss.offer])}, "
     if miss.binding is Binding.MEMORY:
         needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
-        return (
-            f"{where}rank {miss.rank}, {miss.phase}: needs {at_least(needed)}, "
-            f"has {at_most(has)}"
-        )
+        return f"{where}{miss.place}: needs {at_least(needed)}, has {at_most(has)}"
     if miss.binding is Binding.RATE:
         return (
             f"{where}at most {miss.samples_per_s or 0:.4g} samples/s, "
-            f"needs {miss.needed_samples_per_s:.4g} (by lower bounds of seconds)"
+            f"needs {miss.needed_samples_per_s:.4g} (for all seconds inside their "
+            "intervals)"
         )
     return str(miss.binding)
 
 
+EQUAL_ERROR = (
+    "too slow at equal relative error; not proven for all seconds inside their "
+    "intervals"
+)
+OUTSIDE_FIXED = "outside what was fixed by hand"
 REASONS = {
     Binding.BATCH: "the global batch does not divide",
     Binding.ENGINE: "the engine cannot run it",
@@ -79,36 +112,18 @@ REASONS = {
 }
 
 
-RULES = {
-    Rule.BATCH_DOES_NOT_DIVIDE: "replicas x micro-batch does not divide the batch",
-    Rule.OUTSIDE_LIMITS: "limits or what was fixed leave it no mesh or micro-batch",
-    Rule.ENGINE_CANNOT_RUN: "fewer micro-batches than stages; the engine needs as many",
-    Rule.POD_SHAPE: "more nodes are needed than there are",
-    Rule.STATES_EXCEED: "parameters, gradients and optimizer exceed the memory alone",
-    Rule.LAYER_EXCEEDS: "one layer exceeds the memory alone",
-    Rule.MEMORY_CORNER: "the plan of the least memory, at any speed, exceeds it still",
-    Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
-    Rule.DOMINATED: "another tuple is at least as good",
-    Rule.SEARCHED: "all cuts and sets of recomputed layers were searched",
-    Rule.REPLAYED: "the replay of its plan decided it",
-    Rule.NOT_SEARCHED: "the work limit cut it off",
-}
-TUPLE = "a tuple is an offer, stages, replicas and a micro-batch, decided by one rule:"
-
-
-def rule_lines(rules: Iterable[Rule]) -> list[str]:
-    """Return what the rules that occur mean."""
-    found = set(rules)
-    return [TUPLE, *(f"  {rule}: {RULES[rule]}" for rule in Rule if rule in found)]
-
-
-def count_text(count: CountVerdict, offers: Sequence[Offer]) -> str:
-    """Return one line on one count."""
-    width = len(heading(offers))
-    verdict = f"{count.num_gpus:>{width}}  {count.verdict.value:<9}"
+def decided_text(count: CountVerdict) -> str:
+    """Return how many combinations of a count each rule decided."""
     rules = Counter(count.decisions.rule).most_common()
-    decided = ", ".join(f"{number} {rule}" for rule, number in rules)
-    reason = reason_text(count, offers)
+    return ", ".join(f"{number} {RULE_NAMES[rule]}" for rule, number in rules)
+
+
+def count_text(count: CountVerdict, space: Space) -> str:
+    """Return one line on one count."""
+    width = len(heading(space.offers))
+    verdict = f"{count.num_gpus:>{width}}  {count.verdict.value:<9}"
+    decided = decided_text(count)
+    reason = reason_text(count, space)
     return f"{verdict}  {reason} ({decided})" if reason else f"{verdict}  ({decided})"
 
 
@@ -117,16 +132,31 @@ def heading(offers: Sequence[Offer]) -> str:
     return f"{device_noun(offers)}s".rjust(5)
 
 
-def reason_text(count: CountVerdict, offers: Sequence[Offer]) -> str:
+def reason_text(count: CountVerdict, space: Space) -> str:
     """Return why a count fails or is open; empty where it fits."""
     if count.nearest_miss is not None:
-        return miss_text(count.nearest_miss, offers)
+        return miss_text(count.nearest_miss, space.offers)
+    if is_excluded(count.num_gpus, space.override):
+        return OUTSIDE_FIXED
     if count.binding is not None and count.binding in REASONS:
         return REASONS[count.binding]
+    if count.is_slow_at_equal_error:
+        return EQUAL_ERROR
     if count.verdict is Verdict.UNDECIDED:
-        open_now = f"{count.num_undecided} of {len(count.decisions.rule)} tuples"
+        open_now = f"{count.num_undecided} of {len(count.decisions.rule)} combinations"
         return f"{open_now} are open: narrow the intervals by a measured profile"
     return ""
+
+
+def is_excluded(num_gpus: int, fixed: Override) -> bool:
+    """Whether no mesh of so many devices has the parts that a person fixed."""
+    stages = len(fixed.cuts) or fixed.num_stages
+    degrees = (stages or 1) * (fixed.data_degree or 1)
+    if fixed.num_gpus is not None and num_gpus != fixed.num_gpus:
+        return True
+    if stages and fixed.data_degree:
+        return num_gpus != degrees
+    return num_gpus % degrees != 0
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
@@ -143,12 +173,16 @@ def certificate_lines(certificate: Certificate) -> list[str]:
         lines.append(f"fewest at any speed: {gpus_text(slow, offers)}{share}")
     if certificate.cut_off:
         lines.append(f"not searched: {certificate.cut_off}")
+    if certificate.pruned:
+        lines.append(f"not compared: {certificate.pruned}")
     return lines
 
 
 def fewest_text(certificate: Certificate, fewest: int) -> str:
     """Return the headline: the fewest, and why one fewer does not do."""
     offers = certificate.space.offers
+    if certificate.paid_gpus is not None:
+        return paid_text(certificate, certificate.paid_gpus)
     head = f"fewest: {gpus_text(fewest, offers)}"
     floor = certificate.counts[fewest - 1].floor_samples_per_s
     head += f" at {floor:.4g} samples/s or more" if floor else ""
@@ -157,14 +191,31 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
         fewer = f"fewer {device_noun(offers)}s"
         outside = f"; {fewer} are outside what was fixed or allowed"
         return head + (outside if fewest > 1 else "")
-    open_counts = [str(c.num_gpus) for c in smaller if c.verdict is not Verdict.FAILS]
+    open_counts = [c for c in smaller if c.verdict is not Verdict.FAILS]
     if open_counts:
-        return f"{head} found; undecided: {', '.join(open_counts)}"
+        numbers = ", ".join(str(count.num_gpus) for count in open_counts)
+        slow = all(count.is_slow_at_equal_error for count in open_counts)
+        note = f" ({EQUAL_ERROR})" if slow else ""
+        return f"{head} found; undecided: {numbers}{note}"
     last = smaller[-1]
     why = REASONS.get(last.binding) if last.binding else None
     if last.nearest_miss is not None:
         why = miss_text(last.nearest_miss, offers)
     return f"{head}; {fail_text(last.num_gpus)}: {why}"
+
+
+def paid_text(certificate: Certificate, paid: int) -> str:
+    """Return the fewest devices of whole nodes, and that no plan pays for fewer."""
+    used = next(
+        count.num_gpus
+        for count in certificate.counts
+        if (paid, Verdict.FITS) in certificate.paid_by(count)
+    )
+    head = f"fewest paid for: {gpus_text(paid, certificate.space.offers)}, {used} used"
+    least = certificate.fewest_paid_open
+    if least is not None:
+        return f"{head}; undecided: plans that pay for {least}"
+    return f"{head}; every plan that pays for fewer fails"
 
 
 def is_searched(count: CountVerdict) -> bool:
@@ -193,7 +244,10 @@ def space_text(space: Space) -> str:
     if limits.headroom:
         parts.append(f"{limits.headroom:.0%} of the memory kept free")
     if space.override.is_given:
-        parts.append(f"fixed by hand: {override_text(space)}")
+        why = (
+            "fixed by hand" if space.is_fixed_by_hand else "given for batch statistics"
+        )
+        parts.append(f"{why}: {override_text(space)}")
     return "; ".join(parts) + "; without " + ", ".join(space.without)
 
 
@@ -223,53 +277,43 @@ def why_text(problem: Problem, answer: Solution) -> str:
     floor += " (objective.rate_floor)"
     if objective.min_samples_per_s or objective.deadline_s:
         floor = "the samples/s that were asked for"
+    paid = " of whole nodes" if problem.limits.whole_nodes else ""
     slower = f"{objective.throughput_tolerance:.0%} slower than the fastest"
     return (
         "why: "
         + {
-            Goal.MINIMIZE_GPUS: f"the fewest {noun}s at {floor}; there, the least "
-            f"memory at most {slower} (objective.throughput_tolerance)",
+            Goal.MINIMIZE_GPUS: f"the fewest {noun}s{paid} at {floor}; there, the "
+            f"least memory at most {slower} (objective.throughput_tolerance)",
             Goal.MINIMIZE_MEMORY: f"the least memory of any device at {floor}",
             Goal.MINIMIZE_COST: "the least cost of the whole training",
             Goal.MAXIMIZE_THROUGHPUT: f"the most samples/s, then fewer {noun}s",
         }[objective.goal]
+        + open_text(answer)
     )
 
 
-def cost_of(plan: HybridPlan, num_steps: int | None) -> Decimal | None:
-    """Return the expected price of all steps, None where something is not known."""
-    if plan.price_per_hour is None or plan.step_time is None or num_steps is None:
-        return None
-    hours = Decimal(num_steps * plan.step_time.expected_s / S_PER_HOUR)
-    return plan.price_per_hour * hours
+def open_text(answer: Solution) -> str:
+    """How much less memory, or more speed, a plan of the count may have; may be empty.
+
+    The count is proven by the certificate; this is about the plan within it.
+    """
+    parts: list[str] = []
+    if answer.memory_gap >= LEAST_GAP:
+        parts.append(
+            f"a plan as fast with up to {percent(answer.memory_gap)} less memory"
+        )
+    if answer.rate_gap >= LEAST_GAP:
+        parts.append(f"a fastest plan that is up to {percent(answer.rate_gap)} faster")
+    return f"; not excluded: {', '.join(parts)}" if parts else ""
 
 
-def training_text(plan: HybridPlan, num_steps: int) -> str:
-    """Return how long the whole training takes and what it costs."""
-    expected_s = 0.0 if plan.step_time is None else plan.step_time.expected_s
-    text = f"{counted(num_steps, 'step')}: {duration_text(num_steps * expected_s)}"
-    cost = cost_of(plan, num_steps)
-    return text if cost is None else f"{text}, {cost:.2f} {plan.currency}"
-
-
-def duration_text(seconds: float) -> str:
-    """Return seconds in the unit that people would use."""
-    for unit, size in (("d", 24 * S_PER_HOUR), ("h", S_PER_HOUR), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def nodes_text(plan: HybridPlan) -> str:
-    """Return the nodes that are paid for, and what stands idle on them."""
-    on_node = plan.offers[0].devices_per_node
-    idle = plan.num_nodes * on_node - plan.num_gpus
-    text = counted(plan.num_nodes, "node")
-    return f"{text} of {gpus_text(on_node, plan.offers)}, {idle} idle" if idle else text
+def percent(part: float) -> str:
+    """A part in percent, rounded up to one decimal: it stands for a bound."""
+    return f"{math.ceil(part * 1000) / 10:g} %"
 
 
 ENDINGS = {
-    Termination.OPTIMAL: "proven, the search was exhaustive",
+    Termination.OPTIMAL: "proven, every combination was searched",
     Termination.WORK_LIMIT: "the best of what was searched before the work limit",
     Termination.TIME_LIMIT: "the best of what was searched in time",
     Termination.WITHIN_GAP: "everything was searched",
@@ -278,14 +322,35 @@ ENDINGS = {
 
 
 def ending_text(answer: Solution) -> str:
-    """Return how good the answer is known to be."""
+    """How good the answer is known to be."""
     text = ENDINGS[answer.termination]
     is_optimal = answer.termination is Termination.OPTIMAL
-    if is_optimal and answer.certificate.space.override.is_given:
+    undecided = undecided_text(answer.certificate)
+    if is_optimal and undecided:
+        return f"what is paid for is proven; undecided: {undecided} in use"
+    if is_optimal and answer.certificate.space.is_fixed_by_hand:
         return "proven within what is fixed by hand"
+    if is_optimal and not answer.certificate.is_exhaustive:
+        return "proven, though not every plan was compared"
+    if is_optimal and open_text(answer):
+        return "the count is proven, the plan within it is not the least for sure"
     if answer.termination is Termination.WITHIN_GAP:
-        text += f"; something up to {answer.gap:.1%} better is not excluded"
+        paid = answer.certificate.fewest_paid_open
+        parts = [f"undecided: {undecided}"] if undecided else []
+        parts += [f"undecided: plans that pay for {paid}"] if paid else []
+        if answer.gap >= LEAST_GAP and answer.gap != answer.certificate.count_gap:
+            parts.append(f"a plan up to {percent(answer.gap)} better is not excluded")
+        text = "; ".join([text, *parts])
     return text
+
+
+def undecided_text(certificate: Certificate) -> str:
+    """The counts below the fewest that are not proven to fail, `2 GPUs`; or nothing."""
+    numbers = certificate.undecided_counts
+    if not numbers:
+        return ""
+    *first, last = map(str, numbers)
+    return ", ".join([*first, gpus_text(int(last), certificate.space.offers)])
 
 
 def explain(answer: Solution | Infeasible) -> list[str]:
@@ -301,7 +366,7 @@ def explain(answer: Solution | Infeasible) -> list[str]:
     lines.append(f"searched: {space_text(certificate.space)}")
     lines += [f"warning: {warning}" for warning in answer.warnings]
     offers = certificate.space.offers
-    counts = [count_text(count, offers) for count in certificate.counts]
+    counts = [count_text(count, certificate.space) for count in certificate.counts]
     rules = (rule for count in certificate.counts for rule in count.decisions.rule)
     return [*lines, f"{heading(offers)}  verdict", *counts, *rule_lines(rules)]
 

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 
 from plimsoll_planner.explain import (
     REASONS,
-    cost_of,
     fail_text,
     gpus_text,
     is_searched,
-    nodes_text,
     offer_text,
-    training_text,
+    paid_text,
 )
+from plimsoll_planner.plan_texts import cost_of, nodes_text, training_text
 from plimsoll_planner.records.certificate import Binding, CountVerdict
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -37,7 +36,7 @@ def headline_text(problem: Problem, answer: Solution) -> str:
     plan, certificate = answer.plan, answer.certificate
     head = f"{goal_text(problem, answer)}: {devices_text(plan)}"
     slow = certificate.fewest_at_any_speed
-    if certificate.space.override.is_given:
+    if certificate.space.is_fixed_by_hand:
         fixed = answer.termination is Termination.FIXED
         head += "" if fixed else " (within what is fixed by hand)"
     elif slow is not None:
@@ -45,6 +44,8 @@ def headline_text(problem: Problem, answer: Solution) -> str:
     smaller = [c for c in certificate.counts[: plan.num_gpus - 1] if is_searched(c)]
     is_proof = bool(smaller) and smaller[-1].verdict is not Verdict.FITS
     proof = [shortfall_text(smaller[-1])] if is_proof else []
+    if certificate.paid_gpus is not None:
+        proof = [paid_text(certificate, certificate.paid_gpus)]
     return "; ".join([head, *proof, *bill_parts(answer, problem.num_steps)])
 
 
@@ -63,6 +64,7 @@ def bill_parts(answer: Solution, num_steps: int | None) -> Iterator[str]:
     yield training_text(plan, num_steps)
     few = min(answer.alternatives, key=lambda one: one.num_gpus, default=plan)
     is_dearer = (cost_of(few, num_steps) or 0) > (cost_of(plan, num_steps) or 0)
+    is_dearer = is_dearer and few.currency == plan.currency
     if few.num_gpus < plan.num_gpus and is_dearer:
         count = gpus_text(few.num_gpus, few.offers)
         yield f"on {count}: {training_text(few, num_steps)}"
@@ -105,6 +107,8 @@ def size_text(num_bytes: int) -> str:
 
 def shortfall_text(count: CountVerdict) -> str:
     """Return how a count fails, as in `2 fail at rank 0, backward, short by 41 MiB`."""
+    if count.is_slow_at_equal_error:
+        return f"{count.num_gpus} too slow at equal relative error, not proven"
     if count.verdict is Verdict.UNDECIDED:
         return f"{count.num_gpus} undecided"
     fails = fail_text(count.num_gpus)
@@ -113,7 +117,7 @@ def shortfall_text(count: CountVerdict) -> str:
         return f"{fails}: {REASONS.get(count.binding, '')}" if count.binding else fails
     if miss.binding is Binding.MEMORY:
         short = at_least((miss.needed_bytes or 0) - (miss.capacity_bytes or 0))
-        return f"{fails} at rank {miss.rank}, {miss.phase}, short by {short}"
+        return f"{fails} at {miss.place}, short by {short}"
     return (
         f"{fails}: {miss.samples_per_s or 0:.4g} samples/s at most, "
         f"{miss.needed_samples_per_s:.4g} needed"

@@ -34,8 +34,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.calibration import OverheadRow, fit_line
+from plimsoll_planner.memory import assumed_overhead
 from plimsoll_planner.memory.device_bytes import (
-    ASSUMED_OUTSIDE,
     PERMILLE,
     num_communicators,
     share_permille,
@@ -53,7 +53,8 @@ from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.record import Record
 
 FEWEST_RANKS = 8
-"""Fewer observed ones say nothing yet: the spread of so few is not known."""
+"""Fewer say nothing against what comes with Plimsoll, which rests on hundreds. What is
+assumed of a GPU is so wide that the first rank is the better guess."""
 GRANULARITY = OverheadLine(residual_bytes=20 * 2**20)
 """No line is known better: torch's allocator takes 20 MiB of a GPU at once."""
 
@@ -160,10 +161,10 @@ def observed_overhead(
 
     Args:
         key: of all ranks and shortages.
-        ranks: that finished a step.
+        ranks: that finished a step; few say nothing of an emulated device.
         shortages: count at once, however few the ranks are.
     """
-    is_enough = len(ranks) >= FEWEST_RANKS
+    is_enough = len(ranks) >= (FEWEST_RANKS if built_in(key) else 1)
     if not is_enough and not shortages:
         return None
     found = learned(key, ranks) if is_enough else assumed(key)
@@ -243,7 +244,10 @@ def is_allowed_for(rank: ObservedRank, overhead: DeviceOverhead) -> bool:
 def assumed(key: OverheadKey) -> DeviceOverhead:
     """Return the lines that hold where too few ranks were observed."""
     return built_in(key) or DeviceOverhead(
-        key=key, allocator=OverheadLine(), outside=ASSUMED_OUTSIDE, num_observations=0
+        key=key,
+        allocator=assumed_overhead.ALLOCATOR,
+        outside=assumed_overhead.OUTSIDE,
+        num_observations=0,
     )
 
 

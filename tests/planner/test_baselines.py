@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from plimsoll_planner.baselines import balanced, compare, uniform_cuts
 from plimsoll_planner.engines import ENGINES, PLIMSOLL, engine_named
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from tests.support.builders import an_offer
 from tests.support.chains import Activation, Layer, chain_profile
+from tests.support.questions import a_question
 
 
 def test_uniform_cuts_round_half_to_even() -> None:
@@ -55,7 +58,7 @@ def test_ours_is_never_behind() -> None:
         limits=Limits(max_gpus=4),
         objective=Objective(rate_floor=0.1),
     )
-    rows = {row.rule: row for row in compare(problem, 2)}
+    rows = {row.rule: row for row in compare(problem, 2).rows}
     assert rows["ours"].fits
     assert not rows["uniform"].fits
     assert rows["uniform"].peak_bytes > 470
@@ -73,3 +76,41 @@ def test_engines_are_found_by_name() -> None:
         engine_named("plimsol")
     with pytest.raises(CannotPlanError, match=r"no engine x; known: plimsoll"):
         engine_named("x")
+
+
+def test_all_rules_may_take_as_long_for_a_step() -> None:
+    """So a rule that is faster uses its lead for memory, and none is slower."""
+    found = compare(a_question(2000, limits=Limits(max_gpus=4)), 4)
+    assert found.step_s is not None
+    assert all(row.found and row.found.step_s <= found.step_s for row in found.rows)
+    peaks = {row.rule: row.peak_bytes for row in found.rows}
+    assert peaks["ours"] == min(peaks.values())
+    fixed = Override(num_stages=4, data_degree=1, recomputed_layers=())
+    for row in compare(a_question(2000, override=fixed), 4).rows:
+        assert row.found is not None
+        assert row.found.candidate.num_stages == 4
+        assert not any(row.found.recomputed)
+
+
+def test_a_row_says_what_binds() -> None:
+    """The rate, the memory, the space or the work limit: "no" alone tells none."""
+
+    def why(memory: int, count: int = 4, **fields: Any) -> tuple[bool | None, str]:
+        limits = Limits(max_gpus=count, max_tuples=fields.pop("max_tuples", None))
+        question = a_question(memory, limits=limits, **fields)
+        row = compare(question, count).rows[-1]
+        assert row.is_slow == row.why.startswith("fits, at most ")
+        return row.fits, row.why
+
+    assert why(2000) == (True, "")
+    fits, text = why(2000, objective=Objective(min_samples_per_s=1e6))
+    assert not fits
+    assert text.endswith(" samples/s where 1e+06 are needed")
+    assert why(10) == (False, "no plan fits, at any speed")
+    assert why(2000, max_tuples=1) == (
+        None,
+        "the search was cut off by limits.max_tuples",
+    )
+    fits, text = why(2000, 11)
+    assert not fits
+    assert "does not divide the batch" in text

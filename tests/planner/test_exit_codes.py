@@ -23,4 +23,6 @@ def test_codes_are_what_other_releases_expect() -> None:
         "DEVICE_OUT_OF_MEMORY": 83,
         "CHECKPOINTED": 84,
         "UNUSABLE_CHECKPOINT": 85,
+        "UNEQUAL_REPLICAS": 86,
+        "ENTRY_POINT_OUT_OF_MEMORY": 87,
     }

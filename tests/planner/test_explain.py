@@ -13,19 +13,21 @@ from plimsoll_planner.explain import (
     ending_text,
     explain,
     miss_text,
-    nodes_text,
-    rule_lines,
+    reason_text,
     space_text,
-    training_text,
+    uncounted_text,
     why_text,
 )
 from plimsoll_planner.headline import headline_text
+from plimsoll_planner.plan_texts import nodes_text, training_text
 from plimsoll_planner.records.certificate import Binding, NearestMiss, Rule
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import UncountedOperator
 from plimsoll_planner.records.offer import CapacityType
 from plimsoll_planner.records.plan import PodShape
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.rule_texts import rule_lines
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import (
     MIB,
@@ -42,11 +44,12 @@ from tests.support.builders import (
 from tests.support.questions import a_question, solved
 
 OFFERS = (an_offer(), an_offer(name="other", capacity_type=CapacityType.SPOT))
+SPACE = dataclasses.replace(a_certificate().space, offers=OFFERS)
 
 
 def test_a_failing_count_names_rank_phase_and_bytes() -> None:
     """The miss first, then which rules decided how many tuples."""
-    assert count_text(a_count(2), OFFERS) == (
+    assert count_text(a_count(2), SPACE) == (
         "    2  fails      rank 0, backward: needs 11.00 MiB, "
         "has 10.00 MiB (1 searched)"
     )
@@ -78,8 +81,8 @@ def test_every_binding_has_its_words() -> None:
         binding=Binding.RATE, samples_per_s=1.25, needed_samples_per_s=2.5
     )
     rate = a_count(3, binding=Binding.RATE, nearest_miss=slow)
-    assert "at most 1.25 samples/s, needs 2.5 (by lower bounds" in count_text(
-        rate, OFFERS
+    assert "at most 1.25 samples/s, needs 2.5 (for all seconds" in count_text(
+        rate, SPACE
     )
     reasons = {
         Binding.BATCH: "the global batch does not divide",
@@ -88,13 +91,50 @@ def test_every_binding_has_its_words() -> None:
     }
     for binding, words in reasons.items():
         count = a_count(3, binding=binding, nearest_miss=None)
-        assert words in count_text(count, OFFERS)
+        assert words in count_text(count, SPACE)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "excluded"),
+    [
+        (Override(num_stages=2), [1, 3]),
+        (Override(cuts=(0, 2)), [1, 3]),
+        (Override(data_degree=3), [1, 2]),
+        (Override(num_stages=2, data_degree=2), [1, 2, 3]),
+        (Override(num_gpus=3), [1, 2]),
+        (Override(micro_batch=2), []),
+    ],
+)
+def test_what_is_fixed_is_named_where_it_excludes_a_count(
+    fixed: Override, excluded: list[int]
+) -> None:
+    """One device does for one stage: it fails by the hand that fixed two."""
+    space = dataclasses.replace(SPACE, override=fixed)
+    counts = [
+        a_count(number, binding=Binding.GPU_LIMIT, nearest_miss=None)
+        for number in (1, 2, 3)
+    ]
+    found = [
+        count.num_gpus
+        for count in counts
+        if reason_text(count, space) == "outside what was fixed by hand"
+    ]
+    assert found == excluded
+
+
+def test_a_measured_profile_is_not_told_to_be_measured() -> None:
+    """What nobody could count concerns other devices then."""
+    profile = a_problem().profile
+    kind = UncountedOperator(kind=0, operator="aten.sort")
+    holed = dataclasses.replace(profile, uncounted=(kind,))
+    assert "--source measured" in uncounted_text(holed)
+    assert "--source measured" not in uncounted_text(holed, is_measured=True)
 
 
 def test_an_undecided_count_says_how_many_are_open() -> None:
     """Never sold as a proof."""
-    text = count_text(a_count(3, Verdict.UNDECIDED), OFFERS)
-    assert "1 of 1 tuples are open" in text
+    text = count_text(a_count(3, Verdict.UNDECIDED), SPACE)
+    assert "1 of 1 combinations are open" in text
     counts = (a_count(1), a_count(2, Verdict.UNDECIDED), a_count(3, Verdict.FITS))
     certificate = a_certificate(counts=counts, fewest_at_any_speed=3)
     assert certificate_lines(certificate) == ["fewest: 3 GPUs found; undecided: 2"]
@@ -138,13 +178,36 @@ def test_what_was_not_searched_is_said() -> None:
     assert "not searched: 1 of 3 tuples" in certificate_lines(certificate)
 
 
+def test_a_plan_that_may_not_be_the_least_is_told_apart_from_its_count() -> None:
+    """Gaps of memory and rate are told, rounded up; the smallest of them are not."""
+    answer = a_solution(memory_gap=0.0541, rate_gap=0.1)
+    text = why_text(a_problem(), answer)
+    assert "a plan as fast with up to 5.5 % less memory" in text
+    assert "a fastest plan that is up to 10 % faster" in text
+    assert "the count is proven" in ending_text(answer)
+    close = a_solution(memory_gap=0.0002)
+    assert "not excluded" not in why_text(a_problem(), close)
+    assert ending_text(close) == ending_text(a_solution())
+
+
+def test_what_was_pruned_is_said_and_not_every_plan_called_compared() -> None:
+    """Smaller counts fail all the same; a better plan of the count is not excluded."""
+    certificate = a_certificate(pruned="3 of 9 runs")
+    assert certificate.is_proof
+    assert not certificate.is_exhaustive
+    assert "not compared: 3 of 9 runs" in certificate_lines(certificate)
+    assert "every combination was searched" in ending_text(a_solution())
+    text = ending_text(a_solution(certificate=certificate))
+    assert text == "proven, though not every plan was compared"
+
+
 @pytest.mark.parametrize(
     ("termination", "gap", "words"),
     [
         (Termination.OPTIMAL, 0.0, "proven"),
         (Termination.WORK_LIMIT, 1.0, "before the work limit"),
         (Termination.TIME_LIMIT, 1.0, "in time"),
-        (Termination.WITHIN_GAP, 0.25, "something up to 25.0% better"),
+        (Termination.WITHIN_GAP, 0.25, "a plan up to 25 % better is not excluded"),
         (Termination.FIXED, 1.0, "fixed by hand, not certified"),
     ],
 )
@@ -179,7 +242,7 @@ def test_the_space_is_told_with_all_its_limits() -> None:
 def test_an_explanation_has_every_count() -> None:
     """Headline, certificate, space, warnings, then a line for each count."""
     lines = explain(a_solution(warnings=("mind this",)))
-    assert lines[0] == "4 GPUs: proven, the search was exhaustive"
+    assert lines[0] == "4 GPUs: proven, every combination was searched"
     assert "warning: mind this" in lines
     first = lines.index(" GPUs  verdict") + 1
     assert [line.split()[0] for line in lines[first : first + 4]] == [*"1234"]
@@ -217,8 +280,8 @@ def test_rules_that_occur_are_told_in_words() -> None:
     """Every rule has words; those that decided nothing are left out."""
     assert len(rule_lines(Rule)) == len(Rule) + 1
     tuple_line, *rules = rule_lines([Rule.RATE_BOUND, Rule.RATE_BOUND])
-    assert tuple_line.startswith("a tuple is an offer, stages, replicas and")
-    assert rules == ["  rate-bound: no plan that fits can reach the rate floor"]
+    assert tuple_line.startswith("a combination is an offer, stages, replicas and")
+    assert rules == ["  too slow: no plan that fits can reach the rate floor"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +320,7 @@ def test_a_whole_training_has_a_duration_and_a_cost(num_steps: int, text: str) -
 
 def test_devices_that_are_paid_for_and_idle_are_told() -> None:
     """A node is bought whole: 4 ranks on a node of 8 leave 4."""
-    assert nodes_text(a_plan()) == "1 node of 8 GPUs, 4 idle"
+    assert nodes_text(a_plan()) == "1 node of 8 GPUs: 8 paid for, 4 used"
     full = an_offer(devices_per_node=2)
     pods = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=0)
     assert nodes_text(a_plan(offers=(full,), pods=pods)) == "2 nodes"

@@ -180,7 +180,7 @@ def test_what_is_assumed_elsewhere_says_nothing_here() -> None:
 
 def test_others_are_heard_where_nothing_is_known_here() -> None:
     """What is assumed stays the basis, and is no more measured than before."""
-    (found,) = warned([], [fit([3000] * FEWEST_RANKS)])
+    (found,) = warned([], [fit([6000] * FEWEST_RANKS)])
     assert found.key == UNTOLD
     assert found.num_observations == 0
     assert found.outside.residual_bytes > assumed(KEY).outside.residual_bytes

@@ -47,7 +47,7 @@ def test_the_one_line_has_plan_and_proof() -> None:
 def test_the_one_line_has_the_price_of_nodes_and_training() -> None:
     """What is paid for by the hour, and the sum; the latter where steps are known."""
     answer = a_solution(plan=priced())
-    node = "; h200-8: 1 node of 8 GPUs, 4 idle, 36.00 USD/h"
+    node = "; h200-8: 1 node of 8 GPUs: 8 paid for, 4 used, 36.00 USD/h"
     assert headline_text(a_problem(), answer).endswith(node)
     line = headline_text(a_problem(num_steps=7200), answer)
     assert line.endswith(f"{node}; 7200 steps: 2.0 h, 72.00 USD")
@@ -70,7 +70,7 @@ def test_the_cheapest_says_what_few_gpus_would_cost() -> None:
         return headline_text(problem, answer)
 
     assert line(3.0).endswith(
-        "(at any speed: 2); h200-8: 1 node of 8 GPUs, 4 idle, 36.00 USD/h; "
+        "(at any speed: 2); h200-8: 1 node of 8 GPUs: 8 paid for, 4 used, 36.00 USD/h; "
         "7200 steps: 2.0 h, 72.00 USD; on 2 GPUs: 7200 steps: 6.0 h, 216.00 USD"
     )
     assert line(1.0).endswith("7200 steps: 2.0 h, 72.00 USD")

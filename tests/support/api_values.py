@@ -51,7 +51,11 @@ UNKNOWN = "unknownField"
 A_SPEC: dict[str, Any] = {
     "suspend": True,
     "workload": {"entrypoint": "examples.tiny_gpt:workload", "args": {"depth": 8}},
-    "training": {"globalBatchSize": 32, "steps": 200},
+    "training": {
+        "globalBatchSize": 32,
+        "steps": 200,
+        "batchStatistics": "PerMicroBatch",
+    },
     "checkpoint": {
         "everySteps": 50,
         "claimName": "checkpoints",
@@ -67,6 +71,7 @@ A_SPEC: dict[str, Any] = {
         "deadlineSeconds": 3600,
         "headroom": "0.02",
         "maxMicroBatch": 8,
+        "wholeNodes": True,
         "engine": "plimsoll",
         "offers": {"configMap": "gpu-offers"},
     },
@@ -132,6 +137,7 @@ A_STATUS: dict[str, Any] = {
     "plan": dict(A_PLAN),
     "certificate": {
         "smallerGPUs": 3,
+        "paidGPUs": 8,
         "verdict": "fails",
         "reason": "rank 0, backward: needs 1.31 GiB, has 1.00 GiB",
         "fewestAtAnySpeed": 3,

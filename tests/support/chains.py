@@ -36,6 +36,8 @@ class Activation:
     backward: int = 0
     held: int = 0
     """What backward holds on top of that at the end of a stage."""
+    held_input: int = 0
+    """What it holds on top where the input outlives it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,7 @@ def activation(found: Sequence[Activation], relative_error: float) -> Activation
         backward_transient_at_end=lines(
             [a.backward + a.held for a in found], relative_error
         ),
+        held_input=lines([a.held_input for a in found], relative_error),
     )
 
 
@@ -188,6 +191,7 @@ ACTIVATIONS = st.builds(
     forward=SMALL,
     backward=st.integers(0, 19),
     held=st.integers(0, 4),
+    held_input=st.integers(0, 4),
 )
 LAYERS = st.builds(
     Layer,

@@ -37,6 +37,10 @@ class Option:
     extra_s: float
 
 
+Tables = dict[tuple[int, int, int], list[Option]]
+"""The options of each stage [A, B) at each place of the pipeline."""
+
+
 def meshes(problem: Problem) -> Iterator[Mesh]:
     """Yield every tuple from one GPU to the limit."""
     batch, layers = problem.global_batch_size, len(problem.profile.layers.name)
@@ -60,24 +64,25 @@ def meshes(problem: Problem) -> Iterator[Mesh]:
 class Judge:
     """Answers about the tuples of one problem, for one bound of bytes and seconds."""
 
-    def __init__(self, problem: Problem, which: str) -> None:
-        """Say which bound: lower, expected or upper."""
+    def __init__(self, problem: Problem, which: str, seconds: str = "") -> None:
+        """Say which bound: lower, expected or upper; of the seconds, if another."""
         self.problem, self.which = problem, which
+        self.which_s = seconds or which
         self.costs = problem.profile.costs
         self.kinds = problem.profile.layers.kind
         self.size = len(self.kinds)
 
-    def amount(self, columns: object, layer: int, samples: int) -> int:
+    def amount(self, columns: object, layer: int, samples: int, which: str = "") -> int:
         """Read one line of bytes."""
         row = self.costs.kind.index(self.kinds[layer])
         found = columns.at(row, samples)  # type: ignore[attr-defined]
-        return int(getattr(found, f"{self.which}_bytes"))
+        return int(getattr(found, f"{which or self.which}_bytes"))
 
     def pass_s(self, name: str, layer: int, samples: int) -> float:
         """Read one line of seconds."""
         row = self.costs.kind.index(self.kinds[layer])
         found = getattr(self.costs, name).at(row, samples)
-        return float(getattr(found, f"{self.which}_s"))
+        return float(getattr(found, f"{self.which_s}_s"))
 
     def step_s(self, layer: int) -> float:
         """Read the seconds of an optimizer step."""
@@ -141,7 +146,10 @@ class Judge:
                 if layer == end - 1
                 else ("backward_transient", u_out)
             )
-            worst = max(worst, live + w_before + of(layer, name) + gradient_held)
+            outlives = layer == first or keeps(layer - 1, "keeps_output")
+            more = of(layer, "held_input") if outlives else 0
+            turned = of(layer, name) + gradient_held + more
+            worst = max(worst, live + w_before + turned)
             live += w_before + of(layer, "saved")
         if not is_last:
             worst = max(worst, one + u_out + (0 if out_stays else u_out))
@@ -189,7 +197,7 @@ class Judge:
         for inner in itertools.combinations(range(1, self.size), stages - 1):
             yield (0, *inner, self.size)
 
-    def tables(self, mesh: Mesh) -> dict[tuple[int, int, int], list[Option]]:
+    def tables(self, mesh: Mesh) -> Tables:
         """List the options of every stage there could be."""
         return {
             (stage, first, end): self.options(mesh, stage, first, end)
@@ -238,7 +246,8 @@ class Judge:
             for is_split in [self.is_split(mesh, stage, replica)]
         ]
         chosen = next((link for link, split in links if split), links[0][0])
-        return over(chosen, self.amount(self.costs.boundary, layer, mesh.samples))
+        sent = self.amount(self.costs.boundary, layer, mesh.samples, self.which_s)
+        return over(chosen, sent)
 
     def is_split(self, mesh: Mesh, stage: int, replica: int) -> bool:
         """Tell whether a replica's two ranks lie in two pods."""
@@ -319,19 +328,42 @@ class Judge:
 
         With given cuts a step is shortest where every stage recomputes least.
         """
-        tables = self.tables(mesh)
-        best = math.inf
+        plans = self.quickest_plans(mesh, self.tables(mesh), capacity)
+        return min((step_s for _, step_s in plans), default=math.inf)
+
+    def quickest_plans(
+        self, mesh: Mesh, tables: Tables, capacity: int
+    ) -> Iterator[tuple[int, float]]:
+        """Yield peak and step for each cut, every stage with its quickest option."""
         for cuts in self.cuts(mesh.stages):
-            extra = [
+            chosen = [
                 min(
-                    (o.extra_s for o in tables[stage, *run] if o.peak <= capacity),
-                    default=math.inf,
+                    (o for o in tables[stage, *run] if o.peak <= capacity),
+                    key=lambda o: (o.extra_s, o.peak),
+                    default=None,
                 )
                 for stage, run in enumerate(itertools.pairwise(cuts))
             ]
-            if math.inf not in extra:
-                best = min(best, self.walk_s(mesh, cuts, extra))
-        return best
+            options = [option for option in chosen if option is not None]
+            if len(options) == len(chosen):
+                step_s = self.walk_s(mesh, cuts, [o.extra_s for o in options])
+                yield max(o.peak for o in options), step_s
+
+    def least_peak_at(self, mesh: Mesh, capacity: int, target_s: float) -> float:
+        """Return the least peak of the plans that fit and whose step is short enough.
+
+        Infinite where there is none. A shorter list of peaks is tried one by one: with
+        a given largest peak a step is shortest where every stage recomputes least.
+        """
+        tables = self.tables(mesh)
+        peaks = {o.peak for options in tables.values() for o in options}
+        for peak in sorted(peaks):
+            if peak > capacity:
+                break
+            steps = (step_s for _, step_s in self.quickest_plans(mesh, tables, peak))
+            if min(steps, default=math.inf) <= target_s:
+                return peak
+        return math.inf
 
 
 def one_f_one_b(stage: int, mesh: Mesh) -> list[tuple[str, int]]:

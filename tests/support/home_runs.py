@@ -53,6 +53,10 @@ FULL_S = 3.0
 """So long that some checkpoints find no room."""
 
 
+BESIDE_STATUS = ("losses", "proof")
+"""What `run -o json` prints beside a status."""
+
+
 @dataclass(frozen=True)
 class HomeRun:
     """One manifest and its home."""
@@ -237,7 +241,9 @@ class Ended:
     @property
     def status(self) -> Status:
         """Return the status that it printed."""
-        return Status.from_json(json.loads(self.out), "stdout")
+        printed = json.loads(self.out)
+        kept = {name: printed[name] for name in printed if name not in BESIDE_STATUS}
+        return Status.from_json(kept, "stdout")
 
 
 @dataclass

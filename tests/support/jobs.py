@@ -6,6 +6,7 @@ the server of `ranks`, so a job takes a second; `command` starts them as users d
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -58,6 +59,12 @@ def counting_in_floats(**fields):
 def loss_of_nothing():
     return workload(loss=lambda logits, targets: logits.mean() * float("nan"))
 
+def counting(count):
+    import torch
+    def loss(logits, targets):
+        return logits.sum(), torch.tensor(float(count))
+    return a_gpt(loss=loss)
+
 def loss_of_a_vector():
     return a_gpt(loss=lambda logits, targets: logits.mean((1, 2)))
 
@@ -71,6 +78,8 @@ def bad_loss(logits, targets):
     return Bad.apply(logits)
 """
 ROOT = Path(__file__).parents[2]
+LITTLE_ROOM = 40_960
+"""Bytes: less than a checkpoint of the tiny model takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +222,32 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+def train_on_a_full_disk(folder: Path) -> None:
+    """Train, saving to a disk that has little room until the ranks wait for it.
+
+    The job's own folder lies above; prints what lies there while they wait, and the
+    exit codes.
+    """
+    job, ballast = Job(folder.parent), folder / "ballast"
+    sys.path.insert(0, str(job.folder))
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+    os.truncate(ballast, ballast.stat().st_size - LITTLE_ROOM)
+    report = job.report("report")
+
+    def make_room() -> None:
+        while not (report.exists() and '"waits": true' in report.read_text()):
+            time.sleep(0.01)
+        left = [path.name for path in folder.glob("step-*")]
+        sys.stdout.write(f"left {left}\n")
+        ballast.unlink()
+
+    threading.Thread(target=make_room, daemon=True).start()
+    codes = job.run((0, 2, 5), 6, checkpoint_dir=folder, checkpoint_every=2)
+    sys.stdout.write(f"exit {codes}\n")
 
 
 def num_ranks(options: Options) -> int:

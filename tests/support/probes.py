@@ -28,6 +28,7 @@ def a_result(forward_s: float, backward_s: float, **fields: Any) -> ProbeResult:
         forward_transient_bytes=8,
         backward_transient_bytes=16,
         backward_transient_at_end_bytes=16,
+        held_input_bytes=0,
         forward_flop=1.0,
         forward_traffic_bytes=1.0,
         backward_flop=1.0,

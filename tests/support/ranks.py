@@ -10,6 +10,7 @@ import gc
 import multiprocessing
 import os
 import pickle
+import random
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
@@ -136,6 +137,16 @@ def collect(ranks: Sequence[tuple[Any, Connection]]) -> list[Any]:
     return ended
 
 
+def begin_at_random() -> None:
+    """Forget the generators of the server, which all ranks would go on from alike."""
+    import numpy as np  # noqa: PLC0415 - the server has them
+    import torch  # noqa: PLC0415
+
+    torch.seed()
+    random.seed()
+    np.random.seed()  # noqa: NPY002 - the one that their code draws from
+
+
 def be_rank(
     place: tuple[int, int, int, str, Connection],
     work: Callable[..., Any],
@@ -151,6 +162,7 @@ def be_rank(
     from plimsoll_trainer.emulated.device import EmulatedDevice  # noqa: PLC0415
 
     torch.set_num_threads(1)
+    begin_at_random()
     EmulatedDevice().set_cap(cap)
     try:
         dist.init_process_group(

@@ -82,6 +82,7 @@ def a_record(problem: Problem | None = None, **fields: Any) -> RunRecord:
         "presence": Presence.WATCHED,
         "problem": problem,
         "answer": solve(problem),
+        "is_planned_anew": False,
         "attempts": (),
         "observations": (),
         "losses": (),

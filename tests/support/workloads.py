@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.adapters.sequential import from_sequential
+from plimsoll_trainer.adapters.sequential import from_factories, from_sequential
 from plimsoll_trainer.random_keys import random_key
 from plimsoll_trainer.torch_internals import FakeTensor
-from plimsoll_trainer.workload import AdamW, Layer, Tie, Workload
+from plimsoll_trainer.workload import AdamW, Layer, SumAndCount, Tie, Workload
 
 VOCABULARY = 96
 SEQUENCE = 32
+IGNORED = -100
+"""A target that does not count."""
 
 
 class Embedding(nn.Module):
@@ -82,6 +85,23 @@ class Head(nn.Module):
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross entropy in fp32."""
     return nn.functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def sum_of_tokens(logits: Tensor, targets: Tensor) -> SumAndCount:
+    """Cross entropy in fp32 of all tokens that count, and how many do."""
+    total = nn.functional.cross_entropy(
+        logits.float().flatten(0, 1), targets.flatten(), reduction="sum"
+    )
+    return total, (targets != IGNORED).sum()
+
+
+def some_tokens(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make tokens as below; fewer of them count the further a sample is, then none."""
+    x, y = tokens(step, first, count)
+    y = y.clone()  # both may be views of one row
+    for row, sample in enumerate(range(first, first + count)):
+        y[row, : sample * 5 % (SEQUENCE + 8)] = IGNORED
+    return x, y
 
 
 def tokens(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
@@ -156,6 +176,53 @@ def a_killer() -> Workload:
     )
 
 
+def a_mixtral() -> Workload:
+    """Build a block of four experts, two for each of 32 tokens."""
+    # Imports transformers, which most who come here do without.
+    from plimsoll_trainer.adapters.causal_lm import causal_lm  # noqa: PLC0415
+
+    return causal_lm(
+        {
+            "model_type": "mixtral",
+            "vocab_size": 256,
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        },
+        sequence_length=32,
+        precision=Precision.BF16,
+    )
+
+
+def a_mamba() -> Workload:
+    """Build a state-space model, whose gradients are added up and scattered in place.
+
+    A replay that does not know of it holds too much, by the same bytes everywhere.
+    """
+    # Imports transformers, which most who come here do without.
+    from plimsoll_trainer.adapters.causal_lm import causal_lm  # noqa: PLC0415
+
+    return causal_lm(
+        {
+            "model_type": "mamba",
+            "vocab_size": 256,
+            "num_hidden_layers": 2,
+            "hidden_size": 32,
+            "state_size": 8,
+            "bos_token_id": None,
+            "eos_token_id": None,
+            "pad_token_id": None,
+        },
+        sequence_length=8,
+    )
+
+
 def a_sequential_model() -> nn.Sequential:
     """Build a small net that uses one layer twice and keeps running statistics."""
     torch.manual_seed(3)
@@ -191,6 +258,66 @@ def a_sequential(*, precision: str = "fp32", **fields: Any) -> Workload:
         "precision": Precision(precision),
     }
     return from_sequential(a_sequential_model(), **(defaults | fields))
+
+
+class Turning(nn.Module):
+    """Returns a view across the memory that it needs in its backward pass."""
+
+    def __init__(self) -> None:
+        """Build for vectors of 8."""
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, 5, 8] -> [b, 8, 5]."""
+        y: Tensor = self.linear(x).tanh().transpose(1, 2)
+        return y
+
+
+class Turned(nn.Module):
+    """Gives back a gradient that lies across its memory."""
+
+    def __init__(self) -> None:
+        """Build for vectors of 8."""
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, 8, 5] -> [b, 5, 8]."""
+        y: Tensor = self.linear(x.transpose(1, 2).contiguous())
+        return y
+
+
+class Summing(nn.Module):
+    """Gives back a gradient of which one row stands for all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[b, 5, 8] -> [b, 8]."""
+        return x.sum(1)
+
+
+def a_turning(**fields: Any) -> Workload:
+    """Build a chain whose activations and gradients lie across their memory."""
+    factories: dict[str, Callable[[], nn.Module]] = {
+        "first": partial(nn.Linear, 6, 8),
+        "turning": Turning,
+        "turned": Turned,
+        "summing": Summing,
+        "last": partial(nn.Linear, 8, 6),
+    }
+    defaults: dict[str, Any] = {
+        "loss": mean_square,
+        "batch": ramps,
+        "optimizer": AdamW(learning_rate=1e-2),
+    }
+    return from_factories(factories, **(defaults | fields))
+
+
+def ramps(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make five vectors of six numbers for a sample; nothing is made besides them."""
+    x = torch.arange(first, first + count, 1 / 30)[: 30 * count].sin_()
+    y = torch.arange(first + step, first + step + count, 1 / 6)[: 6 * count].cos_()
+    return x.view(count, 5, 6), y.view(count, 6)
 
 
 def mean_square(output: Tensor, targets: Tensor) -> Tensor:

@@ -185,7 +185,8 @@ def chains_without(
     inside, at_ends = chain.boundary.copy(), chain.boundary.copy()
     at_ends[load.first : load.end - 1] = 0
     inside[: load.first] = inside[load.end - 1 :] = 0
-    no_work: dict[str, Any] = {field: getattr(chain, field) * 0 for field in WORK}
+    working = (*WORK, "held_input")
+    no_work: dict[str, Any] = {field: getattr(chain, field) * 0 for field in working}
     return {
         MemoryKind.PARAMETERS: without_state("parameter_bytes"),
         MemoryKind.GRADIENTS: without_state("gradient_bytes"),

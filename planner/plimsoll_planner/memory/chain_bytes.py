@@ -10,22 +10,38 @@ In: a profile, which of the three bounds, b. Out: a `ChainBytes`. Called by the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ByteColumns
-from plimsoll_planner.records.model_profile import ModelProfile, Variant
+from plimsoll_planner.records.model_profile import (
+    NUMBER_BYTES,
+    ModelProfile,
+    Recipe,
+    TiedLayers,
+    Variant,
+)
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 KEPT, RECOMPUTED = 0, 1
 LARGEST_BYTES = 2**60
-"""Above every sum of bytes; stands for `impossible` in arrays of bytes."""
+"""Above every sum of bytes that a device could hold; stands for `impossible` in arrays
+of bytes. A million amounts of `LARGEST_DEVICE_BYTES` come up to it: those of 1,000
+layers in 1,000 micro-batches in flight, or a boundary in a million of them."""
+COUNTED = (
+    *("state", "gradient", "optimizer_transient", "boundary", "saved"),
+    *("forward_transient", "backward_transient", "backward_transient_at_end"),
+    "held_input",
+)
+"""The columns of bytes of a `ChainBytes`."""
 
 
 class Bound(StrEnum):
@@ -58,7 +74,8 @@ class Tie:
     """The part of `state_bytes` that are gradients."""
     waiting_bytes: int
     """Held during backward on a rank with several members: the first gradient that is
-    computed waits for the others. 0 for the lower bound: the peak may lie before."""
+    computed waits for the others, in the parameters' type. 0 for the lower bound: the
+    peak may lie before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -82,6 +99,8 @@ class ChainBytes:
     """[c, l]: where another layer of the stage follows."""
     backward_transient_at_end: Ints
     """[c, l]: where none follows; never less."""
+    held_input: Ints
+    """[c, l]: more in backward where the input outlives the layer's own pass."""
     allowed: Flags
     """[c, l]: which choices there are."""
     row: Ints
@@ -150,6 +169,37 @@ def rows_of(profile: ModelProfile) -> tuple[int, ...]:
     return tuple(rows[kind] for kind in profile.layers.kind)
 
 
+def countable(chain: ChainBytes) -> ChainBytes:
+    """Return a chain whose sums stay below `LARGEST_BYTES`.
+
+    What is more than any device has stays more: it becomes one byte more.
+    """
+    arrays: dict[str, Ints] = {name: getattr(chain, name) for name in COUNTED}
+    samples = (chain.inputs_per_sample, chain.targets_per_sample)
+    largest = max(*(int(value.max()) for value in arrays.values()), *samples)
+    if largest <= LARGEST_DEVICE_BYTES:
+        return chain
+    most = LARGEST_DEVICE_BYTES + 1
+    capped: dict[str, Any] = {
+        name: np.minimum(value, most) for name, value in arrays.items()
+    }
+    return replace(
+        chain,
+        **capped,
+        ties=tuple(
+            replace(
+                tie,
+                state_bytes=min(tie.state_bytes, most),
+                gradient_bytes=min(tie.gradient_bytes, most),
+                waiting_bytes=min(tie.waiting_bytes, most),
+            )
+            for tie in chain.ties
+        ),
+        inputs_per_sample=min(samples[0], most),
+        targets_per_sample=min(samples[1], most),
+    )
+
+
 def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:
     """Evaluate the lines of the profile.
 
@@ -161,7 +211,9 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
     costs, rows = profile.costs, rows_of(profile)
     place = np.array(rows, dtype=np.int64)
 
-    def line(columns: ByteColumns) -> Ints:
+    def line(columns: ByteColumns | None) -> Ints:
+        if columns is None:
+            return np.zeros(len(rows), dtype=np.int64)
         found = {
             row: bytes_at(columns.at(row, micro_batch), bound) for row in set(rows)
         }
@@ -191,22 +243,27 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         forward_transient=np.stack([line(c.forward_transient) for c in both]),
         backward_transient=inside,
         backward_transient_at_end=np.maximum(inside, at_end),
+        held_input=np.stack([line(c.held_input) for c in both]),
         allowed=np.stack(
             [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
         ),
         row=place,
-        ties=tuple(
-            Tie(
-                members=np.array(sorted(tie.layers), dtype=np.int64),
-                state_bytes=tie.parameter_bytes
-                + tie.gradient_bytes
-                + tie.optimizer_bytes
-                + tie.buffer_bytes,
-                gradient_bytes=tie.gradient_bytes,
-                waiting_bytes=0 if bound is Bound.LOWER else tie.gradient_bytes,
-            )
-            for tie in profile.tied
-        ),
+        ties=tuple(tie_of(profile.recipe, tied, bound) for tied in profile.tied),
         inputs_per_sample=profile.input_bytes_per_sample,
         targets_per_sample=profile.target_bytes_per_sample,
+    )
+
+
+def tie_of(recipe: Recipe, tied: TiedLayers, bound: Bound) -> Tie:
+    """Return what a rank saves, and holds a while, with several of some tied layers."""
+    computed, added = NUMBER_BYTES[recipe.precision], NUMBER_BYTES[recipe.sums_in]
+    waiting_bytes = tied.gradient_bytes * computed // added
+    return Tie(
+        members=np.array(sorted(tied.layers), dtype=np.int64),
+        state_bytes=tied.parameter_bytes
+        + tied.gradient_bytes
+        + tied.optimizer_bytes
+        + tied.buffer_bytes,
+        gradient_bytes=tied.gradient_bytes,
+        waiting_bytes=0 if bound is Bound.LOWER else waiting_bytes,
     )

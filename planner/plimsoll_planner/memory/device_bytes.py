@@ -9,17 +9,18 @@ may have) and for the plan that was chosen (forwards).
 
 Both lines come from the `DeviceOverhead` of the offer's product and the profile's torch
 version. Where there is none an emulated device has no overhead, for it counts tensors;
-for CUDA an assumption stands in (`ASSUMED_*`), and the answer says so: all allocated
-bytes are shared. Traits of an engine that no replay verified widen the allocated bytes
-by `UNVERIFIED_PERMILLE` on both sides.
+for CUDA an assumption stands in (`assumed_overhead`), and the answer says so: all
+allocated bytes are shared. Traits of an engine that no replay verified widen the
+allocated bytes by `UNVERIFIED_PERMILLE` on both sides.
 
 What ranks held bounds what others hold, because more samples, communicators or tensors
 never take less. No more is sure, so a line is believed only where ranks were seen:
 
     upper bound   the least of where ranks had as many of both or more; of tensors
                   beyond the most that were seen the largest assumed share as well
-    beyond them   what is assumed, or what the line or fewer of either needs, where
-                  that is more
+    beyond them   what is assumed (of the communicators alone, where ranks had as many
+                  samples), or what the line or fewer of either needs, where that is
+                  more
     lower bound   the largest of where ranks had as few of both or fewer, and never
                   more than what is assumed: a neighbour's memory counts as outside,
                   and so does what one workload's formula was too low by
@@ -30,7 +31,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plimsoll_planner.memory import assumed_overhead
 from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
+from plimsoll_planner.records.bounds import LARGEST_INTEGER
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
     OverheadKey,
@@ -41,14 +44,11 @@ from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.units import at_least
 
 PERMILLE = 1000
 UNVERIFIED_PERMILLE = 50
 """5 % on both sides; the largest error that a formula of another version had."""
-ASSUMED_OUTSIDE = OverheadLine(constant_bytes=2**30, relative_error=0.6)
-"""Context, communicators and workspaces: 0.4 to 1.6 GiB."""
-ASSUMED_SHARE_PERMILLE = (10, 40, 70)
-"""Of the allocated bytes, for rounding and fragmentation: 1 %, 4 %, 7 %."""
 NO_LINE = OverheadLine()
 NO_SHARE = (0, 0, 0)
 
@@ -75,18 +75,21 @@ class Allowance:
     def allocated(self, bound: Bound, tensor_bytes: int) -> int:
         """Return the formula's bytes, widened where the engine is not verified."""
         widening = self.widening_permille[PLACE[bound]]
-        return tensor_bytes * (PERMILLE + widening) // PERMILLE
+        widened = tensor_bytes * (PERMILLE + widening) // PERMILLE
+        return min(widened, LARGEST_INTEGER)
 
     def reserved(self, bound: Bound, tensor_bytes: int) -> int:
         """Return what the allocator takes from the device."""
         allocated = self.allocated(bound, tensor_bytes)
         shared = max(0, allocated - self.unshared_bytes)
         share = shared * self.share_permille[PLACE[bound]] // PERMILLE
-        return allocated + share + bytes_at(self.allocator, bound)
+        reserved = allocated + share + bytes_at(self.allocator, bound)
+        return min(reserved, LARGEST_INTEGER)
 
     def device(self, bound: Bound, tensor_bytes: int) -> int:
-        """Return all of it."""
-        return self.reserved(bound, tensor_bytes) + bytes_at(self.outside, bound)
+        """Return all of it; the largest number that is written, where it is more."""
+        device = self.reserved(bound, tensor_bytes) + bytes_at(self.outside, bound)
+        return min(device, LARGEST_INTEGER)
 
     def tensor_capacity(self, bound: Bound) -> int:
         """Return the most tensor bytes whose device bytes are within the capacity.
@@ -131,16 +134,32 @@ def observed_interval(
             assumed.at(micro_batch, least).lower_bytes,
             highest_below(seen, (micro_batch, least), lower_bytes),
         )
+        beyond_bytes = with_more_groups(seen, (micro_batch, most), assumed)
         upper_bytes = lowest_above(
-            seen,
-            (micro_batch, most),
-            max(upper_bytes, assumed.at(micro_batch, most).upper_bytes),
+            seen, (micro_batch, most), max(upper_bytes, beyond_bytes)
         )
     return ByteInterval(
         lower_bytes=lower_bytes,
         expected_bytes=line.at(micro_batch, most).expected_bytes,
         upper_bytes=upper_bytes,
     )
+
+
+def with_more_groups(
+    seen: Sequence[tuple[Place, ByteInterval]], place: Place, assumed: OverheadLine
+) -> int:
+    """Return what is assumed of a place where no rank had as many of both.
+
+    Where ranks had as many samples and fewer communicators, each one more takes no more
+    than one is assumed to take.
+    """
+    most_bytes = assumed.at(*place).upper_bytes
+    stretched = (
+        held.upper_bytes + most_bytes - assumed.at(*at).upper_bytes
+        for at, held in seen
+        if at[0] >= place[0] and at[1] < place[1]
+    )
+    return min([most_bytes, *stretched])
 
 
 def highest_below(
@@ -220,16 +239,23 @@ def runs_like(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
     )
 
 
+def assumption_text(allowed: Allowance) -> str:
+    """Return what is assumed besides tensors, as part of a sentence."""
+    most_bytes = allowed.outside.upper_bytes + allowed.allocator.upper_bytes
+    share = allowed.share_permille[-1] / 10
+    return f"between nothing and {at_least(most_bytes)} + {share:g} % of the tensors"
+
+
 def share_permille(overhead: DeviceOverhead | None) -> tuple[int, int, int]:
     """Return which part of its tensors the allocator of a GPU is assumed to take.
 
     Where ranks were observed that is in the line, as far as they had as many.
     """
     if overhead is None or overhead.num_observations == 0:
-        return ASSUMED_SHARE_PERMILLE
+        return assumed_overhead.SHARE_PERMILLE
     if overhead.most_allocated_bytes == 0:
         return NO_SHARE
-    return (0, 0, ASSUMED_SHARE_PERMILLE[-1])
+    return (0, 0, assumed_overhead.SHARE_PERMILLE[-1])
 
 
 def allowance(
@@ -252,14 +278,15 @@ def allowance(
         communicators: at least, for the lower bound, and at most.
     """
     is_cuda = offer.device_kind is DeviceKind.CUDA
-    assumed = ASSUMED_OUTSIDE if is_cuda else NO_LINE
+    fragments = assumed_overhead.ALLOCATOR if is_cuda else NO_LINE
+    beside = assumed_overhead.OUTSIDE if is_cuda else NO_LINE
     unshared_bytes, is_calibrated = 0, False
-    allocator = NO_LINE.at(micro_batch, communicators[-1])
-    outside = assumed.at(micro_batch, communicators[-1])
+    allocator = fragments.at(micro_batch, communicators[-1])
+    outside = beside.at(micro_batch, communicators[-1])
     if overhead is not None:
         at = micro_batch, communicators
-        allocator = observed_interval(overhead, overhead.allocator, NO_LINE, *at)
-        outside = observed_interval(overhead, overhead.outside, assumed, *at)
+        allocator = observed_interval(overhead, overhead.allocator, fragments, *at)
+        outside = observed_interval(overhead, overhead.outside, beside, *at)
         unshared_bytes = overhead.most_allocated_bytes
         is_calibrated = overhead.num_observations > 0 and overhead.seen_above(
             micro_batch, communicators[-1]

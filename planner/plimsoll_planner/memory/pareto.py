@@ -1,8 +1,8 @@
-"""Which labels no other label of their run beats.
+"""Labels that no other label of their group beats.
 
-In: arrays [run, n]. Out: flags of the same shape. Called by `recompute_labels` for all
-runs that begin at one layer at once. A label beats another of its group when it is
-nowhere larger; of equal ones the first stays.
+In: arrays over the labels of many groups, which are ascending integers. Out: flags.
+Called by `recompute_labels` for all runs that begin at one layer at once. A label beats
+another of its group when it is nowhere larger; of equal ones the first stays.
 """
 
 from __future__ import annotations
@@ -12,87 +12,66 @@ from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints
 
-Floats = NDArray[np.float64]
-MOST_COMPARED = 2**22
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+MOST_COMPARED = 2**20
 """Pairs of labels compared at a time, so that the arrays stay in the cache's reach."""
 
 
-def undominated(
-    *,
-    group: Ints,
-    bytes_columns: tuple[Ints, Ints],
-    seconds: Floats | None,
-    count: Ints,
-) -> Flags:
-    """Return which labels stay.
+def groups_of(group: Ints) -> tuple[Ints, Ints]:
+    """Return the place at which each group begins, and its number of labels."""
+    begins = np.ones(len(group), dtype=np.bool_)
+    begins[1:] = group[1:] != group[:-1]
+    starts = np.flatnonzero(begins)
+    return starts, np.diff(np.append(starts, len(group)))
+
+
+def stays_of_two(group: Ints, second: Ints) -> Flags:
+    """Judge labels in the order of a first quantity: the second one must fall.
 
     Args:
-        group: only labels of one group are compared.
-        bytes_columns: two quantities; a label whose second one is `LARGEST_BYTES` is
-            unused and does not stay.
-        seconds: a third; None where it does not count.
-        count: a fourth.
+        group: of each label, ascending.
+        second: the second quantity.
     """
-    saved, peak = bytes_columns
-    used = peak < LARGEST_BYTES
-    if seconds is None:
-        order = np.lexsort((peak, saved, group, ~used), axis=1)
-        stays = stays_of_two(
-            np.take_along_axis(group, order, axis=1),
-            np.take_along_axis(peak, order, axis=1),
-            np.take_along_axis(used, order, axis=1),
-        )
-    else:
-        order = np.lexsort((peak, saved, count, seconds, group, ~used), axis=1)
-        stays = stays_of_four(
-            np.take_along_axis(group, order, axis=1),
-            np.take_along_axis(saved, order, axis=1),
-            np.take_along_axis(peak, order, axis=1),
-            np.take_along_axis(count, order, axis=1),
-            np.take_along_axis(used, order, axis=1),
-        )
-    found = np.zeros_like(used)
-    np.put_along_axis(found, order, stays, axis=1)
-    return found
-
-
-def stays_of_two(group: Ints, peak: Ints, used: Flags) -> Flags:
-    """Judge labels in the order of the first quantity: the second one must fall."""
-    stays = np.zeros_like(used)
-    for member in (0, 1):
-        mine = used & (group == member)
-        values = np.where(mine, peak, LARGEST_BYTES)
-        least = np.minimum.accumulate(values, axis=1)
-        smaller = np.ones_like(used)
-        smaller[:, 1:] = values[:, 1:] < least[:, :-1]
-        stays |= mine & smaller
-    return stays
+    starts, lengths = groups_of(group)
+    row = np.repeat(np.arange(len(starts)), lengths)
+    place = np.arange(len(group)) - np.repeat(starts, lengths)
+    wide = np.full((len(starts), int(lengths.max()) + 1), LARGEST_BYTES)
+    wide[row, place + 1] = second
+    least = np.minimum.accumulate(wide, axis=1)
+    return np.asarray(second < least[row, place])
 
 
 def stays_of_four(
-    group: Ints, saved: Ints, peak: Ints, count: Ints, used: Flags
+    group: Ints, saved: Ints, others: tuple[Ints, Ints], doubtful: Flags
 ) -> Flags:
     """Judge labels in the order of seconds.
 
     Where the saved bytes fall from label to label nothing is beaten, which is the usual
-    case: one more layer recomputes, and less is saved. Only other runs are compared
-    pair by pair.
+    case: one more layer recomputes, and less is saved. Other groups are compared pair
+    by pair.
+
+    Args:
+        group: of each label, ascending.
+        saved: one quantity beside the seconds.
+        others: two more.
+        doubtful: labels of groups that are judged; all others stay.
     """
-    stays = used.copy()
-    if used.shape[1] <= 1:
-        return stays
-    pairs = used[:, 1:] & (group[:, 1:] == group[:, :-1])
-    doubtful = np.flatnonzero((pairs & (saved[:, 1:] >= saved[:, :-1])).any(axis=1))
-    width = used.shape[1]
-    earlier = np.tri(width, k=-1, dtype=np.bool_)
-    step = max(MOST_COMPARED // (width * width), 1)
-    for start in range(0, len(doubtful), step):
-        runs = doubtful[start : start + step]
-        beaten = earlier & used[runs][:, None, :]
-        for column in (saved, peak, count):
-            values = column[runs]
+    stays = np.ones(len(group), dtype=np.bool_)
+    starts, lengths = groups_of(group)
+    rises = np.zeros(len(group), dtype=np.bool_)
+    rises[1:] = (saved[1:] >= saved[:-1]) & (group[1:] == group[:-1])
+    judged = np.flatnonzero(np.logical_or.reduceat(rises, starts) & doubtful[starts])
+    judged = judged[np.argsort(lengths[judged], kind="stable")]
+    while len(judged):
+        most = max(MOST_COMPARED // int(lengths[judged[0]]) ** 2, 1)
+        piece, judged = judged[:most], judged[most:]
+        width = int(lengths[piece].max())
+        places = starts[piece][:, None] + np.arange(width)
+        used = np.arange(width) < lengths[piece][:, None]
+        places = np.where(used, places, starts[piece][:, None])
+        beaten = np.tri(width, k=-1, dtype=np.bool_) & used[:, None, :]
+        for column in (saved, *others):
+            values = column[places]
             beaten &= values[:, None, :] <= values[:, :, None]
-        mine = group[runs]
-        beaten &= mine[:, None, :] == mine[:, :, None]
-        stays[runs] &= ~beaten.any(axis=2)
+        stays[places[used]] = ~np.any(beaten, axis=2)[used]
     return stays

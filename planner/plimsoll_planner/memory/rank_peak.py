@@ -12,9 +12,12 @@ and from measured ranks.
     ft, bt    transient of forward and backward     S, R  what one micro-batch holds
     et        that of backward at the end of a stage, where the engine holds the
               gradient that it received until the pass is over
+    ht        more in backward where the input outlives the layer's pass
 
 A boundary between two layers of the stage stays alive after forward exactly where the
-layer before keeps its output or the layer behind keeps its input.
+layer before keeps its output or the layer behind keeps its input. It outlives the
+backward pass of the layer behind where the layer before keeps it; what a stage received
+always does, as the engine holds it.
 
     S        = sum of s + sum of w inside + u_{B-1} if the last layer keeps its output
     R        = u_{A-1} + S
@@ -22,7 +25,7 @@ layer before keeps its output or the layer behind keeps its input.
     forward  = start + max over l of (before_l + u_{l-1} + ft_l) + u_{B-1} not yet sent
     exchange = start + S + the output being sent + the gradient being received
     backward = start + max over l of (before_l + w_{l-1} + e_l)
-    e_l      = bt_l + u_{B-1} where l < B-1, else et_l
+    e_l      = (bt_l + u_{B-1} where l < B-1, else et_l) + (ht_l where that holds)
     before_l = s of the layers A..l-1 + w of the boundaries between them
 
 where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of
@@ -91,6 +94,8 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
         turned = int(chain.backward_transient[choice[at], at]) + u_out
         if at == load.end - 1:
             turned = int(chain.backward_transient_at_end[choice[at], at])
+        if at == first or chain.keeps_output[choice[at - 1], at - 1]:
+            turned += int(chain.held_input[choice[at], at])
         backward.append(before + (alive[at - 1] if at > first else 0) + turned)
     if load.end < chain.num_layers:
         sent = 0 if keeps_output else u_out

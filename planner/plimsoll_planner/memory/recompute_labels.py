@@ -21,6 +21,10 @@ of Q' is the forward pass of the layer that was first before: its input u_a is a
 while it runs, whether or not it stays. That and w_a depend on the choice of the first
 layer, so only labels with the same first choice are compared.
 
+What the received input adds to backward (ht in `rank_peak`) depends on the run and the
+choice of its first layer alone. So it is added to Q at the end, and while labels are
+built only where a layer in front keeps its output.
+
 Runs of equal layers. Let a, a+1 be alike, a kept and a+1 recomputed. Swapping the two
 choices keeps T and N, and S where the boundaries' fate does not depend on the choice
 (`swappable`). Q does not grow: with p what is alive before layer a, U its input, W the
@@ -30,18 +34,21 @@ follow, or et, where a+1 is the last:
 
     forward of a      p + U + ft_R            <= p + W + s_K + u + ft_R
                                                  if U <= W + s_K + u
-    backward of a     p + W + bt_R + u_out    <= p + W + s_K + v + e_R [+ u_out]
-                                                 if bt_R + u <= s_K + v + e_R
+    backward of a     p + W + bt_R [+ ht_R] + u_out
+                                              <= p + W + s_K + v + e_R [+ u_out]
+                                                 if bt_R + ht_R + u <= s_K + v + e_R
     forward of a+1    p + W + s_R + u + ft_K  <= p + W + s_K + u + ft_R
                                                  if s_R + ft_K <= s_K + ft_R
                       or                      <= p + W + s_K + v + e_R
                                                  if s_R + 2u + ft_K <= s_K + v + e_R
-    backward of a+1   p + W + s_R + v + e_K   <= p + W + s_K + v + e_R
-                                                 if s_R + e_K <= s_K + e_R
+    backward of a+1   p + W + s_R + v + e_K [+ ht_K]
+                                              <= p + W + s_K + v + e_R
+                                                 if s_R + e_K [+ ht_K] <= s_K + e_R
 
-(the last layer's u_out, not sent yet in forward, is u) and the layers behind see the
-same sums. So where these hold, some best choice lets the first layers of a run
-recompute, and a label "kept, then recomputed" is never built.
+(with ht_K where a keeps its output when it recomputes; the last layer's u_out, not sent
+yet in forward, is u) and the layers behind see the same sums. So where these hold, some
+best choice lets the first layers of a run recompute, and a label "kept, then
+recomputed" is never built.
 """
 
 from __future__ import annotations
@@ -53,7 +60,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import (
-    KEPT,
     LARGEST_BYTES,
     RECOMPUTED,
     ChainBytes,
@@ -61,18 +67,31 @@ from plimsoll_planner.memory.chain_bytes import (
     Ints,
 )
 from plimsoll_planner.memory.engine_holdings import Held
-from plimsoll_planner.memory.pareto import undominated
-from plimsoll_planner.memory.thinning import thinned
+from plimsoll_planner.memory.pareto import groups_of, stays_of_four, stays_of_two
+from plimsoll_planner.memory.pruning import least_places, part_starts
+from plimsoll_planner.memory.run_options import (
+    Ground,
+    Options,
+    extended,
+    ground,
+    joined,
+    outlived,
+    single,
+)
 
 Floats = NDArray[np.float64]
-MOST_LABELS = 160
-"""For each run and first choice; blocks that repeat need about as many as layers."""
-FIELDS = ("saved", "peak", "seconds", "num_recomputed", "first", "parent")
+MOST_LABELS = ((20, 160), (128, 64))
+"""For each run and first choice, where a stage may begin with so many layers."""
+FEWEST_LABELS = 32
+"""Where it may begin with more; chosen so that arrays and time stay within bounds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Labels:
-    """Arrays [A, B, n]; B goes to L inclusive, unused places hold the impossible."""
+    """Arrays [A, B, n]; B goes to N inclusive, unused places hold the impossible.
+
+    A counts the layers that a stage may begin with, N of them.
+    """
 
     saved: Ints
     """S; 0 where unused."""
@@ -82,53 +101,38 @@ class Labels:
     """T; infinite where unused."""
     num_recomputed: Ints
     """N."""
-    first: Ints
-    """Choice of layer A."""
-    parent: Ints
-    """Place of the label of [A+1, B) that this one goes on with."""
+    node: Ints
+    """Place in `choice` and `behind`."""
+    choice: NDArray[np.int8]
+    """[node]: choice of the first layer."""
+    behind: NDArray[np.int32]
+    """[node]: node of the layers behind the first one."""
+    bounds: Ints
+    """[A]: the first layer of a run; L comes last."""
     fastest: Ints
     """[A, B]: place of the label of the least T."""
     least_saved: Ints
     """[A, B]: least S of any label."""
     least_peak: Ints
     """[A, B]: least Q of any label."""
-    is_exact: bool
-    """Nothing was thinned."""
+    pruned: Flags
+    """[A, B]: whether labels of the run were left out; see `pruning`."""
 
     def recomputed(self, first: int, end: int, place: int) -> tuple[int, ...]:
         """Return the layers that recompute in one label of the run [first, end)."""
+        node = int(self.node[first, end, place])
         layers: list[int] = []
-        for layer in range(first, end):
-            if self.first[layer, end, place] == RECOMPUTED:
+        for layer in range(int(self.bounds[first]), int(self.bounds[end])):
+            if self.choice[node] == RECOMPUTED:
                 layers.append(layer)
-            place = int(self.parent[layer, end, place])
+            node = int(self.behind[node])
         return tuple(layers)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Row:
-    """Labels of all runs that start at one layer, [B, n]; the fields of `Labels`."""
-
-    saved: Ints
-    peak: Ints
-    seconds: Floats
-    num_recomputed: Ints
-    first: Ints
-    parent: Ints
-
-    def pick(self, keep: Flags) -> Row:
-        """Return the labels that are kept, moved to the front of each run."""
-        width = max(int(keep.sum(axis=1).max(initial=0)), 1)
-        order = np.argsort(~keep, axis=1, kind="stable")[:, :width]
-        kept = np.take_along_axis(keep, order, axis=1)
-        taken = {
-            name: np.take_along_axis(getattr(self, name), order, axis=1)
-            for name in FIELDS
-        }
-        taken["saved"] = np.where(kept, taken["saved"], 0)
-        taken["peak"] = np.where(kept, taken["peak"], LARGEST_BYTES)
-        taken["seconds"] = np.where(kept, taken["seconds"], np.inf)
-        return Row(**taken)
+def most_labels(num_starts: int) -> int:
+    """Labels that a run and first choice may have."""
+    fitting = (most for size, most in MOST_LABELS if num_starts <= size)
+    return next(fitting, FEWEST_LABELS)
 
 
 def build_labels(
@@ -136,8 +140,9 @@ def build_labels(
     held: Held,
     recompute_s: Floats | None,
     *,
+    starts: Ints | None = None,
     is_lower: bool = False,
-    most: int = MOST_LABELS,
+    most: int | None = None,
 ) -> Labels:
     """Build the labels of every run.
 
@@ -146,237 +151,146 @@ def build_labels(
         held: what the engine holds.
         recompute_s: seconds that recomputing adds, for each layer; None where only the
             least memory is asked, which needs far fewer labels.
-        is_lower: the labels serve to prove that something fails; see `thinning`.
-        most: labels for each run and first choice.
+        starts: the layers that a stage may begin with, 0 first; None: all.
+        is_lower: the labels serve to prove that something fails; see `pruning`.
+        most: labels for each run and first choice; None: `most_labels`, and as many as
+            runs of equal layers need where a stage may begin with any layer.
     """
-    added = np.zeros(chain.num_layers) if recompute_s is None else recompute_s
-    counted = recompute_s is not None
-    useful = useful_choices(chain)
+    if starts is None:
+        starts = np.arange(chain.num_layers)
+    on = ground(chain, held, recompute_s, starts)
+    limit = most_labels(len(starts)) if most is None else most
+    spares = most is None and len(starts) == chain.num_layers
+    pruned = np.zeros(len(on.ends), dtype=np.bool_)
     rows: list[Row] = []
-    behind: Row | None = None
-    is_exact = True
+    num_nodes = 0
     for layer in range(chain.num_layers - 1, -1, -1):
-        row = single(chain, held, layer, added, useful)
-        if not counted:
-            row = replace(row, num_recomputed=np.zeros_like(row.num_recomputed))
-        if behind is not None:
-            row = stacked(row, extended(chain, layer, behind, added, useful))
-        row = row.pick(
-            undominated(
-                group=row.first,
-                bytes_columns=(row.saved, row.peak),
-                seconds=row.seconds if counted else None,
-                count=row.num_recomputed,
-            )
-        )
-        fields = {name: getattr(row, name) for name in FIELDS}
-        if thinned(fields, most, merge=is_lower):
-            is_exact = False
-            row = row.pick(row.peak < LARGEST_BYTES)
-        rows.append(row)
-        behind = row
-    return gathered(rows[::-1], chain.num_layers, is_exact=is_exact)
+        options = single(on, layer)
+        if rows:
+            behind = rows[-1].options
+            first_node = num_nodes - len(behind.end)
+            options = joined([options, extended(on, layer, behind, first_node)])
+        if recompute_s is None:
+            options = least_memory(options)
+        else:
+            options = undominated(options, pruned)
+        length = on.ends - layer if spares else np.zeros_like(on.ends)
+        crowded = crowded_labels(options, pruned, limit, length)
+        if crowded.any():
+            pruned = pruned.copy()
+            pruned[options.end[crowded]] = True
+            by = options.saved if recompute_s is None else options.seconds
+            options = thinned(options, by, crowded, limit, merge=is_lower)
+        rows.append(Row(layer=layer, options=options, pruned=pruned))
+        num_nodes += len(options.end)
+    return gathered(rows, on)
 
 
-def useful_choices(chain: ChainBytes) -> Flags:
-    """Return [c, l], without recomputing where it makes nothing smaller.
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Row:
+    """The options of all runs that begin at one layer."""
 
-    Keeping such a layer instead makes no term of any label larger.
+    layer: int
+    options: Options
+    """Sorted by run, first choice and seconds."""
+    pruned: Flags
+    """[B]"""
+
+
+def least_memory(options: Options) -> Options:
+    """Return the options that no other one beats in S and Q."""
+    group = options.group
+    options = options.at(np.lexsort((options.peak, options.saved, group)))
+    return options.at(stays_of_two(options.group, options.peak))
+
+
+def undominated(options: Options, pruned: Flags) -> Options:
+    """Return the options that no other one beats; of pruned runs some more."""
+    keys = (options.peak, options.saved, options.num_recomputed, options.seconds)
+    options = options.at(np.lexsort((*keys, options.group)))
+    others = (options.peak, options.num_recomputed)
+    judged = ~pruned[options.end]
+    return options.at(stays_of_four(options.group, options.saved, others, judged))
+
+
+def crowded_labels(options: Options, pruned: Flags, most: int, length: Ints) -> Flags:
+    """Return which options are of groups that have too many.
+
+    Equal layers have an option for each number of them that recomputes, twice as many
+    with another layer behind, so that many are allowed where nothing is pruned yet.
     """
-    arrays = (
-        *(chain.saved, chain.forward_transient, chain.backward_transient),
-        *(chain.backward_transient_at_end, chain.keeps_input, chain.keeps_output),
-    )
-    smaller = np.zeros(chain.num_layers, dtype=np.bool_)
-    for array in arrays:
-        smaller |= array[RECOMPUTED] < array[KEPT]
-    useful = chain.allowed.copy()
-    useful[RECOMPUTED] &= smaller | ~chain.allowed[KEPT]
-    return useful
+    starts, sizes = groups_of(options.group)
+    end = options.end[starts]
+    allowed = np.where(pruned[end], most, np.maximum(most, 2 * length[end] + 2))
+    return np.repeat(sizes > allowed, sizes)
 
 
-def single(
-    chain: ChainBytes, held: Held, layer: int, added: Floats, useful: Flags
-) -> Row:
-    """Return the labels of the run that is one layer, shape [1, 2]."""
-    is_last = layer == chain.num_layers - 1
-    u_out = 0 if is_last else int(chain.boundary[layer])
-    keeps = chain.keeps_output[:, layer] | held.output_kept
-    saved = chain.saved[:, layer] + np.where(keeps, u_out, 0)
-    peak = np.maximum(
-        chain.forward_transient[:, layer] + u_out,
-        chain.backward_transient_at_end[:, layer],
-    )
-    if not is_last:
-        exchanged = held.gradient_received + np.where(keeps, 0, 1)
-        peak = np.maximum(peak, saved + exchanged * u_out)
-    possible = useful[:, layer]
-    return Row(
-        saved=np.where(possible, saved, 0)[None],
-        peak=np.where(possible, peak, LARGEST_BYTES)[None],
-        seconds=np.where(possible, [0.0, float(added[layer])], np.inf)[None],
-        num_recomputed=np.array([[0, 1]], dtype=np.int64),
-        first=np.array([[KEPT, RECOMPUTED]], dtype=np.int64),
-        parent=np.zeros((1, 2), dtype=np.int64),
-    )
-
-
-def extended(
-    chain: ChainBytes, layer: int, behind: Row, added: Floats, useful: Flags
-) -> Row:
-    """Return the labels of all longer runs: `layer` in front of those behind it."""
-    choices = [
-        in_front(chain, layer, choice, behind, float(added[layer]))
-        for choice in (KEPT, RECOMPUTED)
-        if useful[choice, layer]
-    ]
-    joined = {
-        name: np.concatenate([getattr(row, name) for row in choices], axis=1)
-        for name in FIELDS
-    }
-    row = Row(**joined)
-    if not (useful[:, layer].all() and useful[:, layer + 1].all()):
-        return row
-    inside, at_end = swappable(chain, layer)
-    excluded = (row.first == KEPT) & (
-        np.take_along_axis(behind.first, row.parent, axis=1) == RECOMPUTED
-    )
-    excluded[0] &= at_end
-    excluded[1:] &= inside
+def thinned(
+    options: Options, by: NDArray[Any], crowded: Flags, most: int, *, merge: bool
+) -> Options:
+    """One option of each part of the crowded groups; see `pruning`."""
+    starts = part_starts(options.group, by, crowded, most)
+    if not merge:
+        return options.at(least_places(options.saved + options.peak, starts))
     return replace(
-        row,
-        saved=np.where(excluded, 0, row.saved),
-        peak=np.where(excluded, LARGEST_BYTES, row.peak),
-        seconds=np.where(excluded, np.inf, row.seconds),
+        options.at(starts),
+        **{
+            name: np.minimum.reduceat(getattr(options, name), starts)
+            for name in ("saved", "peak", "num_recomputed")
+        },
     )
 
 
-def in_front(
-    chain: ChainBytes, layer: int, choice: int, behind: Row, added_s: float
-) -> Row:
-    """Return the labels behind with one choice of one layer in front of them."""
-    u = int(chain.boundary[layer])
-    u_out = chain.boundary[layer + 1 :].copy()
-    u_out[-1] = 0
-    alive = chain.keeps_output[choice, layer] | chain.keeps_input[:, layer + 1]
-    saved = int(chain.saved[choice, layer])
-    base = saved + np.where(alive, u, 0)[behind.first]
-    own = max(
-        int(chain.forward_transient[choice, layer]),
-        int(chain.backward_transient[choice, layer]),
-    )
-    next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
-    peak = np.maximum(
-        base + behind.peak, np.maximum(own, next_forward) + u_out[:, None]
-    )
-    possible = behind.peak < LARGEST_BYTES
-    places = np.arange(behind.peak.shape[1], dtype=np.int64)
-    return Row(
-        saved=np.where(possible, base + behind.saved, 0),
-        peak=np.where(possible, peak, LARGEST_BYTES),
-        seconds=behind.seconds + (added_s if choice == RECOMPUTED else 0.0),
-        num_recomputed=behind.num_recomputed + (choice == RECOMPUTED),
-        first=np.full_like(behind.first, choice),
-        parent=np.broadcast_to(places, behind.peak.shape).copy(),
-    )
-
-
-def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
-    """Tell whether `layer` may be the one of two equal layers that recomputes.
-
-    Returns:
-        Whether that is so where more layers follow in the stage, and where none does;
-        see the module's text for the conditions.
-    """
-    after = layer + 1
-    if chain.row[layer] != chain.row[after]:
-        return False, False
-    keeps_input, keeps_output = (
-        chain.keeps_input[:, layer],
-        chain.keeps_output[:, layer],
-    )
-    s_kept, s_again = (int(value) for value in chain.saved[:, layer])
-    ft_kept, ft_again = (int(value) for value in chain.forward_transient[:, layer])
-    u = int(chain.boundary[layer])
-    before = int(chain.boundary[layer - 1]) if layer > 0 else 0
-    v = u if keeps_input[KEPT] or keeps_output.all() else 0
-    w = before if keeps_input[KEPT] else 0
-    settles = (
-        keeps_input[KEPT] == keeps_input[RECOMPUTED]
-        and before <= w + s_kept + u
-        and s_again <= s_kept
-    )
-
-    def moves(behind: Ints) -> bool:
-        """Tell it for e, the transients of backward of the layer behind."""
-        e_kept, e_again = (int(value) for value in behind[:, layer])
-        bt_again = int(chain.backward_transient[RECOMPUTED, layer])
-        return bool(
-            bt_again + u <= s_kept + v + e_again
-            and s_again + e_kept <= s_kept + e_again
-            and (
-                s_again + ft_kept <= s_kept + ft_again
-                or s_again + 2 * u + ft_kept <= s_kept + v + e_again
-            )
-        )
-
-    same_output = keeps_output[KEPT] == keeps_output[RECOMPUTED]
-    follower = after + 1
-    settled = keeps_input[KEPT] and (
-        follower >= chain.num_layers or bool(chain.keeps_input[:, follower].all())
-    )
-    inside = settles and moves(chain.backward_transient) and (same_output or settled)
-    at_end = settles and moves(chain.backward_transient_at_end) and same_output
-    return bool(inside), bool(at_end)
-
-
-def stacked(short: Row, longer: Row) -> Row:
-    """Return the one-layer run above the longer ones, padded to one width."""
-    width = max(short.peak.shape[1], longer.peak.shape[1])
-    arrays: dict[str, NDArray[Any]] = {
-        name: np.concatenate(
-            [widened(getattr(row, name), width, name) for row in (short, longer)]
-        )
-        for name in FIELDS
-    }
-    return Row(**arrays)
+def received(on: Ground, row: Row) -> Options:
+    """Return the options of a row with what the engine holds in front of its stages."""
+    peak = np.maximum(row.options.peak, outlived(on, row.layer, row.options))
+    return replace(row.options, peak=peak)
 
 
 UNUSED: dict[str, float] = {"peak": LARGEST_BYTES, "seconds": np.inf}
 """What unused places hold; 0 in the other arrays."""
 
 
-def widened(array: NDArray[Any], width: int, name: str) -> NDArray[Any]:
-    """Return the array with unused places at the end of each run."""
-    wide = np.full((len(array), width), UNUSED.get(name, 0), dtype=array.dtype)
-    wide[:, : array.shape[1]] = array
-    return wide
+def gathered(rows: list[Row], on: Ground) -> Labels:
+    """Return the options as arrays [A, B, n]; rows come from the last layer on."""
+    num_starts = len(on.ends) - 1
+    place_of = {int(layer): place for place, layer in enumerate(on.ends[:-1])}
+    sizes = [len(row.options.end) for row in rows]
+    first_nodes = np.cumsum([0, *sizes])
+    kept = [
+        (place_of[row.layer], row, int(node))
+        for row, node in zip(rows, first_nodes, strict=False)
+        if row.layer in place_of
+    ]
+    options = joined([received(on, row) for _, row, _ in kept])
+    start = np.repeat([a for a, _, _ in kept], [len(r.options.end) for _, r, _ in kept])
+    node = np.concatenate([n + np.arange(len(r.options.end)) for _, r, n in kept])
+    runs, counts = groups_of(start * len(on.ends) + options.end)
+    place = np.arange(len(start)) - np.repeat(runs, counts)
+    shape = (num_starts, len(on.ends), int(counts.max()))
 
-
-def gathered(rows: list[Row], num_layers: int, *, is_exact: bool) -> Labels:
-    """Return the rows as arrays [A, B, n]."""
-    width = max(row.peak.shape[1] for row in rows)
-
-    def gather(name: str, kind: type[np.generic]) -> NDArray[Any]:
-        shape = (num_layers, num_layers + 1, width)
-        array = np.full(shape, UNUSED.get(name, 0), dtype=kind)
-        for first, row in enumerate(rows):
-            found = getattr(row, name)
-            array[first, first + 1 :, : found.shape[1]] = found
+    def gather(values: NDArray[Any], kind: type[np.generic], unused: float = 0) -> Any:
+        array = np.full(shape, unused, dtype=kind)
+        array[start, options.end, place] = values
         return array
 
-    saved, peak = gather("saved", np.int64), gather("peak", np.int64)
-    seconds = gather("seconds", np.float64)
-    used = peak < LARGEST_BYTES
+    saved = gather(options.saved, np.int64)
+    peak = gather(options.peak, np.int64, LARGEST_BYTES)
+    seconds = gather(options.seconds, np.float64, np.inf)
+    pruned = np.zeros(shape[:2], dtype=np.bool_)
+    for first, row, _ in kept:
+        pruned[first] = row.pruned & (on.ends > row.layer)
     return Labels(
         saved=saved,
         peak=peak,
         seconds=seconds,
-        num_recomputed=gather("num_recomputed", np.int32),
-        first=gather("first", np.int8),
-        parent=gather("parent", np.int32),
+        num_recomputed=gather(options.num_recomputed, np.int32),
+        node=gather(node, np.int32),
+        choice=np.concatenate([row.options.first for row in rows]).astype(np.int8),
+        behind=np.concatenate([row.options.behind for row in rows]).astype(np.int32),
+        bounds=on.ends,
         fastest=seconds.argmin(axis=2),
-        least_saved=np.where(used, saved, LARGEST_BYTES).min(axis=2),
+        least_saved=np.where(peak < LARGEST_BYTES, saved, LARGEST_BYTES).min(axis=2),
         least_peak=peak.min(axis=2),
-        is_exact=is_exact,
+        pruned=pruned,
     )

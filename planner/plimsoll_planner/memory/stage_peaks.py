@@ -10,8 +10,10 @@ Entries with B <= A are no stages; their peak is `LARGEST_BYTES` or above.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes, Ints
 from plimsoll_planner.memory.engine_holdings import Held
@@ -80,9 +82,25 @@ class StageBytes:
         return self.state_of(flow) + self.optimizer_transient
 
 
-def stage_bytes(chain: ChainBytes, held: Held) -> StageBytes:
-    """Prepare the matrices of one chain."""
+def stage_bytes(
+    chain: ChainBytes, held: Held, starts: Ints | None = None
+) -> StageBytes:
+    """Matrices of one chain; A counts the layers that a stage may begin with.
+
+    Args:
+        chain: the bytes.
+        held: what the engine holds.
+        starts: those layers; None: all.
+    """
     size = chain.num_layers
+    bounds = np.append(np.arange(size) if starts is None else starts, size)
+    num_starts = len(bounds) - 1
+
+    def run_sums(values: Ints) -> Ints:
+        """[A, B]: the sum of values from A to B, negative where B < A."""
+        sums = np.append(0, np.cumsum(values))[bounds]
+        return np.asarray(sums[None, :] - sums[:-1, None])
+
     state, gradient = run_sums(chain.state), run_sums(chain.gradient)
     waiting = np.zeros_like(state)
     for tie in chain.ties:
@@ -92,11 +110,11 @@ def stage_bytes(chain: ChainBytes, held: Held) -> StageBytes:
         state = state - copies * tie.state_bytes
         gradient = gradient - copies * tie.gradient_bytes
         waiting += (copies > 0) * tie.waiting_bytes
-    transient = np.zeros((size, size + 1), dtype=np.int64)
-    for first in range(size):
-        transient[first, first + 1 :] = np.maximum.accumulate(
-            chain.optimizer_transient[first:]
-        )
+    transient = np.zeros((num_starts, num_starts + 1), dtype=np.int64)
+    for first, layer in enumerate(bounds[:-1]):
+        largest = np.maximum.accumulate(chain.optimizer_transient[layer:])
+        transient[first, first + 1 :] = largest[bounds[first + 1 :] - layer - 1]
+    before = np.append(0, chain.boundary)[bounds]
     return StageBytes(
         held=held,
         state=state,
@@ -104,25 +122,21 @@ def stage_bytes(chain: ChainBytes, held: Held) -> StageBytes:
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
         optimizer_transient=transient,
-        received=np.concatenate([[0], chain.boundary[:-1]]),
-        sent=np.concatenate([[0], chain.boundary[:-1], [0]]),
+        received=before[:-1],
+        sent=np.append(before[:-1], 0),
         logits=int(chain.boundary[-1]),
         inputs_per_sample=chain.inputs_per_sample,
         targets_per_sample=chain.targets_per_sample,
     )
 
 
-def run_sums(values: Ints) -> Ints:
-    """Return [A, B]: the sum of values[A:B], negative where B < A."""
-    sums = np.concatenate([[0], np.cumsum(values)])
-    return np.asarray(sums[None, :] - sums[:-1, None])
-
-
-def label_peaks(stages: StageBytes, labels: Labels, flow: Flow) -> Ints:
-    """Return [A, B, n]: the peak of every label."""
-    peaks = labels.peak + (flow.in_flight - 1) * labels.saved
-    peaks += stages.start(flow)[:, :, None]
-    step = stages.optimizer_step(flow)[:, :, None]
+def label_peaks(
+    stages: StageBytes, labels: Labels, flow: Flow, runs: tuple[NDArray[Any], ...]
+) -> Ints:
+    """[run, n]: the peak of every label of some runs, each an A and a B."""
+    peaks = labels.peak[runs] + (flow.in_flight - 1) * labels.saved[runs]
+    peaks += stages.start(flow)[runs][:, None]
+    step = stages.optimizer_step(flow)[runs][:, None]
     return np.asarray(np.maximum(peaks, step))
 
 

@@ -9,5 +9,6 @@ images (docs/decisions/0006). Reading order is import order:
     device_overhead, engine, offer      what it runs on
     problem                             the question
     plan, certificate, solution         the answer and its proof
-    observation                         what really happened
+    replay, observation                 what a replay found, and what really happened
+    task                                what a child is asked, and what became of it
 """

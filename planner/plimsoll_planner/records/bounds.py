@@ -96,9 +96,16 @@ class Entries:
 
 
 Bytes = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER, unit="bytes")]
+LARGEST_DEVICE_BYTES = 2**40
+"""1 TiB, over three times the largest GPU of 2026: sums over layers and micro-batches
+of amounts up to there are whole numbers of 64 bits."""
+DeviceBytes = Annotated[
+    int, Range(minimum=1, maximum=LARGEST_DEVICE_BYTES, unit="bytes")
+]
 Count = Annotated[int, Range(minimum=1, maximum=LARGEST_INTEGER)]
-GPUCount = Annotated[int, Range(minimum=1, maximum=65_536)]
+MOST_GPUS = 65_536
 """As many as a search goes through one by one."""
+GPUCount = Annotated[int, Range(minimum=1, maximum=MOST_GPUS)]
 BatchSize = Annotated[int, Range(minimum=1, maximum=1_000_000, unit="samples")]
 """Of one step; its micro-batches are walked one by one."""
 Index = Annotated[int, Range(minimum=0, maximum=LARGEST_INTEGER)]

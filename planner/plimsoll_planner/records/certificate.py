@@ -8,6 +8,7 @@ sharding, schedule) tuple with the rule that decided it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -48,7 +49,11 @@ class Rule(StrEnum):
     MEMORY_CORNER = "memory-corner"
     """The least memory at any speed, found by the exact search."""
     RATE_BOUND = "rate-bound"
-    """No plan of the tuple can reach the rate floor."""
+    """No plan of the tuple can reach the rate floor, for all seconds inside their
+    intervals."""
+    RATE_AT_EQUAL_ERROR = "rate-at-equal-error"
+    """No plan of the tuple reaches a relative floor where all seconds are at the lower
+    end of their intervals, as if one factor were the error of all; no proof."""
     DOMINATED = "dominated"
     """Another tuple is proven to be at least as good."""
     SEARCHED = "searched"
@@ -57,6 +62,10 @@ class Rule(StrEnum):
     """The replay of the plan narrowed the interval."""
     NOT_SEARCHED = "not-searched"
     """A limit cut it off; the certificate is then not exhaustive."""
+
+
+OPEN_RULES = (Rule.RATE_AT_EQUAL_ERROR, Rule.NOT_SEARCHED)
+"""Rules that decide nothing: a tuple of theirs is undecided."""
 
 
 class Binding(StrEnum):
@@ -79,7 +88,8 @@ class NearestMiss(Record):
     offer: Index | None = None
     """Which entry of the space's `offers`."""
     rank: Index | None = None
-    """The rank that does not fit, in the plan that comes nearest."""
+    """The rank that does not fit, in the plan that comes nearest; None where no single
+    plan was looked at: the bytes are then those of some rank of every plan."""
     phase: Phase | None = None
     needed_bytes: Bytes | None = None
     """Lower bound of that rank's device memory."""
@@ -90,21 +100,28 @@ class NearestMiss(Record):
     needed_samples_per_s: Rate | None = None
 
     def check_rules(self) -> None:
-        """A miss of memory names rank, phase and bytes; one of rate both rates."""
+        """A miss of memory has its bytes; one of rate both rates."""
         wanted: tuple[str, ...] = ()
         if self.binding is Binding.MEMORY:
-            wanted = ("rank", "phase", "needed_bytes", "capacity_bytes")
+            wanted = ("needed_bytes", "capacity_bytes")
         elif self.binding is Binding.RATE:
             wanted = ("samples_per_s", "needed_samples_per_s")
         for field in wanted:
             if getattr(self, field) is None:
                 raise self.refuse(field, f"given, where {self.binding} is missed")
+        if (self.rank is None) != (self.phase is None):
+            raise self.refuse("phase", "given exactly where rank is")
         if self.binding is Binding.MEMORY and self.short_bytes == 0:
             raise self.refuse("needed_bytes", f"above {self.capacity_bytes} bytes")
         if self.samples_per_s and self.samples_per_s >= (
             self.needed_samples_per_s or 0
         ):
             raise self.refuse("samples_per_s", "below needed_samples_per_s")
+
+    @property
+    def place(self) -> str:
+        """Where memory is short: `rank 0, backward`, or `some rank`."""
+        return "some rank" if self.rank is None else f"rank {self.rank}, {self.phase}"
 
     @property
     def short_bytes(self) -> int:
@@ -149,8 +166,8 @@ class Decisions(Record):
         )
         self.require_distinct("rule", zip(*columns, strict=True))
         for verdict, rule in zip(self.verdict, self.rule, strict=True):
-            if rule is Rule.NOT_SEARCHED and verdict is not Verdict.UNDECIDED:
-                raise self.refuse("verdict", "undecided, where not searched", verdict)
+            if rule in OPEN_RULES and verdict is not Verdict.UNDECIDED:
+                raise self.refuse("verdict", f"undecided, where {rule}", verdict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,6 +191,13 @@ class CountVerdict(Record):
         if Verdict.FITS in found:
             return Verdict.FITS
         return Verdict.UNDECIDED if Verdict.UNDECIDED in found else Verdict.FAILS
+
+    @property
+    def is_slow_at_equal_error(self) -> bool:
+        """Whether all that is left open is the error of seconds against seconds."""
+        pairs = zip(self.decisions.verdict, self.decisions.rule, strict=True)
+        left = {rule for verdict, rule in pairs if verdict is not Verdict.FAILS}
+        return left == {Rule.RATE_AT_EQUAL_ERROR}
 
     def check_rules(self) -> None:
         """Every tuple has the count's GPUs; a count that fails says on what."""
@@ -205,8 +229,16 @@ class Space(Record):
     """Techniques that were left out, such as offload."""
     override: Override = dataclasses.field(default_factory=Override)
     """What a person fixed; the certificate holds within that."""
+    needed_override: Override = dataclasses.field(default_factory=Override)
+    """The part of `override` without which the question has no answer: the micro-batch,
+    where layers such as BatchNorm compute over it. It makes no plan by hand."""
     least_micro_batch: Count = 1
     """The smallest that was profiled; nothing is known of smaller ones."""
+
+    @property
+    def is_fixed_by_hand(self) -> bool:
+        """Whether a person fixed more of the plan than the question needs."""
+        return self.override != self.needed_override
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,13 +247,21 @@ class Certificate(Document):
 
     space: Space
     counts: tuple[CountVerdict, ...]
-    """Every count from 1 to the answer, in order."""
+    """Every count from 1 to the answer, in order; where whole nodes are paid for, to
+    all that may pay for fewer."""
     fewest_at_any_speed: Count | None
     """Fewest GPUs with a plan that fits, whatever its rate."""
     rate_at_any_speed: Fraction | None = None
     """Rate of that plan, as a fraction of the best samples per second per GPU."""
     cut_off: Message = ""
     """What was not searched, and by which limit; empty where everything was."""
+    pruned: Message = ""
+    """Which options were left out of the comparison; empty where none were. Counts that
+    fail do so all the same: their bounds are below what was left out."""
+    paid_gpus: Count | None = None
+    """Devices of all nodes of the plan, where their number is what was made least
+    (`limits.whole_nodes`); then a proof is that every tuple that pays for fewer fails.
+    """
 
     @property
     def fewest_at_floor(self) -> int | None:
@@ -230,17 +270,67 @@ class Certificate(Document):
         return next(fitting, None)
 
     @property
+    def undecided_counts(self) -> list[int]:
+        """Counts below the fewest that fits which are not proven to fail."""
+        smaller = self.counts[: (self.fewest_at_floor or 1) - 1]
+        return [c.num_gpus for c in smaller if c.verdict is not Verdict.FAILS]
+
+    @property
+    def count_gap(self) -> float:
+        """By how much fewer devices may do than the fewest found, as a part of them.
+
+        Of what is paid for, where that is made least.
+        """
+        if self.paid_gpus is not None:
+            return 1 - (self.fewest_paid_open or self.paid_gpus) / self.paid_gpus
+        undecided = self.undecided_counts
+        return 1 - undecided[0] / (self.fewest_at_floor or 1) if undecided else 0.0
+
+    @property
+    def fewest_paid_open(self) -> int | None:
+        """Fewest devices that a tuple pays for which is not proven to fail.
+
+        Of those that pay for fewer than the plan does; None where all of them fail.
+        """
+        pays = (
+            paid
+            for count in self.counts
+            for paid, verdict in self.paid_by(count)
+            if verdict is not Verdict.FAILS and paid < (self.paid_gpus or 0)
+        )
+        return min(pays, default=None)
+
+    def paid_by(self, count: CountVerdict) -> Iterator[tuple[int, Verdict]]:
+        """Yield for each tuple of a count the devices of its nodes, and its verdict."""
+        rows = count.decisions
+        for place, pod, verdict in zip(
+            rows.offer, rows.gpus_per_pod, rows.verdict, strict=True
+        ):
+            offer = self.space.offers[place]
+            nodes = offer.num_nodes(count.num_gpus, pod)
+            yield nodes * offer.devices_per_node, verdict
+
+    @property
     def is_exhaustive(self) -> bool:
-        """Every tuple was decided by a proof or an exact search."""
-        return not self.cut_off
+        """Whether every tuple was searched with all of its options.
+
+        A limit of walked plans does not count: what it leaves open is in the gaps of
+        the answer.
+        """
+        return not self.cut_off and not self.pruned
 
     @property
     def is_proof(self) -> bool:
-        """Exhaustive, and no smaller count was left undecided."""
+        """Whether nothing was cut off and every smaller count fails.
+
+        Smaller in what is paid for, where that is made least.
+        """
+        if self.paid_gpus is not None:
+            return not self.cut_off and self.fewest_paid_open is None
         fewest = self.fewest_at_floor
         smaller = self.counts if fewest is None else self.counts[: fewest - 1]
         failing = all(count.verdict is Verdict.FAILS for count in smaller)
-        return self.is_exhaustive and failing
+        return failing and not self.cut_off
 
     def check_rules(self) -> None:
         """Counts are complete, cite what is there, and what was cut off is said."""
@@ -257,7 +347,7 @@ class Certificate(Document):
                 rule = f"indices below {len(self.space.offers)}, the number of offers"
                 raise self.refuse("counts", rule, last_offer)
         rules = {rule for count in self.counts for rule in count.decisions.rule}
-        if self.is_exhaustive and Rule.NOT_SEARCHED in rules:
+        if not self.cut_off and Rule.NOT_SEARCHED in rules:
             raise self.refuse("cut_off", "given, where a tuple was not searched")
         slow, fast = self.fewest_at_any_speed, self.fewest_at_floor
         if fast is not None and (slow is None or slow > fast):

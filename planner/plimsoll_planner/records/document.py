@@ -23,6 +23,9 @@ from plimsoll_planner.version import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
+LARGEST_DOCUMENT_BYTES = 512 * 2**20
+"""A profile of 100,000 layers, or a certificate of thousands of GPUs, has less."""
+
 AnyDocument = TypeVar("AnyDocument", bound="Document")
 
 
@@ -122,12 +125,34 @@ def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
         UnreadableError: the file is missing, or it is not JSON.
         InvalidFieldError, SchemaVersionError: see `Document.from_json`.
     """
+    return from_text(read_whole(path), kind, str(path))
+
+
+def read_whole(path: Path, most_bytes: int | None = None) -> bytes:
+    """Read a file that ends; a device may not.
+
+    Args:
+        path: of the file.
+        most_bytes: it may have; None: those of a document.
+
+    Raises:
+        UnreadableError: the file is missing, or larger.
+    """
+    most_bytes = most_bytes or LARGEST_DOCUMENT_BYTES
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         raise UnreadableError(f"{path}: {reason}") from None
-    return from_text(content, kind, str(path))
+    require_end(content, str(path), most_bytes)
+    return content
+
+
+def require_end(content: bytes, source: str, most_bytes: int) -> None:
+    """Raise `UnreadableError` for what was read beyond the most there may be."""
+    if len(content) > most_bytes:
+        raise UnreadableError(f"{source}: larger than {most_bytes >> 20} MiB")
 
 
 def save(path: Path, document: Document) -> None:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.records.bounds import Bytes, Seconds
+from plimsoll_planner.records.bounds import LARGEST_INTEGER, Bytes, Seconds
 from plimsoll_planner.records.record import Record
 
 
@@ -43,13 +43,16 @@ class ByteInterval(Record):
     def around(
         cls, value_bytes: int, residual_bytes: int, relative_error: float
     ) -> ByteInterval:
-        """Return (value -+ residual) * (1 -+ relative error), in whole bytes."""
+        """Return (value -+ residual) * (1 -+ relative error), in whole bytes.
+
+        What is above the largest number of bytes there is becomes that number.
+        """
         low = max(value_bytes - residual_bytes, 0) * max(1 - relative_error, 0)
         high = (value_bytes + residual_bytes) * (1 + relative_error)
         return cls(
-            lower_bytes=math.floor(low),
-            expected_bytes=value_bytes,
-            upper_bytes=math.ceil(high),
+            lower_bytes=min(math.floor(low), LARGEST_INTEGER),
+            expected_bytes=min(value_bytes, LARGEST_INTEGER),
+            upper_bytes=min(math.ceil(high), LARGEST_INTEGER),
         )
 
     def verdict(self, capacity_bytes: int) -> Verdict:

@@ -26,6 +26,10 @@ from plimsoll_planner.records.bounds import (
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.record import Record
 
+UNCOUNTED = {"lower": 0.0, "expected": 1.0, "upper": 16.0}
+"""Factor on the FLOPs that are assumed of operators without a formula. Bilinear forms,
+the furthest of those that have one now, do 11 times what was assumed of them."""
+
 
 class Source(StrEnum):
     """How a number was obtained."""
@@ -103,6 +107,24 @@ class WorkColumns(Record):
     traffic_constant_bytes: tuple[Work, ...]
     """Bytes that its operators read and write."""
     traffic_bytes_per_sample: tuple[Work, ...]
+    uncounted_flop_constant: tuple[Work, ...] | None = None
+    """What operators without a FLOP formula are assumed to do besides: products of
+    matrices as large as their tensors. None: there are no such operators."""
+    uncounted_flop_per_sample: tuple[Work, ...] | None = None
+
+    def check_rules(self) -> None:
+        """What is not counted is a line as well."""
+        is_given = self.uncounted_flop_constant is not None
+        if is_given == (self.uncounted_flop_per_sample is None):
+            rule = "given where uncounted_flop_constant is, and only there"
+            raise self.refuse("uncounted_flop_per_sample", rule)
+
+    def uncounted_flop(self, row: int, micro_batch: int) -> float:
+        """FLOPs that are assumed of what nobody counted in one row."""
+        constant, slope = self.uncounted_flop_constant, self.uncounted_flop_per_sample
+        if constant is None or slope is None:
+            return 0.0
+        return constant[row] + slope[row] * micro_batch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +150,10 @@ class ActivationColumns(Record):
     backward_transient_at_end: ByteColumns
     """The same for the last layer of a stage: the engine received the output's gradient
     and holds it until the pass is over."""
+    held_input: ByteColumns | None = None
+    """By how much either peak of backward is higher where the input outlives the
+    layer's own backward pass: the engine holds it for the first layer of a stage, and
+    the layer before keeps its output until its own pass. None: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

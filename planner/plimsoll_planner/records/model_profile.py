@@ -26,6 +26,9 @@ from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.layer_costs import LayerCosts
 from plimsoll_planner.records.record import Record
 
+MOST_NAMED = 3
+"""Layers that a message lists by name."""
+
 
 class DeviceKind(StrEnum):
     """What a rank computes on. A job planned for one never runs on the other."""
@@ -40,7 +43,10 @@ class Precision(StrEnum):
 
     FP32 = "fp32"
     BF16 = "bf16"
-    """bf16 parameters and gradients, fp32 optimizer state and master weights."""
+    """bf16 parameters and activations, fp32 optimizer state and master weights."""
+
+
+NUMBER_BYTES = {Precision.FP32: 4, Precision.BF16: 2}
 
 
 class OptimizerMode(StrEnum):
@@ -102,6 +108,14 @@ class Recipe(Record):
     precision: Precision
     optimizer: Name
     optimizer_mode: OptimizerMode
+    gradient_precision: Precision | None = None
+    """In which gradients are added up over micro-batches and replicas. None, as in
+    profiles of before there was a choice: as `precision`."""
+
+    @property
+    def sums_in(self) -> Precision:
+        """In which gradients are added up."""
+        return self.gradient_precision or self.precision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,6 +194,27 @@ class Probe(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class UncountedOperator(Record):
+    """An operator that does arithmetic of which no formula tells how much."""
+
+    kind: Index
+    """Of the layers that run it."""
+    operator: Name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerStatistics(Record):
+    """Layers that compute over the samples of a micro-batch, as BatchNorm does.
+
+    What they train changes with the micro-batch.
+    """
+
+    kind: Index
+    what: Name
+    """The module that does, by class; `found by trying` where none is known for it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelProfile(Document):
     """What one training workload costs, layer by layer."""
 
@@ -201,6 +236,10 @@ class ModelProfile(Document):
     costs: LayerCosts
     tied: tuple[TiedLayers, ...] = ()
     probes: tuple[Probe, ...] = ()
+    uncounted: tuple[UncountedOperator, ...] = ()
+    """Operators without a FLOP formula; estimated seconds are wider for them."""
+    batch_statistics: tuple[LayerStatistics, ...] = ()
+    """Layers whose micro-batch a person fixes; see `Problem.batch_statistics`."""
 
     @property
     def least_micro_batch(self) -> int:
@@ -214,6 +253,20 @@ class ModelProfile(Document):
                 known = least.get(probe.kind, probe.micro_batch)
                 least[probe.kind] = min(known, probe.micro_batch)
         return max(least.values(), default=1)
+
+    @property
+    def statistics_text(self) -> str:
+        """Which layers compute over a micro-batch, in words; empty where none does."""
+        of_kind: dict[int, list[str]] = {}
+        for one in self.batch_statistics:
+            of_kind.setdefault(one.kind, []).append(one.what)
+        named = [
+            f"{name} ({', '.join(of_kind[kind])})"
+            for name, kind in zip(self.layers.name, self.layers.kind, strict=True)
+            if kind in of_kind
+        ]
+        more = f" and {len(named) - MOST_NAMED} more" if named[MOST_NAMED:] else ""
+        return ", ".join(named[:MOST_NAMED]) + more
 
     def check_rules(self) -> None:
         """Every index points at something, and every kind has its costs."""
@@ -239,6 +292,13 @@ class ModelProfile(Document):
             ("costs.variant", self.costs.variant, len(self.variants), "variants"),
             ("edges.target", self.edges.target, num_layers, "layers"),
             ("probes", probed, num_kinds, "kinds"),
+            ("uncounted", tuple(u.kind for u in self.uncounted), num_kinds, "kinds"),
+            (
+                "batch_statistics",
+                tuple(one.kind for one in self.batch_statistics),
+                num_kinds,
+                "kinds",
+            ),
             ("probes", probed_variants, len(self.variants), "variants"),
             *(("tied", group.layers, num_layers, "layers") for group in self.tied),
         )

@@ -11,9 +11,9 @@ from decimal import Decimal
 from enum import StrEnum
 
 from plimsoll_planner.records.bounds import (
-    Bytes,
     Count,
     Currency,
+    DeviceBytes,
     Factor,
     Index,
     Label,
@@ -61,7 +61,7 @@ class Offer(Document):
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     device_kind: DeviceKind = DeviceKind.CUDA
     device_product: Name
-    device_memory_bytes: Bytes
+    device_memory_bytes: DeviceBytes
     devices_per_node: Count
     concurrent_devices_per_node: Count | None = None
     """How many devices of a node compute at the same time; None: all of them, each on
@@ -80,9 +80,7 @@ class Offer(Document):
     memory_bandwidth_bytes_per_s: Rate | None = None
 
     def check_rules(self) -> None:
-        """A device has memory, a price has a currency, a precision one rate."""
-        if self.device_memory_bytes == 0:
-            raise self.refuse("device_memory_bytes", "at least 1 bytes")
+        """A price has a currency, a precision one rate."""
         if (self.price_per_node_hour is None) != (self.currency is None):
             raise self.refuse("currency", "given exactly where price_per_node_hour is")
         if self.crowded_slowdown > 1 and self.concurrent_devices_per_node is None:
@@ -95,6 +93,11 @@ class Offer(Document):
     def identity(self) -> tuple[str, str, str]:
         """What tells offers apart: name, region, terms."""
         return self.name, self.region, self.capacity_type
+
+    def num_nodes(self, num_gpus: int, gpus_per_pod: int) -> int:
+        """Nodes that equal pods of a plan take; whole ones are paid for."""
+        pods_per_node = self.devices_per_node // gpus_per_pod
+        return -(-(num_gpus // gpus_per_pod) // pods_per_node)
 
     @property
     def price_per_device_hour(self) -> Decimal | None:

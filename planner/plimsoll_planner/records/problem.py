@@ -38,6 +38,15 @@ class Goal(StrEnum):
     """The most samples per second, then fewer GPUs."""
 
 
+class BatchStatistics(StrEnum):
+    """Who chooses the micro-batch of layers that compute over it, as BatchNorm does."""
+
+    FIXED_MICRO_BATCH = "FixedMicroBatch"
+    """A person, in the override: what is trained depends on it."""
+    PER_MICRO_BATCH = "PerMicroBatch"
+    """The search: statistics over whatever micro-batch it takes will do."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objective(Record):
     """The goal, and the floor of speed without which it would be degenerate."""
@@ -70,7 +79,8 @@ class Limits(Record):
     shardings: tuple[Sharding, ...] = (Sharding.NONE,)
     max_micro_batch: Count | None = None
     whole_nodes: bool = False
-    """Count and pay whole nodes, as an autoscaler would start them."""
+    """Count and pay whole nodes, as an autoscaler would start them: `MinimizeGPUs`
+    makes their devices fewest, `MinimizeCost` prices them anyway, others refuse it."""
     max_tuples: Index | None = None
     """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
 
@@ -83,6 +93,10 @@ class Limits(Record):
         for field in ("tensor_degrees", "schedules", "shardings"):
             if not getattr(self, field):
                 raise self.refuse(field, "at least one entry")
+        least = min(self.pipeline_degrees or (1,)) * min(self.data_degrees or (1,))
+        if least > self.max_gpus:
+            rule = f"at least {least}, which pipeline_degrees and data_degrees need"
+            raise self.refuse("max_gpus", rule)
         if self.headroom == 1:
             raise self.refuse("headroom", "below 1, which leaves no memory at all")
 
@@ -164,10 +178,26 @@ class Problem(Document):
     limits: Limits
     objective: Objective
     override: Override = Override()
+    batch_statistics: BatchStatistics = BatchStatistics.FIXED_MICRO_BATCH
+    """Matters where the profile has layers that compute over a micro-batch."""
+
+    @property
+    def needed_override(self) -> Override:
+        """The part of the override without which the question has no answer."""
+        is_fixed = self.batch_statistics is BatchStatistics.FIXED_MICRO_BATCH
+        if is_fixed and self.profile.batch_statistics:
+            return Override(micro_batch=self.override.micro_batch)
+        return Override()
+
+    @property
+    def is_fixed_by_hand(self) -> bool:
+        """Whether a person fixed more of the plan than the question needs."""
+        return self.override != self.needed_override
 
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only where it can be told."""
         self._check_override()
+        self._check_statistics()
         self._check_micro_batches()
         if not self.offers:
             raise self.refuse("offers", "at least one offer")
@@ -187,9 +217,23 @@ class Problem(Document):
             raise self.refuse("limits.tensor_degrees", rule, self.limits.tensor_degrees)
         if self.objective.deadline_s is not None and self.num_steps is None:
             raise self.refuse("num_steps", "a number, where a deadline is given")
+        check_whole_nodes(self.limits, self.objective)
         check_prices(self.offers, self.objective)
         if self.objective.goal is Goal.MINIMIZE_COST and self.num_steps is None:
             raise self.refuse("num_steps", "a number, where MinimizeCost is asked")
+
+    def _check_statistics(self) -> None:
+        """Somebody chooses the micro-batch of layers that compute over it."""
+        is_open = self.batch_statistics is BatchStatistics.FIXED_MICRO_BATCH
+        if not is_open or self.override.micro_batch is not None:
+            return
+        if layers := self.profile.statistics_text:
+            rule = (
+                "a number, as statistics over the samples of a micro-batch decide what "
+                f"is trained in {layers}; or set Problem.batch_statistics to "
+                "PerMicroBatch, and the search chooses"
+            )
+            raise InvalidFieldError("Problem.override.micro_batch", None, rule)
 
     def _check_micro_batches(self) -> None:
         """Some micro-batch that was profiled is left."""
@@ -221,6 +265,13 @@ class Problem(Document):
         if (fixed.num_stages or 1) > len(layers.name):
             rule = f"at most {len(layers.name)}, one stage for each layer"
             raise self.refuse("override.num_stages", rule, fixed.num_stages)
+        for field, degree, allowed in (
+            ("num_stages", fixed.num_stages, self.limits.pipeline_degrees),
+            ("data_degree", fixed.data_degree, self.limits.data_degrees),
+        ):
+            if degree and allowed and degree not in allowed:
+                rule = f"one that the limits allow: {', '.join(map(str, allowed))}"
+                raise self.refuse(f"override.{field}", rule, degree)
         least = fixed.least_gpus
         if least > self.limits.max_gpus:
             rule = f"at least {least}, which what is fixed needs"
@@ -231,8 +282,8 @@ class Problem(Document):
 def check_batch(global_batch_size: int, limits: Limits, fixed: Override) -> None:
     """Raise `InvalidFieldError` unless the batch divides as it is fixed.
 
-    Here and in `check_prices` is what a problem can be refused for before there is a
-    profile.
+    Here, in `check_whole_nodes` and in `check_prices` is what a problem can be refused
+    for before there is a profile.
     """
     most = limits.max_micro_batch
     if fixed.micro_batch and most and fixed.micro_batch > most:
@@ -247,6 +298,24 @@ def check_batch(global_batch_size: int, limits: Limits, fixed: Override) -> None
         names = " times ".join(name for name, value in parts.items() if value)
         rule = f"a multiple of {share}, which is {names}"
         raise InvalidFieldError("Problem.global_batch_size", global_batch_size, rule)
+
+
+HONOUR_WHOLE_NODES = (Goal.MINIMIZE_GPUS, Goal.MINIMIZE_COST)
+"""Goals that count or price whole nodes."""
+
+
+def check_whole_nodes(limits: Limits, objective: Objective) -> None:
+    """Raise `InvalidFieldError` unless the goal counts whole nodes if asked to.
+
+    A certificate lists the limits that it holds within, so none may be passed over.
+    """
+    if not limits.whole_nodes or objective.goal in HONOUR_WHOLE_NODES:
+        return
+    rule = (
+        f"false with {objective.goal}, which counts no nodes: leave it out, or ask for "
+        f"{' or '.join(HONOUR_WHOLE_NODES)}"
+    )
+    raise InvalidFieldError("Problem.limits.whole_nodes", True, rule)
 
 
 def check_prices(offers: Sequence[Offer], objective: Objective) -> None:

@@ -21,12 +21,16 @@ from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record
 
+LEAST_GAP = 0.0005
+"""Smaller gaps are not told, and do not keep an answer from being called optimal: the
+least peak is searched for to within half of this."""
+
 
 class Termination(StrEnum):
     """Why the search stopped; never optimal by default."""
 
     OPTIMAL = "optimal"
-    """Exhaustive in the stated space."""
+    """Proven in the stated space, but for a gap below `LEAST_GAP`."""
     WORK_LIMIT = "work-limit"
     """The best of what was searched; the same again on the next run."""
     TIME_LIMIT = "time-limit"
@@ -55,7 +59,13 @@ class Solution(Document):
 
     termination: Termination
     gap: Fraction
-    """How far the objective may be from the best; 0 where the search was exhaustive."""
+    """How far the objective may be from the best; below 0.0005 where optimal."""
+    memory_gap: Fraction = 0.0
+    """How much lower the peak of a plan as fast may be; 0 where none is lower. With
+    goals that choose by memory: MinimizeGPUs, MinimizeMemory."""
+    rate_gap: Fraction = 0.0
+    """How far the fastest plan of the count may be faster than the fastest that was
+    found, which the plan was allowed to be a little slower than (MinimizeGPUs)."""
     plan: HybridPlan
     certificate: Certificate
     alternatives: tuple[HybridPlan, ...] = ()
@@ -77,8 +87,9 @@ class Solution(Document):
             if not self.certificate.is_proof:
                 rule = "not optimal, where a smaller count is undecided or not searched"
                 raise self.refuse("termination", rule)
-            if self.gap > 0:
-                raise self.refuse("gap", "0, where the termination is optimal")
+            if self.gap >= LEAST_GAP:
+                rule = f"below {LEAST_GAP}, where the termination is optimal"
+                raise self.refuse("gap", rule)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,16 +2,25 @@
 
 Reading order is import order:
 
+    searched                   refuses what the search does not look at
     partition                  exact cuts of a chain, given values of all stages
+    walked_cuts                the cuts of the shortest walked step
     space                      the tuples, and what decides some of them at sight
+    known_seconds              offers that nobody knows the speed of, left out
+    grouping                   where the stages of a very long chain may begin
+    alike                      offers of like machines, which are searched once
+    numbers                    which number of every interval a bound is made from
     cost_tables                arrays that are computed once and asked often
-    tuple_bounds, tuple_search one tuple: its bounds, its plans
+    tuple_bounds, tuple_search one tuple: bounds; plans, fastest, least memory
     verdicts                   one tuple: fits, fails or undecided, and by which rule
-    explore                    all tuples: the best first, the slimmest within a rate
+    explore                    all tuples: the best first
+    gaps                       how far a plan may be from the best
     choose                     the plan that the goal asks for
     nearest_miss, certify      why nothing smaller does
     build_plan, alternatives   the plan as it is launched, and what else could be had
     infeasible, overridden     no plan, or one that a person insists on
     answer                     all of it: `solve`
+    replayed                   an answer held against the replay of its ranks
+    slimmest                   what must run out of memory if a proof holds
     timeline                   when every pass of a plan begins and ends
 """

@@ -3,22 +3,31 @@
 In: the plans that the search walked, and a few more. Out: at most `MOST` of them.
 Called by `answer`. Compared are GPUs, peak, throughput and price; the plans asked for
 besides those already found (the fewest GPUs at any speed, the best rate per GPU) are
-the best rates of twice, four times, ... the chosen count, and the slimmest plan at the
-floor of the chosen count.
+the best rates of twice, four times, ... the chosen count, and the plan of the least
+memory at the floor of the chosen count.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
 
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Floor
 
 MOST = 5
+ROUNDING = 1e-4
+"""Part of a number that no table shows: plans that differ by less are one."""
 
 
 def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]:
     """Return the front without the chosen plan, by number of GPUs."""
-    pool = list(explorer.search.fastest_of.values())
+    cheapest = {explorer.search.alike(one): one for one in explorer.fitting}
+    pool = [
+        replace(found, candidate=cheapest[explorer.search.alike(found.candidate)])
+        for found in explorer.search.fastest_of.values()
+    ]
     count = chosen.candidate.num_gpus
     most_gpus = explorer.problem.limits.max_gpus
     while count < most_gpus:
@@ -28,33 +37,59 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
     needed = floor.expected(chosen.candidate.num_gpus)
     base = explorer.search.fastest(chosen.candidate)
     if base is not None and explorer.rate(base) >= needed:
-        pool.append(explorer.slimmest(base, needed))
+        slow = explorer.search.least_memory(base, explorer.target_s(needed))
+        pool.append(slow.found)
     front: list[Found] = []
     scores = {id(found): score(explorer, found) for found in [*pool, chosen]}
     taken = [scores[id(chosen)]]
-    for found in sorted(pool, key=lambda found: scores[id(found)]):
+    for found in sorted(pool, key=lambda found: scores[id(found)].numbers):
         mine = scores[id(found)]
         if any(beats(scores[id(other)], mine) for other in [*pool, chosen]):
             continue
-        if mine not in taken:
+        if not any(is_alike(mine, other) for other in taken):
             taken.append(mine)
             front.append(found)
     return spread(front)
 
 
-def score(explorer: Explorer, found: Found) -> tuple[float, ...]:
-    """Return GPUs, peak, seconds of a step, price: smaller is better in each."""
-    return (
-        found.candidate.num_gpus,
-        explorer.device_peak(found),
-        found.step_s,
-        explorer.price_per_hour(found.candidate),
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """What plans are compared by."""
+
+    numbers: tuple[float, ...]
+    """GPUs, peak, seconds of a step, price: smaller is better in each."""
+    currency: str | None
+    """Of the price; prices in two currencies, or without one, cannot be compared."""
+
+
+def score(explorer: Explorer, found: Found) -> Score:
+    """Return what a plan is compared by."""
+    candidate = found.candidate
+    return Score(
+        numbers=(
+            candidate.num_gpus,
+            explorer.device_peak(found),
+            found.step_s,
+            float(explorer.search.price_per_hour(candidate) or 0),
+        ),
+        currency=explorer.problem.offers[candidate.offer].currency,
     )
 
 
-def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Tell whether one is nowhere larger and somewhere smaller."""
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+def beats(one: Score, other: Score) -> bool:
+    """Tell whether one is nowhere larger and somewhere smaller, beyond rounding."""
+    if one.currency != other.currency or is_alike(one, other):
+        return False
+    pairs = zip(one.numbers, other.numbers, strict=True)
+    return all(a <= b * (1 + ROUNDING) for a, b in pairs)
+
+
+def is_alike(one: Score, other: Score) -> bool:
+    """Tell whether two plans differ by rounding at most."""
+    pairs = zip(one.numbers, other.numbers, strict=True)
+    return one.currency == other.currency and all(
+        math.isclose(a, b, rel_tol=ROUNDING) for a, b in pairs
+    )
 
 
 def spread(front: list[Found]) -> list[Found]:

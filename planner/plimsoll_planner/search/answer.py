@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from plimsoll_planner.records.certificate import Certificate
-from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.problem import Override, Problem
+from plimsoll_planner.records.problem import Goal, Problem
 from plimsoll_planner.records.solution import (
+    LEAST_GAP,
     Infeasible,
     SearchStatistics,
     Solution,
@@ -47,11 +47,10 @@ def solve(
         CannotPlanError: the profile or an offer lacks what the search needs.
     """
     answer = solve_as_fixed(problem, clock)
-    if isinstance(answer, Infeasible) or not problem.override.is_given:
+    if isinstance(answer, Infeasible) or not problem.is_fixed_by_hand:
         return answer
-    certificate = solve_as_fixed(
-        replace(problem, override=Override()), clock
-    ).certificate
+    unfixed = replace(problem, override=problem.needed_override)
+    certificate = solve_as_fixed(unfixed, clock).certificate
     fewest = certificate.fewest_at_floor if certificate.is_proof else None
     return replace(answer, fewest_unfixed=fewest)
 
@@ -78,15 +77,21 @@ def solve_as_fixed(
         certificate = certificate_of(explorer, decided, best, floor)
         statistics = statistics_of(explorer, clock() - started_s)
         return without_choice(explorer, decided, certificate, statistics)
+    last = max([chosen.found.candidate.num_gpus, *chosen.decided])
     decided = {
         count: chosen.decided.get(count) or explorer.decide(count, floor)
-        for count in range(1, chosen.found.candidate.num_gpus + 1)
+        for count in range(1, last + 1)
     }
     certificate = certificate_of(explorer, decided, best, floor)
-    termination, gap = ending(certificate, chosen)
+    if explorer.problem.limits.whole_nodes and chosen.decided:
+        paid = explorer.paid_gpus(chosen.found.candidate)
+        certificate = replace(certificate, paid_gpus=paid)
+    termination, gap = ending(problem, certificate, chosen)
     return Solution(
         termination=termination,
         gap=gap,
+        memory_gap=min(chosen.memory_gap, 1.0),
+        rate_gap=min(chosen.rate_gap, 1.0),
         plan=build_plan(explorer.search, chosen.found),
         certificate=certificate,
         alternatives=tuple(
@@ -109,7 +114,7 @@ def without_choice(
     from plimsoll_planner.search.infeasible import infeasible  # noqa: PLC0415
     from plimsoll_planner.search.overridden import fixed_solution  # noqa: PLC0415
 
-    if explorer.problem.override.is_given:
+    if explorer.problem.is_fixed_by_hand:
         fixed = fixed_solution(explorer, certificate, statistics)
         if fixed is not None:
             return fixed
@@ -125,23 +130,19 @@ def statistics_of(explorer: Explorer, search_s: float) -> SearchStatistics:
     )
 
 
-def ending(certificate: Certificate, chosen: Choice) -> tuple[Termination, float]:
-    """Return why the search ended, and how far the goal may be from the best."""
+def ending(
+    problem: Problem, certificate: Certificate, chosen: Choice
+) -> tuple[Termination, float]:
+    """Why the search ended, and how far the goal may be from the best.
+
+    Of counts no gap is too small to be told. Other goals are those of the plans that
+    fit for sure; a count that is undecided leaves them open, but not by its own gap.
+    """
     if certificate.cut_off:
         return Termination.WORK_LIMIT, 1.0
     gap = chosen.gap
-    if not certificate.is_proof and certificate.fewest_at_floor:
-        undecided = first_undecided(certificate)
-        gap = max(gap, 1 - undecided / certificate.fewest_at_floor)
-    if gap > 0:
+    if problem.objective.goal is Goal.MINIMIZE_GPUS:
+        gap = max(gap, certificate.count_gap)
+    if not certificate.is_proof or gap >= LEAST_GAP:
         return Termination.WITHIN_GAP, min(gap, 1.0)
-    return Termination.OPTIMAL, 0.0
-
-
-def first_undecided(certificate: Certificate) -> int:
-    """Return the smallest count that was not proven to fail."""
-    return next(
-        count.num_gpus
-        for count in certificate.counts
-        if count.verdict is not Verdict.FAILS
-    )
+    return Termination.OPTIMAL, gap

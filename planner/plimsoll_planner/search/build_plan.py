@@ -10,6 +10,7 @@ from __future__ import annotations
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.memory.device_bytes import Allowance
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.records.bounds import LARGEST_INTEGER
 from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.plan import (
@@ -22,6 +23,7 @@ from plimsoll_planner.records.plan import (
 )
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
 from plimsoll_planner.timing.schedule import in_flight
+from plimsoll_planner.timing.walk_bounds import step_interval
 
 BOUNDS = (Bound.LOWER, Bound.EXPECTED, Bound.UPPER)
 HOST_BYTES_PER_RANK = 2 * 2**30
@@ -33,10 +35,9 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
     problem, candidate = search.problem, found.candidate
     offer = problem.offers[candidate.offer]
     placed = search.placed(candidate)
-    ends = (*found.cuts[1:], search.tables.num_layers)
     stages = tuple(
         build_stage(search, found, place, first, end)
-        for place, (first, end) in enumerate(zip(found.cuts, ends, strict=True))
+        for place, (first, end) in enumerate(search.tables.layers(found.cuts))
     )
     return HybridPlan(
         fingerprint=problem.profile.fingerprint,
@@ -61,16 +62,14 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
 
 
 def step_time(search: TupleSearch, found: Found) -> SecondsInterval:
-    """Walk the step under the three bounds of the seconds."""
-    low, middle, high = (
-        search.step_s(found.candidate, found.cuts, found.recomputed, bound)
+    """Return where the step lies when every pass lies within its bounds."""
+    candidate = found.candidate
+    stages = [
+        search.stage_times(candidate, found.cuts, found.recomputed, bound)
         for bound in BOUNDS
-    )
-    # Cores that are shared are given away in an order that depends on the seconds, so
-    # a walk with longer operations may end earlier.
-    return SecondsInterval(
-        lower_s=min(low, middle), expected_s=middle, upper_s=max(high, middle)
-    )
+    ]
+    placed = search.placed(candidate)
+    return step_interval(stages, candidate.num_micro_batches, placed)
 
 
 def build_stage(
@@ -150,4 +149,4 @@ def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
         int(stages.state[first, end])
         for first, end in zip(found.cuts, ends, strict=True)
     )
-    return gpus_per_pod * (HOST_BYTES_PER_RANK + largest)
+    return min(gpus_per_pod * (HOST_BYTES_PER_RANK + largest), LARGEST_INTEGER)

@@ -6,8 +6,11 @@ In: the decisions of counts 1, 2, .... Out: `Certificate`. Called by `answer`.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
+from plimsoll_planner.explain import uncounted_text
 from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.device_bytes import assumption_text
 from plimsoll_planner.records.certificate import (
     Binding,
     Certificate,
@@ -19,6 +22,7 @@ from plimsoll_planner.records.certificate import (
 )
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.nearest_miss import memory_miss
 from plimsoll_planner.search.space import Candidate
@@ -61,6 +65,7 @@ def certificate_of(
             offers=problem.offers,
             without=WITHOUT,
             override=problem.override,
+            needed_override=problem.needed_override,
             least_micro_batch=problem.profile.least_micro_batch,
         ),
         counts=tuple(
@@ -70,11 +75,36 @@ def certificate_of(
         fewest_at_any_speed=fewest,
         rate_at_any_speed=rate,
         cut_off=(
-            f"{cut_off} of {explorer.num_tuples} tuples: limits.max_tuples is "
+            f"{cut_off} of {explorer.num_tuples} combinations: limits.max_tuples is "
             f"{problem.limits.max_tuples}"
             if cut_off
             else ""
         ),
+        pruned=pruned_text(explorer),
+    )
+
+
+def pruned_text(explorer: Explorer) -> str:
+    """Which options were left out, and what that leaves open."""
+    tables = explorer.search.tables
+    found: list[str] = []
+    if tables.is_grouped:
+        length = len(explorer.problem.profile.layers.name)
+        found.append(
+            f"stages begin with {tables.num_layers} of {length} layers, which are the "
+            "borders of groups"
+        )
+    if tables.num_pruned:
+        num_runs = tables.num_layers * (tables.num_layers + 1) // 2
+        found.append(
+            f"of the sets of layers that may recompute, not all were compared in "
+            f"{tables.num_pruned} of {num_runs} runs of layers"
+        )
+    if not found:
+        return ""
+    return "; ".join(found) + (
+        ": what is said to fit or to fail does, but a faster plan or one of less "
+        "memory may exist"
     )
 
 
@@ -181,18 +211,30 @@ def nearest_by_memory(explorer: Explorer, missed: list[Decision]) -> Candidate:
         heapq.heappush(heap, (part, place, 0))
 
 
+def currencies_text(offers: Sequence[Offer]) -> str:
+    """Which currencies are not compared; empty where there is one at most."""
+    found = sorted({offer.currency for offer in offers if offer.currency})
+    if len(found) < 2:  # noqa: PLR2004 - two differ
+        return ""
+    return (
+        f"prices in {', '.join(found)} are not compared with one another: state all in "
+        "one currency to have the cheapest machine chosen"
+    )
+
+
 def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
     """Return what the answer rests on that nobody measured."""
     problem = explorer.problem
     offer = problem.offers[candidate.offer]
     found: list[str] = []
-    if explorer.search.allowance(candidate).is_assumed:
+    allowed = explorer.search.allowance(candidate)
+    if allowed.is_assumed:
         found.append(
-            f"no calibrated overhead for {offer.device_product} with torch "
-            f"{problem.profile.fingerprint.torch_version} at micro-batch "
+            f"what {offer.device_product} holds besides tensors was never measured "
+            f"with torch {problem.profile.fingerprint.torch_version} at micro-batch "
             f"{candidate.micro_batch} on {candidate.num_stages} x "
-            f"{candidate.data_degree}: 1 GiB +- 60 % outside the "
-            "allocator and 4 % +- 3 % inside it are assumed"
+            f"{candidate.data_degree}: {assumption_text(allowed)} is assumed, from "
+            "public figures; the first run narrows it"
         )
     seconds = explorer.search.tables.seconds(
         candidate.offer, Bound.EXPECTED, candidate.micro_batch
@@ -202,14 +244,16 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
             f"no measured seconds for {offer.device_product}: estimated from counted "
             "work and the offer's rates"
         )
-    if not explorer.search.tables.is_exact:
+        found += filter(None, [uncounted_text(problem.profile)])
+    if layers := problem.profile.statistics_text:
         found.append(
-            "too many different layers to try every set that recomputes: what is said "
-            "to fit or to fail does, but a slimmer or faster plan may exist"
+            "statistics over the samples of a micro-batch decide what is trained in "
+            f"{layers}: here over {candidate.micro_batch}, on each replica alone"
         )
+    found += filter(None, [pruned_text(explorer), currencies_text(problem.offers)])
     if not problem.engine.verified:
         found.append(
             f"{problem.engine.engine} {problem.engine.version} was not replayed: its "
             "bytes are widened by 5 % on both sides"
         )
-    return tuple(found)
+    return (*found, *explorer.left_out)

@@ -3,8 +3,9 @@
 In: the tuples of a problem and the rate floor. Out: `Choice`, None where no plan fits
 and is fast enough. Called by `answer`.
 
-    MinimizeGPUs         fewest GPUs with a plan at the floor; there, the least peak of
-                         those within the tolerance of the best rate
+    MinimizeGPUs         fewest GPUs with a plan at the floor, of whole nodes where the
+                         limits say so; there, the least peak of those within the
+                         tolerance of the best rate
     MinimizeMemory       least peak on any device at the floor, then fewer GPUs
     MinimizeCost         least price of whole nodes times hours of the whole training
     MaximizeThroughput   most samples per second, then fewer GPUs
@@ -17,17 +18,21 @@ compared by walked steps; `gap` says what the step bounds leave open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal
 from plimsoll_planner.search.explore import Explorer, is_fitting
+from plimsoll_planner.search.gaps import gap_below
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, samples_per_s
 from plimsoll_planner.units import S_PER_HOUR
+
+TIE = 1e-6
+"""Relative; rates as close as this are ties, for seconds are rounded to ticks."""
 
 
 def no_counts() -> dict[int, list[Decision]]:
@@ -41,6 +46,11 @@ class Choice:
 
     found: Found
     gap: float = 0.0
+    memory_gap: float = 0.0
+    """Of the peak: how much less a plan as fast may need."""
+    rate_gap: float = 0.0
+    """Of the best rate of the count: how far it may be above the best that was found.
+    """
     decided: Mapping[int, list[Decision]] = field(default_factory=no_counts)
     """Counts that were judged on the way."""
 
@@ -60,51 +70,137 @@ def choose(explorer: Explorer, floor: Floor) -> Choice | None:
 
 def fewest_gpus(explorer: Explorer, floor: Floor) -> Choice | None:
     """Go up from one GPU to the first count that fits."""
+    if explorer.problem.limits.whole_nodes:
+        return fewest_paid(explorer, floor)
     decided: dict[int, list[Decision]] = {}
     for count in explorer.by_count:
         decided[count] = explorer.decide(count, floor)
         if is_fitting(decided[count]):
-            fits = [
-                decision.found
-                for decision in decided[count]
-                if decision.verdict is Verdict.FITS and decision.found is not None
-            ]
-            return Choice(
-                found=slimmest_of(explorer, fits, floor.expected(count)),
+            return replace(
+                least_memory_near_best(explorer, decided[count], floor.expected(count)),
                 decided=decided,
             )
     return None
 
 
-def slimmest_of(explorer: Explorer, fits: list[Found], needed_per_s: float) -> Found:
-    """Return the least peak of those tuples within the tolerance of the best rate."""
-    best_rate = max(map(explorer.rate, fits))
-    tolerance = explorer.problem.objective.throughput_tolerance
-    needed = max(needed_per_s, (1 - tolerance) * best_rate)
-    slim: list[Found] = []
-    least: int | None = None
-    for found in sorted(fits, key=lambda found: corner_peak(explorer, found.candidate)):
-        if least is not None and corner_peak(explorer, found.candidate) > least:
+def fewest_paid(explorer: Explorer, floor: Floor) -> Choice | None:
+    """Find the fewest devices of whole nodes, then the fewest of them in use.
+
+    Pods are equal, so more GPUs may stand on fewer nodes. A count never pays for fewer
+    than itself: from the least that is paid for on, no count is better.
+    """
+    decided: dict[int, list[Decision]] = {}
+    least: list[Decision] = []
+    paid = 0
+    for count in explorer.by_count:
+        if least and count >= paid:
             break
-        if explorer.rate(found) < needed:
+        decided[count] = explorer.decide(count, floor)
+        for decision in decided[count]:
+            mine = explorer.paid_gpus(decision.candidate)
+            if decision.verdict is not Verdict.FITS:
+                continue
+            if not least or mine < paid:
+                least, paid = [], mine
+            if mine == paid and (not least or least[0].candidate.num_gpus == count):
+                least.append(decision)
+    if not least:
+        return None
+    needed = floor.expected(least[0].candidate.num_gpus)
+    return replace(least_memory_near_best(explorer, least, needed), decided=decided)
+
+
+def least_memory_near_best(
+    explorer: Explorer, decisions: list[Decision], needed_per_s: float
+) -> Choice:
+    """Least peak of the plans of a count that are nearly as fast as its fastest.
+
+    Args:
+        explorer: what is known of the tuples.
+        decisions: on tuples of the count, one of which fits.
+        needed_per_s: samples per second that are needed in any case.
+    """
+    walked = [decision.found for decision in decisions if decision.found is not None]
+    fastest = min(walked, key=lambda found: found.step_s)
+    tolerance = explorer.problem.objective.throughput_tolerance
+    needed = max(needed_per_s, (1 - tolerance) * explorer.rate(fastest) * (1 - TIE))
+    tuples = [decision.candidate for decision in decisions]
+    choice = least_memory_of(explorer, tuples, lambda _: needed)
+    if choice is None:
+        raise AssertionError("the plan of the best rate is fast enough")
+    rate_gap = gap_below(explorer, tuples, fastest.step_s, lambda _, step_s: step_s)
+    return replace(choice, rate_gap=rate_gap)
+
+
+def least_memory_of(
+    explorer: Explorer,
+    tuples: Sequence[Candidate],
+    needed_per_s: Callable[[int], float],
+) -> Choice | None:
+    """Least peak of all plans of some tuples that are fast enough.
+
+    Tuples are tried in the order of their least peak at any speed, until that is no
+    lower than the peak of the best plan.
+
+    Args:
+        explorer: what is known of the tuples.
+        tuples: where to look.
+        needed_per_s: samples per second that a number of GPUs must reach.
+    """
+    fitting = explorer.cheapest(
+        c for c in tuples if c.rule is None and explorer.search.fits(c)
+    )
+    best: Found | None = None
+    least_bytes: list[int] = []
+    for candidate in sorted(
+        fitting, key=lambda c: (corner_peak(explorer, c), c.num_gpus)
+    ):
+        corner = corner_peak(explorer, candidate)
+        if best is not None and (corner, candidate.num_gpus) > (
+            explorer.device_peak(best),
+            best.candidate.num_gpus,
+        ):
+            break
+        target_s = explorer.target_s(needed_per_s(candidate.num_gpus))
+        found = explorer.fastest_within(candidate, target_s)
+        if found is None:
             continue
-        slim.append(explorer.slimmest(found, needed))
-        least = min(explorer.device_peak(plan) for plan in slim)
-    chosen = min(slim, key=lambda plan: slimness(explorer, plan))
-    return explorer.polished(chosen, needed)
+        if found.step_s > target_s:
+            # Too slow, but for all that is known another plan may not be.
+            least_bytes.append(corner)
+            continue
+        least = explorer.search.least_memory(found, target_s)
+        least_bytes.append(explorer.device_bytes(candidate, least.least_bytes))
+        plans = [least.found] if best is None else [best, least.found]
+        best = min(plans, key=lambda plan: preference(explorer, plan))
+    if best is None:
+        return None
+    peak = explorer.device_peak(best)
+    if not explorer.search.tables.is_open:
+        gap = 1 - min(*least_bytes, peak) / peak if peak else 0.0
+        return Choice(found=best, memory_gap=gap)
+
+    def least_peak(candidate: Candidate, step_s: float) -> float:
+        slow = step_s > explorer.target_s(needed_per_s(candidate.num_gpus))
+        return float("inf") if slow else corner_peak(explorer, candidate, merge=True)
+
+    return Choice(found=best, memory_gap=gap_below(explorer, tuples, peak, least_peak))
 
 
-def corner_peak(explorer: Explorer, candidate: Candidate) -> int:
-    """Return the least upper bound on any device at any speed."""
-    corner = explorer.search.corner(candidate, Bound.UPPER)
-    return explorer.search.allowance(candidate).device(Bound.UPPER, corner)
+def corner_peak(
+    explorer: Explorer, candidate: Candidate, *, merge: bool = False
+) -> int:
+    """Return the least upper bound on any device at any speed; see `Numbers.merge`."""
+    corner = explorer.search.corner(candidate, Bound.UPPER, merge=merge)
+    return explorer.device_bytes(candidate, corner)
 
 
-def slimness(explorer: Explorer, plan: Found) -> tuple[float, ...]:
-    """Order plans of several tuples: peak, speed, price, stages, micro-batch, offer."""
+def preference(explorer: Explorer, plan: Found) -> tuple[float, ...]:
+    """Order of plans: peak, GPUs, speed, price, stages, micro-batch, offer."""
     candidate = plan.candidate
     return (
         explorer.device_peak(plan),
+        candidate.num_gpus,
         plan.step_s,
         explorer.price_per_hour(candidate),
         candidate.num_stages,
@@ -114,35 +210,9 @@ def slimness(explorer: Explorer, plan: Found) -> tuple[float, ...]:
 
 
 def least_memory(explorer: Explorer, floor: Floor) -> Choice | None:
-    """Search tuples in the order of their least peak at any speed."""
-    best: Found | None = None
-    least_open: int | None = None
-    for candidate in sorted(
-        explorer.fitting,
-        key=lambda c: (
-            corner_peak(explorer, c),
-            c.num_gpus,
-            explorer.price_per_hour(c),
-        ),
-    ):
-        least = corner_peak(explorer, candidate)
-        if best is not None and least >= explorer.device_peak(best):
-            break
-        needed = floor.expected(candidate.num_gpus)
-        if explorer.quick_rate(candidate) < needed:
-            continue
-        found = explorer.search.fastest(candidate)
-        if found is None or explorer.rate(found) < needed:
-            continue
-        slim = explorer.slimmest(found, needed)
-        least_open = least if least_open is None else min(least_open, least)
-        if best is None or explorer.device_peak(slim) < explorer.device_peak(best):
-            best = slim
-    if best is None or least_open is None:
-        return None
-    polished = explorer.polished(best, floor.expected(best.candidate.num_gpus))
-    peak = explorer.device_peak(polished)
-    return Choice(found=polished, gap=1 - min(least_open, peak) / peak if peak else 0.0)
+    """Least peak of all counts, each of them at its own floor; then fewer GPUs."""
+    choice = least_memory_of(explorer, list(explorer.tuples), floor.expected)
+    return choice and replace(choice, gap=choice.memory_gap)
 
 
 def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
@@ -159,13 +229,13 @@ def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
     best = explorer.best(explorer.fitting, score)
     if best is None:
         return None
-    open_costs = [
-        cost(found.candidate, found.bound_s)
-        for found in explorer.search.fastest_of.values()
-    ]
-    reached = cost(best.candidate, best.step_s)
-    gap = 1 - min(*open_costs, reached) / reached if reached else 0.0
-    return Choice(found=explorer.polished(best, explorer.rate(best)), gap=gap)
+    gap = gap_below(
+        explorer,
+        explorer.tuples,
+        cost(best.candidate, best.step_s),
+        lambda candidate, step_s: -score(candidate, step_s),
+    )
+    return Choice(found=best, gap=gap)
 
 
 def most_throughput(explorer: Explorer, floor: Floor) -> Choice | None:
@@ -173,6 +243,5 @@ def most_throughput(explorer: Explorer, floor: Floor) -> Choice | None:
     best = explorer.best_rate(explorer.fitting, floor.total)
     if best is None:
         return None
-    least_s = min(found.bound_s for found in explorer.search.fastest_of.values())
-    gap = 1 - min(least_s, best.step_s) / best.step_s if best.step_s else 0.0
-    return Choice(found=explorer.polished(best, explorer.rate(best)), gap=gap)
+    gap = gap_below(explorer, explorer.tuples, best.step_s, lambda _, step_s: step_s)
+    return Choice(found=best, gap=gap)

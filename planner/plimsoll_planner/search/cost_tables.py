@@ -10,7 +10,7 @@ those with the same rates share one entry; labels on both.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -22,21 +22,26 @@ from plimsoll_planner.memory.chain_bytes import (
     RECOMPUTED,
     Bound,
     ChainBytes,
+    Ints,
     chain_bytes,
+    countable,
     require_chain,
 )
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.recompute_labels import Labels, build_labels
 from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
-from plimsoll_planner.records.engine import Granularity, Schedule
-from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.grouping import group_starts
+from plimsoll_planner.search.known_seconds import clock
+from plimsoll_planner.search.searched import require_searched
 from plimsoll_planner.timing.chain_seconds import ChainSeconds, chain_seconds
 from plimsoll_planner.timing.step_bound import RunSeconds, run_seconds
 
 Value = TypeVar("Value")
-MOST_LAYERS = 256
-"""Arrays over all runs of layers and recompute choices grow with the cube."""
+MOST_GROUPS = 256
+"""Arrays over all runs of layers and recompute choices grow with the cube; a longer
+chain is cut between groups of layers."""
+MOST_LAYERS = 4096
 MOST_LABEL_BYTES = 2**30
 """Labels that are kept; older ones are built again when they are asked for."""
 
@@ -48,34 +53,64 @@ class CostTables:
         """Check what the search cannot plan.
 
         Raises:
-            CannotPlanError: not a chain, too long, or an engine that recomputes whole
-                stages.
+            CannotPlanError: not a chain, too long, or more than is searched.
         """
+        require_searched(problem)
         require_chain(problem.profile)
         self.problem = problem
-        self.num_layers = len(problem.profile.layers.name)
-        if self.num_layers > MOST_LAYERS:
+        length = len(problem.profile.layers.name)
+        if length > MOST_LAYERS:
             raise CannotPlanError(
-                f"the profile has {self.num_layers} layers, up to {MOST_LAYERS} are "
+                f"the profile has {length} layers, up to {MOST_LAYERS} are "
                 "planned: profile larger blocks as one layer"
             )
-        if problem.engine.can.recompute is not Granularity.LAYER:
+        if length > MOST_GROUPS and not problem.engine.can.uneven_stages:
             raise CannotPlanError(
-                f"engine {problem.engine.engine} recomputes by "
-                f"{problem.engine.can.recompute},"
-                " and only recompute by layer is planned yet"
-            )
-        if Schedule.ONE_F_ONE_B not in problem.limits.schedules:
-            raise CannotPlanError("limits.schedules: only 1F1B is planned yet, add it")
-        if 1 not in problem.limits.tensor_degrees:
-            raise CannotPlanError(
-                "limits.tensor_degrees: only 1 is planned yet, add it"
+                f"the profile has {length} layers, up to {MOST_GROUPS} are planned for "
+                f"{problem.engine.engine}, which cuts equal stages: profile larger "
+                "blocks as one layer"
             )
         self.held = held_by(problem.engine.holds)
-        self.is_exact = True
-        """No labels were thinned."""
+        self.num_pruned = 0
+        """Runs of layers of which options were pruned, in the labels with the most."""
         self._kept: dict[Hashable, Any] = {}
+        self._clocks = numbered(clock(offer) for offer in problem.offers)
         self._labels: OrderedDict[Hashable, Labels] = OrderedDict()
+        self.starts = self._starts()
+        """[A]: the layers that a stage may begin with."""
+        self.num_layers = len(self.starts)
+        """Layers, or groups of layers where the chain is cut between groups alone."""
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether stages may begin with some layers only."""
+        return self.num_layers < len(self.problem.profile.layers.name)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether plans were left out: options were pruned, or layers are grouped."""
+        return self.num_pruned > 0 or self.is_grouped
+
+    def layers(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
+        """First and end layer of each stage, from the groups that stages begin with."""
+        size = len(self.problem.profile.layers.name)
+        first = [int(self.starts[cut]) for cut in cuts]
+        return list(zip(first, (*first[1:], size), strict=True))
+
+    def groups(self, layers: Sequence[int]) -> tuple[int, ...]:
+        """The groups that some layers begin: `layers` the other way round."""
+        return tuple(map(int, np.searchsorted(self.starts, layers)))
+
+    def _starts(self) -> Ints:
+        """Return the layers that a stage may begin with."""
+        length = len(self.problem.profile.layers.name)
+        if length <= MOST_GROUPS:
+            return np.arange(length)
+        least = self.problem.profile.least_micro_batch
+        chain = chain_bytes(self.problem.profile, Bound.EXPECTED, least)
+        seconds = self.seconds(0, Bound.EXPECTED, least)
+        weights = [chain.state, chain.saved[KEPT], seconds.forward + seconds.backward]
+        return group_starts(weights, MOST_GROUPS, self.problem.override.cuts)
 
     def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if key not in self._kept:
@@ -87,11 +122,11 @@ class CostTables:
         """Return the bytes, with the choices that an override leaves."""
 
         def make() -> ChainBytes:
-            chain = chain_bytes(self.problem.profile, bound, micro_batch)
+            chain = countable(chain_bytes(self.problem.profile, bound, micro_batch))
             fixed = self.problem.override.recomputed_layers
             if fixed is None:
                 return chain
-            again = np.zeros(self.num_layers, dtype=np.bool_)
+            again = np.zeros(chain.num_layers, dtype=np.bool_)
             again[list(fixed)] = True
             allowed = chain.allowed.copy()
             allowed[KEPT], allowed[RECOMPUTED] = ~again, again
@@ -103,29 +138,32 @@ class CostTables:
         """Return the matrices over all stages."""
         return self._once(
             ("stages", bound, micro_batch),
-            lambda: stage_bytes(self.bytes(bound, micro_batch), self.held),
+            lambda: stage_bytes(self.bytes(bound, micro_batch), self.held, self.starts),
         )
 
-    def corner_labels(self, bound: Bound, micro_batch: int) -> Labels:
-        """Return the labels that count where speed does not."""
+    def corner_labels(self, bound: Bound, micro_batch: int, *, merge: bool) -> Labels:
+        """Labels that count where speed does not; see `labels`."""
         return self._once(
-            ("corner", bound, micro_batch),
-            lambda: build_labels(
-                self.bytes(bound, micro_batch),
-                self.held,
-                None,
-                is_lower=bound is Bound.LOWER,
+            ("corner", bound, micro_batch, merge),
+            lambda: self._built(
+                build_labels(
+                    self.bytes(bound, micro_batch),
+                    self.held,
+                    None,
+                    starts=self.starts,
+                    is_lower=merge,
+                )
             ),
         )
 
+    def boundaries(self, bound: Bound, micro_batch: int) -> Ints:
+        """[A]: bytes behind the last layer of each group."""
+        ends = np.append(self.starts[1:], len(self.problem.profile.layers.name))
+        return np.asarray(self.bytes(bound, micro_batch).boundary[ends - 1])
+
     def clock(self, offer: int) -> Hashable:
         """Return what the seconds on an offer depend on."""
-        found: Offer = self.problem.offers[offer]
-        return (
-            found.device_product,
-            found.compute_rates,
-            found.memory_bandwidth_bytes_per_s,
-        )
+        return self._clocks[offer]
 
     def seconds(self, offer: int, bound: Bound, micro_batch: int) -> ChainSeconds:
         """Return the seconds of the layers."""
@@ -140,25 +178,48 @@ class CostTables:
         """Return the seconds of all runs of layers."""
         return self._once(
             ("runs", self.clock(offer), bound, micro_batch),
-            lambda: run_seconds(self.seconds(offer, bound, micro_batch)),
+            lambda: run_seconds(
+                grouped(self.seconds(offer, bound, micro_batch), self.starts)
+            ),
         )
 
     def labels(
-        self, offer: int, bytes_bound: Bound, seconds_bound: Bound, micro_batch: int
+        self,
+        offer: int,
+        bytes_bound: Bound,
+        seconds_bound: Bound,
+        merge: bool,
+        micro_batch: int,
     ) -> Labels:
-        """Return the labels with the seconds that recomputing adds."""
-        key = (self.clock(offer), bytes_bound, seconds_bound, micro_batch)
+        """Labels with the seconds that recomputing adds.
+
+        Args:
+            offer: which one.
+            bytes_bound: which of the bytes.
+            seconds_bound: which of the seconds.
+            merge: where too many, nothing may be less than what is left; else what is
+                left can be run.
+            micro_batch: b.
+        """
+        key = (self.clock(offer), bytes_bound, seconds_bound, merge, micro_batch)
         if key not in self._labels:
-            self._labels[key] = build_labels(
-                self.bytes(bytes_bound, micro_batch),
-                self.held,
-                self.seconds(offer, seconds_bound, micro_batch).recompute,
-                is_lower=bytes_bound is Bound.LOWER,
+            self._labels[key] = self._built(
+                build_labels(
+                    self.bytes(bytes_bound, micro_batch),
+                    self.held,
+                    self.seconds(offer, seconds_bound, micro_batch).recompute,
+                    starts=self.starts,
+                    is_lower=merge,
+                )
             )
-            self.is_exact = self.is_exact and self._labels[key].is_exact
             self._forget_labels()
         self._labels.move_to_end(key)
         return self._labels[key]
+
+    def _built(self, labels: Labels) -> Labels:
+        """Count the runs of which options were pruned."""
+        self.num_pruned = max(self.num_pruned, int(labels.pruned.sum()))
+        return labels
 
     def _forget_labels(self) -> None:
         """Forget what was asked for longest ago, above a limit of memory."""
@@ -168,12 +229,29 @@ class CostTables:
             total -= size_of(forgotten)
 
 
+def numbered(keys: Iterable[Hashable]) -> list[int]:
+    """Return for each key the number of the first one that equals it."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def grouped(chain: ChainSeconds, starts: Ints) -> ChainSeconds:
+    """Seconds of groups of layers."""
+    return replace(
+        chain,
+        forward=np.add.reduceat(chain.forward, starts),
+        backward=np.add.reduceat(chain.backward, starts),
+        recompute=np.add.reduceat(chain.recompute, starts),
+        optimizer_step=np.add.reduceat(chain.optimizer_step, starts),
+    )
+
+
 def size_of(labels: Labels) -> int:
     """Return the bytes of all arrays."""
     return sum(
         array.nbytes
         for array in (
             *(labels.saved, labels.peak, labels.seconds),
-            *(labels.num_recomputed, labels.first, labels.parent),
+            *(labels.num_recomputed, labels.node, labels.choice, labels.behind),
         )
     )

@@ -1,4 +1,4 @@
-"""Walks through the tuples of all counts: which fit, which is fastest, which slimmest.
+"""Walks through the tuples of all counts: which fit, which is fastest.
 
 In: a problem. Out: the parts that `answer` puts together. Branch and bound over tuples:
 each has bounds of its step, from a closed form to the exact programme, and the tuple
@@ -9,14 +9,16 @@ problem alone, so the same problem has the same answer.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.search.known_seconds import with_known_seconds
 from plimsoll_planner.search.space import Candidate, candidates
 from plimsoll_planner.search.tuple_bounds import CutsOf
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
@@ -32,8 +34,8 @@ FLOORED = (Goal.MINIMIZE_GPUS, Goal.MINIMIZE_MEMORY)
 """Goals that would be degenerate without a floor of speed."""
 QUICK, PERIOD, PROGRAMME, WALKED = range(4)
 """How well the step of a tuple is known, from a closed form to a walked plan."""
-MOST_TIGHTENINGS = 6
-"""How often the step bound is tightened until the walked step is fast enough."""
+LONGEST_STEP_S = 1e18
+"""Above every step; stands for any speed."""
 
 
 class Explorer:
@@ -41,13 +43,14 @@ class Explorer:
 
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
         """Lay out the space; see `TupleBounds`."""
-        self.problem = problem
-        self.search = TupleSearch(problem, cuts_of)
+        self.problem, self.left_out = with_known_seconds(problem)
+        """The problem of the offers that can be planned; why others cannot."""
+        self.search = TupleSearch(self.problem, cuts_of)
         self.by_count = self._space()
 
     def _space(self) -> dict[int, list[Candidate]]:
         """Return the tuples of every count; those over the work limit are marked."""
-        limits, layers = self.problem.limits, self.search.tables.num_layers
+        limits, layers = self.problem.limits, len(self.problem.profile.layers.name)
         left = limits.max_tuples
         space: dict[int, list[Candidate]] = {}
         for count in range(1, limits.max_gpus + 1):
@@ -59,6 +62,11 @@ class Explorer:
                         candidate = replace(candidate, rule=Rule.NOT_SEARCHED)  # noqa: PLW2901 - the same tuple, marked
                 space[count].append(candidate)
         return space
+
+    @property
+    def tuples(self) -> Iterator[Candidate]:
+        """Tuples of all counts."""
+        return chain.from_iterable(self.by_count.values())
 
     @property
     def num_tuples(self) -> int:
@@ -76,21 +84,40 @@ class Explorer:
 
     @cached_property
     def fitting(self) -> list[Candidate]:
-        """Return the tuples of which some plan fits, whatever its speed."""
-        return [
+        """Return the tuples of which some plan fits, whatever its speed.
+
+        Of those that differ by name or price alone, the cheapest stands for all.
+        """
+        return self.cheapest(
             candidate
             for tuples in self.by_count.values()
             for candidate in tuples
             if candidate.rule is None and self.search.fits(candidate)
-        ]
+        )
+
+    def cheapest(self, tuples: Iterable[Candidate]) -> list[Candidate]:
+        """Of tuples on like machines the cheapest, or the first of those.
+
+        Among prices of several currencies those of the first one that comes count.
+        """
+        found: dict[Candidate, Candidate] = {}
+        for one in tuples:
+            before = found.setdefault(self.search.alike(one), one)
+            if self.is_cheaper(one, before):
+                found[self.search.alike(one)] = one
+        return list(found.values())
+
+    def is_cheaper(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a tuple costs less than another one, in one currency."""
+        offers = self.problem.offers
+        if offers[one.offer].currency != offers[other.offer].currency:
+            return False
+        price, other_price = map(self.search.price_per_hour, (one, other))
+        return (price or 0) < (other_price or 0)
 
     def rate(self, found: Found) -> float:
         """Return the throughput of a plan, walked."""
         return samples_per_s(self.search, found.step_s)
-
-    def quick_rate(self, candidate: Candidate) -> float:
-        """Return more samples per second than any plan of the tuple has."""
-        return samples_per_s(self.search, self.step_bound(candidate, QUICK))
 
     def step_bound(self, candidate: Candidate, level: int) -> float:
         """Return a lower bound of the tuple's step, dearer and better by the level."""
@@ -142,8 +169,25 @@ class Explorer:
         return None
 
     def price_per_hour(self, candidate: Candidate) -> float:
-        """Return the price of all nodes, to compare; 0 where the offer states none."""
+        """Return the price of all nodes; 0 where prices are not all of one currency.
+
+        Ties are then broken by what comes next: 9 EUR are not less than 10 USD, nor
+        more than a price that nobody states.
+        """
+        if not self.has_one_currency:
+            return 0.0
         return float(self.search.price_per_hour(candidate) or 0)
+
+    def paid_gpus(self, candidate: Candidate) -> int:
+        """Return the devices of all nodes that a tuple stands on."""
+        offer = self.problem.offers[candidate.offer]
+        nodes = offer.num_nodes(candidate.num_gpus, candidate.gpus_per_pod)
+        return nodes * offer.devices_per_node
+
+    @cached_property
+    def has_one_currency(self) -> bool:
+        """Whether the prices of all offers can be compared."""
+        return len({offer.currency for offer in self.problem.offers}) == 1
 
     def best_per_gpu(self) -> Found | None:
         """Return the plan of the most samples per second per GPU."""
@@ -174,59 +218,74 @@ class Explorer:
             total = max(total, samples / objective.deadline_s)
         if total or best is None or objective.goal not in FLOORED:
             return Floor(total=total)
-        share = objective.rate_floor / best.candidate.num_gpus
-        lower_s = self.search.step_s(
-            best.candidate, best.cuts, best.recomputed, Bound.LOWER
-        )
+        share = objective.rate_floor
+        lower_s = self.search.plan_step_s(best, Bound.LOWER)
+        at_lower_s = samples_per_s(self.search, lower_s) / best.candidate.num_gpus
         return Floor(
-            per_gpu=share * self.rate(best),
-            per_gpu_lower_s=share * samples_per_s(self.search, lower_s),
+            per_gpu=share * self.rate_per_gpu(best),
+            per_gpu_at_upper_s=share * self.surest_rate_per_gpu(),
+            per_gpu_at_lower_s=share * at_lower_s,
         )
+
+    def rate_per_gpu(self, found: Found) -> float:
+        """Throughput of a plan on each of its GPUs, at expected seconds."""
+        return self.rate(found) / found.candidate.num_gpus
+
+    def surest_rate_per_gpu(self) -> float:
+        """Largest rate per GPU that some plan has, whatever the seconds are.
+
+        No plan's longest step is shorter than its expected one, so plans are tried in
+        the order of their expected rates until the rest cannot be better.
+        """
+        surest = 0.0
+        walked = self.search.fastest_of.values()
+        for found in sorted(walked, key=self.rate_per_gpu, reverse=True):
+            if self.rate_per_gpu(found) <= surest:
+                break
+            rate = samples_per_s(self.search, self.search.longest_step_s(found))
+            surest = max(surest, rate / found.candidate.num_gpus)
+        return surest
 
     def decide(self, count: int, floor: Floor) -> list[Decision]:
-        """Judge every tuple of one count."""
-        return [decide(self.search, c, floor) for c in self.by_count[count]]
-
-    def slimmest(self, found: Found, needed_per_s: float) -> Found:
-        """Return the plan of the least peak of a tuple that is fast enough, walked.
-
-        The programme is exact for the step bound; where the walk of its plan is slower
-        than the bound, the bound is tightened, and at last the fastest plan stays.
-
-        Args:
-            found: the tuple's fastest plan, which is fast enough.
-            needed_per_s: samples per second.
-        """
-        candidate = found.candidate
-        capacity = self.search.allowance(candidate).tensor_capacity(Bound.UPPER)
-        target_s = (
-            self.problem.global_batch_size / needed_per_s if needed_per_s else 1e18
-        )
-        limit_s = target_s
-        for _ in range(MOST_TIGHTENINGS):
-            slim = self.search.slimmest(candidate, capacity, limit_s)
-            if slim is None:
-                break
-            if slim.step_s <= target_s:
-                return min(slim, found, key=lambda plan: max(plan.peaks))
-            limit_s = min(slim.bound_s, limit_s) * target_s / slim.step_s
-            if limit_s < found.bound_s:
-                break
+        """Judge every tuple of one count; those on like machines at once."""
+        judged: dict[Candidate, Decision] = {}
+        found: list[Decision] = []
+        for candidate in self.by_count[count]:
+            key = self.search.alike(candidate)
+            if key not in judged:
+                judged[key] = decide(self.search, candidate, floor)
+            found.append(of_candidate(judged[key], candidate))
         return found
 
-    def polished(self, found: Found, needed_per_s: float) -> Found:
-        """Return the plan that is best in `Order` at the same peak and speed."""
-        candidate = found.candidate
-        capacity = self.search.allowance(candidate).tensor_capacity(Bound.UPPER)
-        plan = self.search.slimmest(candidate, capacity, found.bound_s, in_order=True)
-        if plan is None or self.rate(plan) < needed_per_s:
-            return found
-        return plan if plan.order <= found.order else found
+    def fastest_within(self, candidate: Candidate, target_s: float) -> Found | None:
+        """Fastest plan of a tuple, None where all plans are proven to take longer."""
+        if self.step_bound(candidate, QUICK) > target_s:
+            return None
+        if self.step_bound(candidate, PROGRAMME) > target_s:
+            return None
+        found = self.search.fastest(candidate)
+        return None if found is None or found.bound_s > target_s else found
+
+    def target_s(self, needed_per_s: float) -> float:
+        """Longest step that makes a throughput, samples per second."""
+        batch = self.problem.global_batch_size
+        return batch / needed_per_s if needed_per_s else LONGEST_STEP_S
 
     def device_peak(self, found: Found) -> int:
         """Return the largest upper bound on any device."""
-        allowed = self.search.allowance(found.candidate)
-        return allowed.device(Bound.UPPER, max(found.peaks))
+        return self.device_bytes(found.candidate, max(found.peaks))
+
+    def device_bytes(self, candidate: Candidate, tensor_bytes: int) -> int:
+        """Upper bound of a device's bytes with that many bytes of tensors."""
+        return self.search.allowance(candidate).device(Bound.UPPER, tensor_bytes)
+
+
+def of_candidate(decision: Decision, candidate: Candidate) -> Decision:
+    """Return a decision on a tuple of like machines."""
+    if decision.candidate is candidate:
+        return decision
+    found = decision.found and replace(decision.found, candidate=candidate)
+    return replace(decision, candidate=candidate, found=found)
 
 
 def is_fitting(decisions: list[Decision]) -> bool:

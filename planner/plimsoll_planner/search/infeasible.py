@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from plimsoll_planner.explain import gpus_text
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES, MOST_GPUS
 from plimsoll_planner.records.certificate import Binding, Certificate
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, SearchStatistics
@@ -125,11 +126,16 @@ def first_count(problem: Problem, first: int) -> int | None:
 def more_gpus(problem: Problem) -> int | None:
     """Return the fewest GPUs beyond the limit that would do."""
     limit = problem.limits.max_gpus
-    most = min(limit * MOST_TIMES, limit + MOST_MORE_GPUS)
-    if problem.override.num_gpus:
+    most = most_tried(limit)
+    if problem.override.num_gpus or most == limit:
         return None
     limits = replace(problem.limits, max_gpus=most)
     return first_count(replace(problem, limits=limits), limit + 1)
+
+
+def most_tried(limit: int) -> int:
+    """Return up to which count a plan beyond a limit is looked for."""
+    return min(limit * MOST_TIMES, limit + MOST_MORE_GPUS, MOST_GPUS)
 
 
 def more_text(problem: Problem, num_gpus: int) -> str:
@@ -150,6 +156,8 @@ def larger_device(explorer: Explorer) -> str:
     if not runnable:
         return ""
     best = min(runnable, key=lambda c: corner_peak(explorer, c))
+    if corner_peak(explorer, best) > LARGEST_DEVICE_BYTES:
+        return ""
     usable = 1 - explorer.problem.limits.headroom
     needed = -int(-corner_peak(explorer, best) // usable)
     count = gpus_text(best.num_gpus, explorer.problem.offers)

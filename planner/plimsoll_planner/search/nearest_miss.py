@@ -19,8 +19,19 @@ from plimsoll_planner.search.tuple_search import TupleSearch
 
 
 def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
-    """Return the fullest rank of the plan of the least lower peak."""
+    """The fullest rank of the plan of the least lower peak.
+
+    Of a chain that is cut between groups alone only a bound over all plans is known.
+    """
     allowed = search.allowance(candidate)
+    if search.tables.is_grouped:
+        corner = search.corner(candidate, Bound.LOWER)
+        return NearestMiss(
+            binding=Binding.MEMORY,
+            offer=candidate.offer,
+            needed_bytes=allowed.device(Bound.LOWER, corner),
+            capacity_bytes=allowed.capacity_bytes,
+        )
     stage, phase, tensor_bytes = fullest(search, candidate, Bound.LOWER)
     return NearestMiss(
         binding=Binding.MEMORY,
@@ -36,23 +47,27 @@ def fullest(
     search: TupleSearch, candidate: Candidate, bound: Bound
 ) -> tuple[int, Phase, int]:
     """Return stage, phase and tensor bytes of the fullest rank at the memory corner."""
-    corner = search.corner(candidate, bound)
+    merge = bound is Bound.LOWER
+    corner = search.corners(candidate, bound, merge)[candidate.num_stages][0]
     size, stages = search.tables.num_layers, candidate.num_stages
     matrices = [
-        search.corner_peaks(candidate, bound, stages - s).astype(np.float64)
+        search.corner_peaks(candidate, bound, stages - s, merge=merge).astype(
+            np.float64
+        )
         for s in range(stages)
     ]
     cuts = first_cuts(matrices, float(corner))
-    labels = search.tables.corner_labels(bound, candidate.micro_batch)
+    labels = search.tables.corner_labels(bound, candidate.micro_batch, merge=merge)
     found: list[tuple[int, int, Phase]] = []
     for place, (first, end) in enumerate(zip(cuts, (*cuts[1:], size), strict=True)):
         flow = search.flow(candidate, place)
         peaks = peaks_of_run(
             search.tables.stages(bound, candidate.micro_batch), labels, flow, first, end
         )
+        first_layer, end_layer = search.tables.layers(cuts)[place]
         load = StageLoad(
-            first=first,
-            end=end,
+            first=first_layer,
+            end=end_layer,
             recomputed=frozenset(labels.recomputed(first, end, int(peaks.argmin()))),
             in_flight=flow.in_flight,
             num_micro_batches=flow.num_micro_batches,

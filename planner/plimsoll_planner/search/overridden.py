@@ -36,11 +36,11 @@ def fixed_solution(
         corner = explorer.search.corner(candidate, Bound.UPPER)
         return explorer.search.allowance(candidate).device(Bound.UPPER, corner)
 
-    candidate = min(runnable, key=lambda c: (device_bytes(c), c.num_gpus))
-    fastest = explorer.search.fastest(candidate)
-    found = fastest or explorer.search.slimmest(
-        candidate, LARGEST_BYTES, float("inf"), in_order=True
+    candidate = min(
+        explorer.cheapest(runnable), key=lambda c: (device_bytes(c), c.num_gpus)
     )
+    fastest = explorer.search.fastest(candidate)
+    found = fastest or explorer.search.least_peak_plan(candidate)
     if found is None:
         return None
     return Solution(

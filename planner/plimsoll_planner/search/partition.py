@@ -15,15 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Ints
 from plimsoll_planner.memory.recompute_labels import Floats
-
-Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,10 +30,6 @@ class Partition:
     value: float
     cuts: tuple[int, ...]
     """First layer of each stage; the first one is 0."""
-
-    def stages(self, num_layers: int) -> list[tuple[int, int]]:
-        """Return (A, B) of each stage."""
-        return list(zip(self.cuts, (*self.cuts[1:], num_layers), strict=True))
 
 
 def least_largest(values: list[Floats]) -> Partition | None:
@@ -50,19 +43,24 @@ def least_largest(values: list[Floats]) -> Partition | None:
         The lexicographically first of the best cuts; None where every cut is
         impossible.
     """
-    size = values[0].shape[0]
-    suffix = np.full(size + 1, np.inf)
-    suffix[size] = -np.inf
-    best: list[NDArray[np.int64]] = []
-    for matrix in reversed(values):
-        worst = np.maximum(matrix, suffix[None, :])
-        ends = worst.argmin(axis=1)
-        best.append(ends)
-        suffix = np.append(np.take_along_axis(worst, ends[:, None], axis=1), np.inf)
-    value = float(suffix[0])
+    value = float(suffix_values(values)[0][0])
     if value == np.inf:
         return None
     return Partition(value=value, cuts=first_cuts(values, value))
+
+
+def suffix_values(values: list[Floats]) -> list[Floats]:
+    """For each stage s the array over A: least largest value of s and those behind.
+
+    One more array follows, for no stage at all: minus infinity at L, else infinite.
+    """
+    size = values[0].shape[0]
+    found = [np.full(size + 1, np.inf)]
+    found[0][size] = -np.inf
+    for matrix in reversed(values):
+        worst = np.maximum(matrix, found[0][None, :]).min(axis=1)
+        found.insert(0, np.append(worst, np.inf))
+    return found
 
 
 def first_cuts(values: list[Floats], limit: float) -> tuple[int, ...]:
@@ -98,67 +96,3 @@ def least_corner(peaks: Callable[[int], Ints], num_stages: int) -> list[Ints]:
         worst = np.maximum(peaks(left), found[-1][None, :]).min(axis=1)
         found.append(np.append(worst, LARGEST_BYTES))
     return found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Order:
-    """What makes one partition better than another, in this order."""
-
-    peaks: tuple[int, ...]
-    """Of all stages, largest first."""
-    num_recomputed: int
-    cuts: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageChoice:
-    """For all stages [A, B]: the least peak, and the fewest recomputed layers there."""
-
-    peaks: Ints
-    num_recomputed: Ints
-
-
-def least_peak(choices: list[StageChoice]) -> Order | None:
-    """Cut so that the largest peak is least, then the second largest, and so on.
-
-    Ties go to fewer recomputed layers, then to the lexicographically first cuts. The
-    order of multisets by their sorted members is kept when one member is added to both,
-    and so are the two ties, so a best suffix stays best under any stage in front.
-
-    Args:
-        choices: for each stage s, first to last.
-
-    Returns:
-        None where some stage is impossible under every cut.
-    """
-    size = choices[0].peaks.shape[0]
-    least = least_largest([c.peaks.astype(np.float64) for c in choices])
-    if least is None or least.value >= LARGEST_BYTES:
-        return None
-    num_stages = len(choices)
-
-    @cache
-    def suffix(stage: int, first: int) -> Order | None:
-        if stage == num_stages:
-            return Order(peaks=(), num_recomputed=0, cuts=()) if first == size else None
-        if first == size:
-            return None
-        peaks, counts = choices[stage].peaks[first], choices[stage].num_recomputed
-        best: Order | None = None
-        for end in range(first + 1, size + 1):
-            own = int(peaks[end])
-            if own > least.value or (best and own > best.peaks[0]):
-                continue
-            rest = suffix(stage + 1, end)
-            if rest is None:
-                continue
-            order = Order(
-                peaks=tuple(sorted((own, *rest.peaks), reverse=True)),
-                num_recomputed=rest.num_recomputed + int(counts[first, end]),
-                cuts=(first, *rest.cuts),
-            )
-            if best is None or order < best:
-                best = order
-        return best
-
-    return suffix(0, 0)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal, Objective, Override, Problem
+from plimsoll_planner.records.problem import Goal, Objective, Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 
-AMPLE_BYTES = 2**50
 SLIMMEST = Objective(
     goal=Goal.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0
 )
@@ -22,7 +22,7 @@ SLIMMEST = Objective(
 
 def slimmest_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
     """Yield the least-memory plan of every mesh of a count, on the first offer."""
-    offer = replace(problem.offers[0], device_memory_bytes=AMPLE_BYTES)
+    offer = replace(problem.offers[0], device_memory_bytes=LARGEST_DEVICE_BYTES)
     for num_stages in range(1, num_gpus + 1):
         if num_gpus % num_stages or num_stages > len(problem.profile.layers.name):
             continue
@@ -32,9 +32,11 @@ def slimmest_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
             replace(
                 problem,
                 offers=(offer,),
-                limits=replace(problem.limits, max_gpus=num_gpus),
+                limits=replace(problem.limits, max_gpus=num_gpus, whole_nodes=False),
                 objective=SLIMMEST,
-                override=Override(num_gpus=num_gpus, num_stages=num_stages),
+                override=replace(
+                    problem.needed_override, num_gpus=num_gpus, num_stages=num_stages
+                ),
             )
         )
         if isinstance(found, Solution):

@@ -65,7 +65,9 @@ def timeline(
     mesh = plan.mesh()
     if mesh is None:
         return None
-    search = TupleSearch(replace(problem, offers=plan.offers))
+    cuts = tuple(stage.chunks[0].first_layer for stage in plan.stages)
+    fixed = replace(problem.needed_override, cuts=cuts)
+    search = TupleSearch(replace(problem, offers=plan.offers, override=fixed))
     count = min(plan.num_micro_batches, most_micro_batches)
     candidate = Candidate(
         offer=0,
@@ -77,7 +79,7 @@ def timeline(
     )
     times = search.stage_times(
         candidate,
-        tuple(stage.chunks[0].first_layer for stage in plan.stages),
+        search.tables.groups(cuts),
         tuple(stage.recomputed_layers for stage in plan.stages),
         Bound.EXPECTED,
     )

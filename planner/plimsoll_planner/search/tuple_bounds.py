@@ -15,6 +15,7 @@ from decimal import Decimal
 
 import numpy as np
 
+from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Flags, Ints
 from plimsoll_planner.memory.device_bytes import (
     Allowance,
@@ -29,7 +30,9 @@ from plimsoll_planner.memory.stage_peaks import (
     least_seconds,
 )
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.search.cost_tables import CostTables
+from plimsoll_planner.search.alike import first_alike
+from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
+from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
 from plimsoll_planner.search.partition import (
     Partition,
     least_corner,
@@ -37,17 +40,20 @@ from plimsoll_planner.search.partition import (
 )
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.timing.schedule import in_flight
-from plimsoll_planner.timing.step_bound import Gradients, shared_bound, stage_bounds
+from plimsoll_planner.timing.step_bound import (
+    Gradients,
+    StageBound,
+    shared_bound,
+    stage_bounds,
+)
 from plimsoll_planner.timing.topology import Topology, topology
 
-FITTING = (Bound.UPPER, Bound.EXPECTED)
-"""Plans must fit with the upper bytes, and are compared by expected seconds."""
-FAILING = (Bound.LOWER, Bound.LOWER)
-"""What fails even with these fails."""
 CutsOf = Callable[[int], tuple[int, ...]]
 """From P to the first layer of each stage."""
 MOST_BOUNDS = 64
 """Tuples whose step bounds are kept."""
+MOST_SECONDS_BYTES = 2**28
+"""Matrices of added seconds that are kept."""
 
 
 class TupleBounds:
@@ -63,23 +69,39 @@ class TupleBounds:
         self.problem = problem
         self._cuts_of = cuts_of
         self.tables = CostTables(problem)
+        if cuts_of is not None and self.tables.is_grouped:
+            raise CannotPlanError(
+                f"the profile has {len(problem.profile.layers.name)} layers, rules of "
+                f"cutting are compared for up to {MOST_GROUPS}: profile larger blocks "
+                "as one layer"
+            )
         self._allowances: dict[tuple[int, int, tuple[int, int]], Allowance] = {}
         tied = problem.profile.tied
         self._num_ties = len({tie.layers for tie in tied if tie.gradient_bytes})
         self._corners: dict[tuple[object, ...], list[Ints]] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
-        self._bounds: dict[tuple[object, ...], list[Floats]] = {}
+        self._bounds: dict[tuple[object, ...], list[StageBound]] = {}
         self._periods: dict[tuple[object, ...], float] = {}
         self._placed: dict[tuple[int, int, int], Topology] = {}
+        self._fits: dict[tuple[Candidate, bool], bool] = {}
+        self._alike = first_alike(problem.offers)
 
     # What surrounds a tuple.
+
+    def alike(self, candidate: Candidate) -> Candidate:
+        """Return the tuple of the first offer with such machines, at any price."""
+        offer = self._alike[candidate.offer]
+        return (
+            candidate if offer == candidate.offer else replace(candidate, offer=offer)
+        )
 
     def allowance(self, candidate: Candidate) -> Allowance:
         """Return what a rank has besides tensors."""
         communicators = num_communicators(
             candidate.num_stages, candidate.data_degree, self._num_ties
         )
-        key = (candidate.offer, candidate.micro_batch, communicators)
+        offer_alike = self._alike[candidate.offer]
+        key = (offer_alike, candidate.micro_batch, communicators)
         if key not in self._allowances:
             problem, offer = self.problem, self.problem.offers[candidate.offer]
             self._allowances[key] = allowance(
@@ -94,7 +116,8 @@ class TupleBounds:
 
     def placed(self, candidate: Candidate) -> Topology:
         """Return where the ranks stand."""
-        key = (candidate.offer, candidate.num_stages, candidate.data_degree)
+        offer = self._alike[candidate.offer]
+        key = (offer, candidate.num_stages, candidate.data_degree)
         if key not in self._placed:
             self._placed[key] = topology(self.problem.offers[key[0]], *key[1:])
         return self._placed[key]
@@ -121,7 +144,7 @@ class TupleBounds:
         An engine without uneven stages cuts P stages of equal length.
         """
         if self.problem.override.cuts:
-            return self.problem.override.cuts
+            return self.tables.groups(self.problem.override.cuts)
         if self._cuts_of is not None:
             return self._cuts_of(num_stages)
         if self.problem.engine.can.uneven_stages:
@@ -156,19 +179,41 @@ class TupleBounds:
         least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
         return -(-state // candidate.num_stages), int((chain.state + least).max())
 
-    def fits(self, candidate: Candidate) -> bool:
-        """Tell whether some plan's upper bytes are within the capacity."""
+    def fits(self, candidate: Candidate, *, merge: bool = False) -> bool:
+        """Whether some plan's upper bytes are within the capacity.
+
+        Args:
+            candidate: the tuple.
+            merge: whether that is not excluded; see `Numbers`.
+        """
+        key = (self.alike(candidate), merge)
+        if key not in self._fits:
+            self._fits[key] = self._finds_room(*key)
+        return self._fits[key]
+
+    def _finds_room(self, candidate: Candidate, merge: bool) -> bool:
+        """What `fits` keeps."""
         capacity = self.allowance(candidate).tensor_capacity(Bound.UPPER)
         if max(self.simple_bounds(candidate, Bound.UPPER)) > capacity:
             return False
-        return self.corner(candidate, Bound.UPPER) <= capacity
+        return self.corner(candidate, Bound.UPPER, merge=merge) <= capacity
 
-    def corner(self, candidate: Candidate, bound: Bound) -> int:
-        """Return the least peak in tensor bytes; `LARGEST_BYTES` where none exists."""
-        return int(self.corners(candidate, bound)[candidate.num_stages][0])
+    def corner(self, candidate: Candidate, bound: Bound, *, merge: bool = False) -> int:
+        """Least peak in tensor bytes; `LARGEST_BYTES` where none exists.
 
-    def corners(self, candidate: Candidate, bound: Bound) -> list[Ints]:
-        """Return the least peak of every suffix and number of stages."""
+        Args:
+            candidate: the tuple.
+            bound: of the bytes; for the lower one pruned options are always merged.
+            merge: see `Numbers`.
+        """
+        if self.tables.is_grouped and (merge or bound is Bound.LOWER):
+            return max(self.simple_bounds(candidate, bound))
+        labels = self.tables.corner_labels(bound, candidate.micro_batch, merge=False)
+        merge = (merge or bound is Bound.LOWER) and bool(labels.pruned.any())
+        return int(self.corners(candidate, bound, merge)[candidate.num_stages][0])
+
+    def corners(self, candidate: Candidate, bound: Bound, merge: bool) -> list[Ints]:
+        """Least peak of every suffix and number of stages."""
         fixed = self.fixed_cuts(candidate.num_stages) is not None
         most = min(
             self.tables.num_layers,
@@ -178,18 +223,21 @@ class TupleBounds:
             most = min(most, candidate.num_micro_batches)
         most = candidate.num_stages if fixed else max(most, candidate.num_stages)
         key = (
-            *(bound, candidate.micro_batch, candidate.data_degree),
+            *(bound, merge, candidate.micro_batch, candidate.data_degree),
             candidate.num_micro_batches,
             *([candidate.num_stages] if fixed else []),
         )
         if key not in self._corners or len(self._corners[key]) <= candidate.num_stages:
             self._corners[key] = least_corner(
-                lambda left: self.corner_peaks(candidate, bound, left), most
+                lambda left: self.corner_peaks(candidate, bound, left, merge=merge),
+                most,
             )
         return self._corners[key]
 
-    def corner_peaks(self, candidate: Candidate, bound: Bound, left: int) -> Ints:
-        """Return [A, B]: least peaks with `left` stages left."""
+    def corner_peaks(
+        self, candidate: Candidate, bound: Bound, left: int, *, merge: bool
+    ) -> Ints:
+        """[A, B]: least peaks with `left` stages left."""
         flow = Flow(
             in_flight=min(left, candidate.num_micro_batches),
             num_micro_batches=candidate.num_micro_batches,
@@ -198,7 +246,7 @@ class TupleBounds:
         )
         peaks = least_peaks(
             self.tables.stages(bound, candidate.micro_batch),
-            self.tables.corner_labels(bound, candidate.micro_batch),
+            self.tables.corner_labels(bound, candidate.micro_batch, merge=merge),
             flow,
         )
         allowed = self.possible(candidate.num_stages, candidate.num_stages - left)
@@ -208,12 +256,12 @@ class TupleBounds:
 
     # Time under a capacity.
 
-    def bounds(self, candidate: Candidate, seconds_bound: Bound) -> list[Floats]:
-        """Return for each stage [A, B]: the step bound without recomputing."""
+    def bounds(self, candidate: Candidate, seconds_bound: Bound) -> list[StageBound]:
+        """Step bounds of each stage, before recomputing."""
         b = candidate.micro_batch
         key = (
-            *(candidate.offer, candidate.num_stages, candidate.data_degree),
-            *(b, seconds_bound),
+            *(self._alike[candidate.offer], candidate.num_stages),
+            *(candidate.data_degree, b, seconds_bound),
         )
         if key not in self._bounds:
             if len(self._bounds) > MOST_BOUNDS:
@@ -221,7 +269,7 @@ class TupleBounds:
             stages = self.tables.stages(seconds_bound, b)
             self._bounds[key] = stage_bounds(
                 self.tables.runs(candidate.offer, seconds_bound, b),
-                self.tables.bytes(seconds_bound, b).boundary,
+                self.tables.boundaries(seconds_bound, b),
                 Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges),
                 self.placed(candidate),
                 candidate.num_micro_batches,
@@ -232,7 +280,7 @@ class TupleBounds:
         self,
         candidate: Candidate,
         stage: int,
-        bounds: tuple[Bound, Bound],
+        bounds: Numbers,
         capacity_bytes: int,
     ) -> Floats:
         """Return [A, B]: least seconds that recomputing adds within a capacity."""
@@ -240,8 +288,10 @@ class TupleBounds:
         b = candidate.micro_batch
         key = (self.tables.clock(candidate.offer), bounds, capacity_bytes, flow)
         if key not in self._least_s:
+            if sum(kept.nbytes for kept in self._least_s.values()) > MOST_SECONDS_BYTES:
+                self._least_s.clear()
             self._least_s[key] = least_seconds(
-                self.tables.stages(bounds[0], b),
+                self.tables.stages(bounds.bytes, b),
                 self.tables.labels(candidate.offer, *bounds, b),
                 flow,
                 capacity_bytes,
@@ -251,30 +301,42 @@ class TupleBounds:
         return found if allowed is None else np.where(allowed, found, np.inf)
 
     def least_bound(
-        self, candidate: Candidate, bounds: tuple[Bound, Bound], capacity_bytes: int
+        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
     ) -> Partition | None:
         """Return the least step bound of the plans within a capacity, and its cuts.
 
         Args:
             candidate: the tuple.
-            bounds: which bound of the bytes, and which of the seconds.
+            bounds: see `Numbers`.
             capacity_bytes: of tensors on a rank.
         """
         if capacity_bytes < 0:
             return None
-        count = candidate.num_micro_batches
-        base = self.bounds(candidate, bounds[1])
-        found = least_largest(
-            [
-                base[stage]
-                + count * self.added_seconds(candidate, stage, bounds, capacity_bytes)
-                for stage in range(candidate.num_stages)
-            ]
-        )
+        if self.tables.is_grouped and bounds.merge:
+            return Partition(value=0.0, cuts=())
+        found = least_largest(self.step_bounds(candidate, bounds, capacity_bytes))
         if found is None:
             return None
-        least = self.shared_bound(candidate, bounds[1])
+        least = self.shared_bound(candidate, bounds.seconds)
         return Partition(value=max(found.value, least), cuts=found.cuts)
+
+    def step_bounds(
+        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
+    ) -> list[Floats]:
+        """Step bound of every stage [A, B] with the quickest choice that fits."""
+        count = candidate.num_micro_batches
+        return [
+            bound.step_s(
+                count, self.added_seconds(candidate, stage, bounds, capacity_bytes)
+            )
+            for stage, bound in enumerate(self.bounds(candidate, bounds.seconds))
+        ]
+
+    def hoped(self, candidate: Candidate) -> Numbers:
+        """`HOPED`, or its equal that is at hand where no plan was left out."""
+        labels = self.tables.labels(candidate.offer, *FITTING, candidate.micro_batch)
+        is_open = labels.pruned.any() or self.tables.is_grouped
+        return HOPED if is_open else FITTING
 
     def shared_bound(self, candidate: Candidate, seconds_bound: Bound) -> float:
         """Return the bound that shared cores give; 0 where ranks share none."""
@@ -284,14 +346,16 @@ class TupleBounds:
         count = candidate.num_micro_batches
         return shared_bound(chain, self.placed(candidate), count)
 
-    def least_period(self, candidate: Candidate) -> float:
+    def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
         """Return a lower bound of the largest load of a stage, recomputing included.
 
         It holds for every D at once: memory is relaxed to what all of them have, the
         inputs of k micro-batches, no copies of gradients, the fewest communicators.
         """
+        if self.tables.is_grouped and bounds.merge:
+            return 0.0
         b, stages = candidate.micro_batch, candidate.num_stages
-        key = (candidate.offer, stages, b)
+        key = (self._alike[candidate.offer], stages, b, bounds)
         if candidate.num_micro_batches < stages:
             return 0.0
         if key not in self._periods:
@@ -305,7 +369,7 @@ class TupleBounds:
                     + self.added_seconds(
                         replace(alone, num_micro_batches=stages - stage),
                         stage,
-                        FITTING,
+                        bounds,
                         capacity,
                     )
                     for stage in range(stages)

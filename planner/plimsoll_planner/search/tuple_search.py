@@ -1,38 +1,48 @@
-"""Plans of single tuples (offer, P, D, b), exact in peak and step bound.
+"""Plans of single tuples (offer, P, D, b): the fastest, and the one of least memory.
 
 In: a candidate. Out: plans (`Found`). Called by `verdicts` and `explore`.
 
-    fastest    of the least step bound among the plans whose upper bytes fit
-    slimmest   of the least peak, then second largest peak, ..., within a step bound
+    fastest        of the shortest walked step among the plans whose upper bytes fit
+    least_memory   of the least peak V among those whose walked step is short enough
+
+Both ask one question, the shortest step within a capacity (`quickest_within`): with
+given cuts it is reached where every stage recomputes as little as fits, and the cuts
+are found by branch and bound (`walked_cuts`). The least peak is found by bisection: a
+programme over peaks says below which V even the bounds of steps are too long, and the
+smallest V is looked for whose shortest step is short enough. So a stage never
+recomputes more than the fullest one needs to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Flags, Ints
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.recompute_labels import Labels
 from plimsoll_planner.memory.stage_peaks import (
     label_peaks,
     peaks_of_run,
 )
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.search.partition import (
-    Order,
-    Partition,
-    StageChoice,
-    least_largest,
-    least_peak,
-)
+from plimsoll_planner.search.numbers import FITTING
+from plimsoll_planner.search.partition import Partition, least_largest
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_bounds import FITTING, CutsOf, TupleBounds
+from plimsoll_planner.search.tuple_bounds import CutsOf, TupleBounds
+from plimsoll_planner.search.walked_cuts import shortest_walk
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import walk
+from plimsoll_planner.timing.walk_bounds import longest_step_s
 
-MOST_RECOMPUTED = np.iinfo(np.int32).max
-"""Above every number of layers; of the type that labels count them in."""
+MOST_WALKS = 64
+"""Plans of one tuple and capacity that are walked."""
+MOST_SHARED_OPERATIONS = 20_000
+"""Operations of all walks of one tuple and capacity where ranks share cores: such a
+walk goes through all operations of all ranks, some 10 us each."""
+FINENESS = 4096
+"""The least peak is found to within this part of itself; below that many bytes exactly.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,20 +54,21 @@ class Found:
     recomputed: tuple[tuple[int, ...], ...]
     """Layers that recompute, stage by stage."""
     bound_s: float
-    """Lower bound of its step; infinite where none was asked."""
+    """Lower bound of the step of all plans of the tuple within the same capacity."""
     step_s: float
     """Of the walked schedule, expected seconds."""
     peaks: tuple[int, ...]
     """Upper bounds of tensor bytes, stage by stage."""
 
-    @property
-    def order(self) -> Order:
-        """What makes one plan slimmer than another."""
-        return Order(
-            peaks=tuple(sorted(self.peaks, reverse=True)),
-            num_recomputed=sum(map(len, self.recomputed)),
-            cuts=self.cuts,
-        )
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeastMemory:
+    """The plan of the least peak that is fast enough, and how little might do."""
+
+    found: Found
+    least_bytes: int
+    """No plan of the tuple that is fast enough has a lower peak, tensor bytes; of those
+    whose options were not pruned."""
 
 
 class TupleSearch(TupleBounds):
@@ -74,102 +85,121 @@ class TupleSearch(TupleBounds):
 
     def quickest_cuts(self, candidate: Candidate) -> Partition | None:
         """Return the least step bound of the plans whose upper bytes fit."""
-        if candidate not in self._quickest:
-            capacity = self.allowance(candidate).tensor_capacity(Bound.UPPER)
-            self._quickest[candidate] = (
-                self.least_bound(candidate, FITTING, capacity)
-                if self.fits(candidate)
-                else None
+        key = self.alike(candidate)
+        if key not in self._quickest:
+            capacity = self.allowance(key).tensor_capacity(Bound.UPPER)
+            self._quickest[key] = (
+                self.least_bound(key, FITTING, capacity) if self.fits(key) else None
             )
-        return self._quickest[candidate]
+        return self._quickest[key]
 
     def fastest(self, candidate: Candidate) -> Found | None:
-        """Return the plan of `quickest_cuts`, walked; None where none fits."""
-        partition = self.quickest_cuts(candidate)
-        if partition is None:
+        """Plan of the shortest walked step among those that fit, None without one."""
+        if self.quickest_cuts(candidate) is None:
             return None
         if candidate not in self.fastest_of:
-            self.fastest_of[candidate] = self.quickest_plan(candidate, partition)
+            key = self.alike(candidate)
+            if key not in self.fastest_of:
+                capacity = self.allowance(key).tensor_capacity(Bound.UPPER)
+                found = self.quickest_within(key, capacity)
+                if found is None:
+                    return None
+                self.fastest_of[key] = found
+            self.fastest_of[candidate] = replace(
+                self.fastest_of[key], candidate=candidate
+            )
         return self.fastest_of[candidate]
 
-    def quickest_plan(self, candidate: Candidate, partition: Partition) -> Found:
-        """Return the plan of given cuts whose every stage recomputes the least."""
-        capacity_bytes = self.allowance(candidate).tensor_capacity(Bound.UPPER)
-        labels = self.labels(candidate)
-        chosen = [
-            quickest(
-                labels,
-                first,
-                end,
-                self.run_peaks(candidate, s, first, end),
-                capacity_bytes,
-            )
-            for s, (first, end) in enumerate(partition.stages(self.tables.num_layers))
-        ]
-        return self.found(candidate, partition.cuts, chosen, partition.value)
-
-    def slimmest(
-        self,
-        candidate: Candidate,
-        capacity_bytes: int,
-        limit_s: float,
-        *,
-        in_order: bool = False,
+    def quickest_within(
+        self, candidate: Candidate, capacity_bytes: int, enough_s: float = 0.0
     ) -> Found | None:
-        """Return the plan of the least peak among those whose step bound is in limits.
+        """Plan of the shortest step whose peaks are within a capacity, None without.
 
         Args:
             candidate: the tuple.
             capacity_bytes: of tensors on a rank, for upper bounds.
-            limit_s: largest step bound.
-            in_order: break ties as `Order` does: second largest peaks and so on.
+            enough_s: a step of at most this will do, and ends the search.
         """
-        choices = [
-            self.choices(candidate, stage, limit_s)
+        values = self.step_bounds(candidate, FITTING, capacity_bytes)
+        is_shared = self.placed(candidate).concurrent_per_node is not None
+        walked: dict[tuple[int, ...], Found] = {}
+
+        def walk_s(cuts: tuple[int, ...]) -> float:
+            walked[cuts] = self.found(candidate, cuts, capacity_bytes)
+            return walked[cuts].step_s
+
+        best = shortest_walk(
+            values,
+            walk_s,
+            is_least=not is_shared,
+            enough_s=enough_s,
+            most_walks=self.most_walks(candidate),
+        )
+        if best is None:
+            return None
+        least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
+        return replace(walked[best.cuts], bound_s=least_s)
+
+    def most_walks(self, candidate: Candidate) -> int:
+        """Limit of the plans that are walked of one tuple and capacity."""
+        if self.placed(candidate).concurrent_per_node is None:
+            return MOST_WALKS
+        operations = 2 * candidate.num_gpus * candidate.num_micro_batches
+        return min(max(MOST_SHARED_OPERATIONS // operations, 1), MOST_WALKS)
+
+    def least_memory(self, fastest: Found, target_s: float) -> LeastMemory:
+        """Plan of the least peak whose step is at most `target_s`.
+
+        Args:
+            fastest: the tuple's fastest plan, which is fast enough.
+            target_s: seconds, by the walk.
+        """
+        found, least = fastest, self.least_peak_bytes(fastest.candidate, target_s)
+        low, high, tried = least, max(fastest.peaks), least
+        while low < high:
+            plan = self.quickest_within(fastest.candidate, tried, target_s)
+            if plan is not None and plan.step_s <= target_s:
+                found, high = plan, max(plan.peaks)
+            else:
+                low = tried + 1
+                is_proven = plan is None or plan.bound_s > target_s
+                least = low if is_proven else least
+            if high - low <= high // FINENESS:
+                break
+            tried = (low + high) // 2
+        return LeastMemory(found=found, least_bytes=min(least, max(found.peaks)))
+
+    def least_peak_bytes(self, candidate: Candidate, limit_s: float) -> int:
+        """Least largest peak of all plans whose step bound is within a limit, bytes."""
+        peaks = [
+            self.peaks_within(candidate, stage, limit_s).astype(np.float64)
             for stage in range(candidate.num_stages)
         ]
-        cuts: tuple[int, ...] | None = None
-        if in_order:
-            order = least_peak(choices)
-            cuts = order.cuts if order else None
-        else:
-            peaks = [c.peaks.astype(np.float64) for c in choices]
-            best = least_largest(peaks)
-            cuts = best.cuts if best and best.value < LARGEST_BYTES else None
-        if cuts is None:
-            return None
-        labels, base = self.labels(candidate), self.bounds(candidate, Bound.EXPECTED)
-        count = candidate.num_micro_batches
-        chosen: list[int] = []
-        bound_s = self.shared_bound(candidate, Bound.EXPECTED)
-        for s, (first, end) in enumerate(
-            zip(cuts, (*cuts[1:], self.tables.num_layers), strict=True)
-        ):
-            bound = base[s][first, end] + count * labels.seconds[first, end]
-            peaks_here = self.run_peaks(candidate, s, first, end)
-            place = slim(labels, first, end, peaks_here, bound <= limit_s)
-            bound_s = max(bound_s, float(bound[place]))
-            chosen.append(place)
-        found = self.found(candidate, cuts, chosen, bound_s)
-        return found if max(found.peaks) <= capacity_bytes else None
+        best = least_largest(peaks)
+        return LARGEST_BYTES if best is None else int(best.value)
 
-    def choices(self, candidate: Candidate, stage: int, limit_s: float) -> StageChoice:
-        """Return [A, B]: least peaks of one stage within a step bound."""
+    def least_peak_plan(self, candidate: Candidate) -> Found | None:
+        """Plan of the least peak at any speed, whether it fits or not."""
+        corner = self.corner(candidate, Bound.UPPER)
+        if corner >= LARGEST_BYTES:
+            return None
+        return self.quickest_within(candidate, corner)
+
+    def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:
+        """[A, B]: least peaks of one stage whose step bound is within a limit."""
         labels = self.labels(candidate)
-        base = self.bounds(candidate, Bound.EXPECTED)[stage]
-        count = candidate.num_micro_batches
-        slow = ~(base[:, :, None] + count * labels.seconds <= limit_s)
-        stages = self.tables.stages(Bound.UPPER, candidate.micro_batch)
-        peaks = label_peaks(stages, labels, self.flow(candidate, stage))
-        peaks = np.where(slow | (labels.peak >= LARGEST_BYTES), LARGEST_BYTES, peaks)
+        bound = self.bounds(candidate, Bound.EXPECTED)[stage]
         allowed = self.possible(candidate.num_stages, stage)
-        if allowed is not None:
-            peaks = np.where(allowed[:, :, None], peaks, LARGEST_BYTES)
-        least = peaks.min(axis=2)
-        counts = labels.num_recomputed.min(
-            axis=2, where=peaks == least[:, :, None], initial=MOST_RECOMPUTED
-        )
-        return StageChoice(peaks=least, num_recomputed=counts)
+        is_fast = np.maximum(bound.passes, bound.cycles) <= limit_s
+        possible = is_fast & (labels.least_peak < LARGEST_BYTES)
+        runs = np.nonzero(possible if allowed is None else possible & allowed)
+        stages = self.tables.stages(Bound.UPPER, candidate.micro_batch)
+        found = label_peaks(stages, labels, self.flow(candidate, stage), runs)
+        steps = bound.of(runs).step_s(candidate.num_micro_batches, labels.seconds[runs])
+        found = np.where(steps <= limit_s, found, LARGEST_BYTES)
+        peaks = np.full(possible.shape, LARGEST_BYTES)
+        peaks[runs] = np.minimum(found.min(axis=1), LARGEST_BYTES)
+        return peaks
 
     def labels(self, candidate: Candidate) -> Labels:
         """Return the labels that plans are made from."""
@@ -189,30 +219,33 @@ class TupleSearch(TupleBounds):
         self,
         candidate: Candidate,
         cuts: tuple[int, ...],
-        chosen: list[int],
-        bound_s: float,
+        capacity_bytes: int,
     ) -> Found:
-        """Write a plan down and walk its schedule."""
+        """Plan of given cuts whose every stage recomputes as little as fits, walked.
+
+        Args:
+            candidate: the tuple.
+            cuts: first layer of each stage; every stage fits with some choice.
+            capacity_bytes: of tensors on a rank, for upper bounds.
+        """
         self.num_plans += 1
         labels = self.labels(candidate)
-        ends = (*cuts[1:], self.tables.num_layers)
-        recomputed = tuple(
-            labels.recomputed(first, end, place)
-            for first, end, place in zip(cuts, ends, chosen, strict=True)
-        )
-        peaks = tuple(
-            int(self.run_peaks(candidate, s, first, end)[place])
-            for s, (first, end, place) in enumerate(
-                zip(cuts, ends, chosen, strict=True)
-            )
-        )
+        recomputed: list[tuple[int, ...]] = []
+        peaks: list[int] = []
+        for stage, (first, end) in enumerate(
+            zip(cuts, (*cuts[1:], self.tables.num_layers), strict=True)
+        ):
+            peaks_here = self.run_peaks(candidate, stage, first, end)
+            place = quickest(labels, first, end, peaks_here, capacity_bytes)
+            recomputed.append(labels.recomputed(first, end, place))
+            peaks.append(int(peaks_here[place]))
         return Found(
             candidate=candidate,
             cuts=cuts,
-            recomputed=recomputed,
-            bound_s=bound_s,
-            step_s=self.step_s(candidate, cuts, recomputed, Bound.EXPECTED),
-            peaks=peaks,
+            recomputed=tuple(recomputed),
+            bound_s=0.0,
+            step_s=self.step_s(candidate, cuts, tuple(recomputed), Bound.EXPECTED),
+            peaks=tuple(peaks),
         )
 
     def step_s(
@@ -225,6 +258,21 @@ class TupleSearch(TupleBounds):
         """Return the seconds of the walked step."""
         times = self.stage_times(candidate, cuts, recomputed, bound)
         return walk(times, candidate.num_micro_batches, self.placed(candidate))
+
+    def plan_step_s(self, found: Found, bound: Bound) -> float:
+        """Seconds of a plan's walked step, for one bound of all seconds and bytes."""
+        return self.step_s(found.candidate, found.cuts, found.recomputed, bound)
+
+    def longest_step_s(self, found: Found) -> float:
+        """Seconds that a plan's step never exceeds, for all seconds in their range."""
+        upper, expected = (
+            self.stage_times(found.candidate, found.cuts, found.recomputed, bound)
+            for bound in (Bound.UPPER, Bound.EXPECTED)
+        )
+        if upper == expected:
+            return found.step_s
+        count = found.candidate.num_micro_batches
+        return longest_step_s(upper, count, self.placed(found.candidate))
 
     def stage_times(
         self,
@@ -258,10 +306,3 @@ def quickest(
     """Return the label of least seconds that fits; ties to the lower peak."""
     seconds = np.where(peaks <= capacity_bytes, labels.seconds[first, end], np.inf)
     return int(np.lexsort((labels.num_recomputed[first, end], peaks, seconds))[0])
-
-
-def slim(labels: Labels, first: int, end: int, peaks: Ints, fast: Flags) -> int:
-    """Return the label of the least peak that is fast enough; ties to fewer layers."""
-    within = np.where(fast, peaks, LARGEST_BYTES)
-    seconds = labels.seconds[first, end]
-    return int(np.lexsort((seconds, labels.num_recomputed[first, end], within))[0])

@@ -9,11 +9,14 @@ every tuple of every count up to the answer. In this order:
     the least peak at any speed exceeds (lower bytes)    fails, memory-corner
     no plan can be fast enough (lower bytes, lower s)    fails, rate-bound
     a plan fits (upper bytes) and its walk is fast enough    fits, searched
+    too slow where all seconds are at their lower end    undecided, rate-at-equal-error
     anything else                                        undecided, searched
 
-All but the last are proofs. A rate floor that is a part of the best rate is compared
-under the same seconds on both sides (lower with lower, expected with expected), because
-an error that all layers share cancels; an absolute floor meets lower seconds as it is.
+`fails` is a proof, for all bytes and all seconds inside their intervals. A relative
+rate floor is a part of the best rate, and so as uncertain as the seconds are: it is
+bounded from below, by the best plan under its longest step, and the rates of a count
+from above, by lower seconds (`Floor.provable`). Lower seconds on both sides are right
+only if one factor is the error of all layers, and decide nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from dataclasses import dataclass
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.search.numbers import FAILING
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_bounds import FAILING
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
 from plimsoll_planner.timing.step_bound import closed_bound
 
@@ -39,19 +42,25 @@ class Floor:
     """Samples per second that a plan must reach, as a line over the GPUs."""
 
     per_gpu: float = 0.0
-    """Of a relative floor, under expected seconds."""
-    per_gpu_lower_s: float = 0.0
-    """The same floor under lower seconds."""
+    """Of a relative floor, at the expected seconds of the best plan."""
+    per_gpu_at_upper_s: float = 0.0
+    """The same floor where the best plan takes its longest step: its least value."""
+    per_gpu_at_lower_s: float = 0.0
+    """The same floor where all seconds are at their lower end."""
     total: float = 0.0
     """Of an absolute floor."""
 
     def expected(self, num_gpus: int) -> float:
-        """Return what a walk with expected seconds must reach."""
+        """Rate that a walk with expected seconds must reach."""
         return max(self.per_gpu * num_gpus, self.total) * (1 - SLACK)
 
     def provable(self, num_gpus: int) -> float:
-        """Return what no plan under lower seconds may miss."""
-        return max(self.per_gpu_lower_s * num_gpus, self.total) * (1 - SLACK)
+        """Rate that every plan must reach, whatever the seconds are."""
+        return max(self.per_gpu_at_upper_s * num_gpus, self.total) * (1 - SLACK)
+
+    def at_equal_error(self, num_gpus: int) -> float:
+        """Rate that a plan must reach where all seconds are at their lower end."""
+        return max(self.per_gpu_at_lower_s * num_gpus, self.total) * (1 - SLACK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,9 +75,7 @@ class Decision:
     best_samples_per_s: float = 0.0
     """Upper bound; 0 where not computed."""
     found: Found | None = None
-    """The fastest plan that fits, where one was searched for."""
-    straddles: bool = False
-    """Some plan's bytes are undecided."""
+    """The fastest plan, where the tuple fits."""
 
 
 def decide(search: TupleSearch, candidate: Candidate, floor: Floor) -> Decision:
@@ -106,33 +113,43 @@ def decide_rate(
     search: TupleSearch, candidate: Candidate, floor: Floor, least: int
 ) -> Decision:
     """Judge a tuple whose least lower peak is within the capacity."""
-    needed = floor.provable(candidate.num_gpus)
+    count = candidate.num_gpus
     best = samples_per_s(search, quick_bound(search, candidate, Bound.LOWER))
-    if best >= needed:
+    if best >= floor.provable(count):
         capacity = search.allowance(candidate).tensor_capacity(Bound.LOWER)
         partition = search.least_bound(candidate, FAILING, capacity)
         if partition is not None:
             best = min(best, samples_per_s(search, partition.value))
-    if best < needed:
-        return Decision(
-            candidate=candidate,
-            verdict=Verdict.FAILS,
-            rule=Rule.RATE_BOUND,
-            least_lower_bytes=least,
-            best_samples_per_s=best,
-        )
-    found = search.fastest(candidate)
-    reached = 0.0 if found is None else samples_per_s(search, found.step_s)
-    fits = found is not None and reached >= floor.expected(candidate.num_gpus)
+    verdict, rule, found = Verdict.FAILS, Rule.RATE_BOUND, None
+    if best >= floor.provable(count):
+        found = fast_enough(search, candidate, floor.expected(count))
+        is_slow = found is None and best < floor.at_equal_error(count)
+        verdict = Verdict.UNDECIDED if found is None else Verdict.FITS
+        rule = Rule.RATE_AT_EQUAL_ERROR if is_slow else Rule.SEARCHED
     return Decision(
         candidate=candidate,
-        verdict=Verdict.FITS if fits else Verdict.UNDECIDED,
-        rule=Rule.SEARCHED,
+        verdict=verdict,
+        rule=rule,
         least_lower_bytes=least,
         best_samples_per_s=best,
         found=found,
-        straddles=found is None,
     )
+
+
+def fast_enough(
+    search: TupleSearch, candidate: Candidate, needed_per_s: float
+) -> Found | None:
+    """Fastest plan that fits, None where there is none or it is too slow."""
+    bound_s = quick_bound(search, candidate, Bound.EXPECTED)
+    if samples_per_s(search, bound_s) < needed_per_s:
+        return None
+    partition = search.quickest_cuts(candidate)
+    if partition is None or samples_per_s(search, partition.value) < needed_per_s:
+        return None
+    found = search.fastest(candidate)
+    if found is None or samples_per_s(search, found.step_s) < needed_per_s:
+        return None
+    return found
 
 
 def samples_per_s(search: TupleSearch, step_s: float) -> float:

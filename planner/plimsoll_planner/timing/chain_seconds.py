@@ -11,7 +11,10 @@ with f the seconds of its arithmetic and t those of its memory traffic,
 
 the first because nothing runs faster than its scarcer resource; the other two because
 well-fed training kernels reach 50 to 60 % of both peaks in sequence (an assumption,
-stated in the answer; measure to narrow it).
+stated in the answer; measure to narrow it). Of operators without a FLOP formula nobody
+knows the FLOPs: they are assumed to be none for the lower bound, those of a product of
+matrices as large as the operator's tensors for the expected one, 16 times that for the
+upper one. No law stands behind the 16.
 
 All seconds are whole ticks (`ticks`): lower bounds are rounded down, the others up.
 """
@@ -27,7 +30,11 @@ from numpy.typing import NDArray
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import Bound, rows_of
 from plimsoll_planner.records.interval import SecondsInterval
-from plimsoll_planner.records.layer_costs import SecondsColumns, WorkColumns
+from plimsoll_planner.records.layer_costs import (
+    UNCOUNTED,
+    SecondsColumns,
+    WorkColumns,
+)
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.timing.ticks import down, up
@@ -126,7 +133,8 @@ def estimated(
             [
                 roofline(
                     columns.flop_constant[row]
-                    + columns.flop_per_sample[row] * micro_batch,
+                    + columns.flop_per_sample[row] * micro_batch
+                    + columns.uncounted_flop(row, micro_batch) * UNCOUNTED[bound],
                     columns.traffic_constant_bytes[row]
                     + columns.traffic_bytes_per_sample[row] * micro_batch,
                 )

@@ -104,7 +104,7 @@ def topology(offer: Offer, num_stages: int, data_degree: int) -> Topology:
         data_degree=data_degree,
         gpus_per_pod=per_pod,
         pods_per_node=pods_per_node,
-        num_nodes=-(-(num_gpus // per_pod) // pods_per_node),
+        num_nodes=offer.num_nodes(num_gpus, per_pod),
         hops=hops,
         exchanges=exchanges,
         concurrent_per_node=offer.concurrent_devices_per_node,

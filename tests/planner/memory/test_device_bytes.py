@@ -105,15 +105,15 @@ def test_a_calibrated_line_is_used() -> None:
 
 
 def test_without_calibration_cuda_is_assumed_and_emulated_is_exact() -> None:
-    """1 GiB +- 60 % and 4 % +- 3 % for CUDA; a device that counts tensors has none."""
+    """1 GiB, 1 GiB a group, 0.5 GiB and 4 % for CUDA; an emulated one has none."""
     verified = an_engine(verified=True, num_verified_plans=1)
     cuda = allowance(
         an_offer(), LIMITS, None, verified, micro_batch=1, communicators=(1, 1)
     )
     assert cuda.is_assumed
-    assert cuda.reserved(Bound.LOWER, 1000) == 1010
-    assert cuda.reserved(Bound.UPPER, 1000) == 1070
-    assert cuda.device(Bound.EXPECTED, 0) == 2**30
+    assert cuda.device(Bound.LOWER, 1000) == 1000
+    assert cuda.reserved(Bound.UPPER, 1000) == 2**30 + 1120
+    assert cuda.device(Bound.EXPECTED, 0) == 5 * 2**29
     offer = an_offer(device_kind=DeviceKind.EMULATED)
     counted = allowance(
         offer, LIMITS, None, verified, micro_batch=1, communicators=(1, 1)

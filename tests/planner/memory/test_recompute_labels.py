@@ -17,7 +17,8 @@ from plimsoll_planner.memory.chain_bytes import (
 )
 from plimsoll_planner.memory.engine_holdings import Held, held_by
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
-from plimsoll_planner.memory.recompute_labels import build_labels, swappable
+from plimsoll_planner.memory.recompute_labels import build_labels
+from plimsoll_planner.memory.run_options import swappable
 from plimsoll_planner.memory.stage_peaks import (
     Flow,
     label_peaks,
@@ -125,7 +126,10 @@ def check_against_formula(
     slopes = profile.costs.recompute.slope_s_per_sample
     added = np.array([slopes[row] for row in chain.row])
     labels, stages = build_labels(chain, held, added), stage_bytes(chain, held)
-    peaks = label_peaks(stages, labels, flow)
+    every = np.indices(labels.least_peak.shape).reshape(2, -1)
+    peaks = label_peaks(stages, labels, flow, (every[0], every[1])).reshape(
+        labels.peak.shape
+    )
     corner = least_peaks(stages, build_labels(chain, held, None), flow)
     for run in itertools.combinations(range(chain.num_layers + 1), 2):
         by_choice = {

@@ -406,6 +406,11 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         lambda: b.an_offer(device_memory_bytes=0),
         "Offer.device_memory_bytes",
     ),
+    (
+        "a device with more memory than is counted",
+        lambda: b.an_offer(device_memory_bytes=2**40 + 1),
+        "Offer.device_memory_bytes",
+    ),
     ("a price in nothing", lambda: b.an_offer(currency=None), "Offer.currency"),
     (
         "two rates for one precision",

@@ -10,21 +10,35 @@ import pytest
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
+from plimsoll_planner.explain import counted, ending_text, explain
+from plimsoll_planner.headline import headline_text
 from plimsoll_planner.records.certificate import Binding, Rule
 from plimsoll_planner.records.document import from_text, to_text
-from plimsoll_planner.records.engine import EngineTraits, Granularity
+from plimsoll_planner.records.engine import (
+    EngineTraits,
+    Granularity,
+    Schedule,
+    Sharding,
+)
 from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.model_profile import DeviceKind, TiedLayers
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    LayerStatistics,
+    TiedLayers,
+    UncountedOperator,
+)
 from plimsoll_planner.records.problem import (
+    BatchStatistics,
     Goal,
     Limits,
     Objective,
     Override,
+    Problem,
 )
-from plimsoll_planner.records.solution import Termination
+from plimsoll_planner.records.solution import LEAST_GAP, Termination
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import an_offer
-from tests.support.chains import chain_profile
+from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.questions import (
     BLOCK,
     CHAIN,
@@ -57,6 +71,62 @@ def test_an_answer_survives_its_json() -> None:
     """Solution and Infeasible go out and come back equal."""
     for answer in (solve(a_question()), solve(a_question(10))):
         assert from_text(to_text(answer), type(answer)) == answer
+
+
+@pytest.mark.parametrize(
+    "goal", [Goal.MINIMIZE_GPUS, Goal.MINIMIZE_MEMORY, Goal.MAXIMIZE_THROUGHPUT]
+)
+def test_an_undecided_count_is_named_and_is_no_gap_of_another_goal(goal: Goal) -> None:
+    """What may fit with one device fewer says nothing of how much better a plan is.
+
+    All goals said "something up to 33.3 % better", which was 1 - 2 / 3 devices.
+    """
+    profile = chain_profile(CHAIN, byte_error=0.1, device_kind=DeviceKind.EMULATED)
+    answer = solved(a_question(950, profile=profile, objective=Objective(goal=goal)))
+    (undecided,) = answer.certificate.undecided_counts
+    fewest = answer.certificate.fewest_at_floor or 0
+    assert answer.termination is Termination.WITHIN_GAP
+    words = f"everything was searched; undecided: {counted(undecided, 'device')}"
+    assert ending_text(answer) == words
+    is_count = goal is Goal.MINIMIZE_GPUS
+    assert answer.gap == pytest.approx(1 - undecided / fewest if is_count else 0.0)
+
+
+def test_a_gap_too_small_to_be_told_leaves_the_least_memory_proven() -> None:
+    """Bisection of the peak stops at 1/4096, and half of the answers were within a gap.
+
+    The text was "something up to 0.0% better is not excluded".
+    """
+    objective = Objective(goal=Goal.MINIMIZE_MEMORY, rate_floor=0.7)
+    profile = chain_profile(
+        [in_units(layer, 10_000) for layer in CHAIN], device_kind=DeviceKind.EMULATED
+    )
+    answer = solved(a_question(9_000_000, profile=profile, objective=objective))
+    assert 0 < answer.gap < LEAST_GAP
+    assert answer.termination is Termination.OPTIMAL
+    assert ending_text(answer) == "proven, every combination was searched"
+
+
+def in_units(layer: Layer, num_bytes: int) -> Layer:
+    """Return a layer of which each byte is so many, and bisection has more to do."""
+
+    def scaled(part: Activation) -> Activation:
+        return dataclasses.replace(
+            part,
+            saved=part.saved * num_bytes,
+            forward=part.forward * num_bytes,
+            backward=part.backward * num_bytes,
+        )
+
+    return dataclasses.replace(
+        layer,
+        parameters=layer.parameters * num_bytes,
+        gradients=layer.gradients * num_bytes,
+        optimizer=layer.optimizer * num_bytes,
+        boundary=layer.boundary * num_bytes,
+        kept=scaled(layer.kept),
+        again=scaled(layer.again),
+    )
 
 
 def test_equal_questions_have_equal_answers() -> None:
@@ -300,16 +370,32 @@ def test_an_engine_that_may_have_few_micro_batches_gets_them() -> None:
 
 
 def test_what_is_not_planned_yet_is_refused_in_words() -> None:
-    """Granularity, schedules, degrees and length that the search does not know."""
+    """Granularity and length that the search does not know."""
     by_job = engine_with(recompute=Granularity.JOB)
     with pytest.raises(CannotPlanError, match="only recompute by layer"):
         solve(a_question(engine=by_job))
-    long = chain_profile([BLOCK] * 300, device_kind=DeviceKind.EMULATED)
-    with pytest.raises(CannotPlanError, match="300 layers, up to 256"):
+    long = chain_profile([BLOCK] * 4097, device_kind=DeviceKind.EMULATED)
+    with pytest.raises(CannotPlanError, match="4097 layers, up to 4096"):
         solve(a_question(profile=long))
-    tensor = engine_with(tensor_parallel=True)
-    with pytest.raises(CannotPlanError, match="only 1 is planned yet"):
-        solve(a_question(engine=tensor, limits=Limits(max_gpus=2, tensor_degrees=(2,))))
+
+
+LIMITS_NOT_SEARCHED: dict[str, dict[str, Any]] = {
+    "tensor_degrees: 2": {"tensor_degrees": (1, 2)},
+    "schedules: GPipe": {"schedules": (Schedule.ONE_F_ONE_B, Schedule.GPIPE)},
+    "shardings: optimizer": {"shardings": (Sharding.NONE, Sharding.OPTIMIZER)},
+}
+
+
+@pytest.mark.parametrize("entry", LIMITS_NOT_SEARCHED)
+def test_limits_that_are_not_searched_are_refused(entry: str) -> None:
+    """A certificate lists its limits; none of them may have been passed over.
+
+    They were accepted, ignored, and listed in a certificate that said proven.
+    """
+    able = engine_with(tensor_parallel=True, schedules=tuple(Schedule))
+    limits = Limits(max_gpus=2, **LIMITS_NOT_SEARCHED[entry])
+    with pytest.raises(CannotPlanError, match=rf"limits\.{entry} is not searched yet"):
+        solve(a_question(engine=able, limits=limits))
 
 
 def test_tied_ends_cost_less_on_one_rank() -> None:
@@ -330,12 +416,72 @@ def test_assumptions_are_warned_about() -> None:
         engine=dataclasses.replace(PLIMSOLL, verified=False),
     )
     warnings = solved(question).warnings
-    assert any("no calibrated overhead for H200" in text for text in warnings)
+    assert any("what H200 holds besides tensors was never" in text for text in warnings)
     assert any("was not replayed" in text for text in warnings)
     other = [dataclasses.replace(layer, flop=1e12) for layer in CHAIN]
     elsewhere = an_offer(device_product="H100")
     estimated = solved(a_question(profile=chain_profile(other), offers=(elsewhere,)))
     assert any("estimated from counted work" in text for text in estimated.warnings)
+    uncounted = UncountedOperator(kind=0, operator="aten._cdist_forward")
+    holed = dataclasses.replace(chain_profile(other), uncounted=(uncounted,))
+    wider = solved(a_question(profile=holed, offers=(elsewhere,)))
+    [line] = set(wider.warnings) - set(estimated.warnings)
+    assert line.startswith("no FLOP formula for aten._cdist_forward in ")
+    assert "rest on an assumption, from nothing to 16 times" in line
+
+
+def test_a_micro_batch_that_matters_is_kept_and_named() -> None:
+    """With BatchNorm: a person fixes it, for what could be had without as well.
+
+    Or leaves it to the search in words; either way the answer names layer and number.
+    """
+    norm = LayerStatistics(kind=0, what="BatchNorm2d")
+    profile = chain_profile(
+        CHAIN, device_kind=DeviceKind.EMULATED, batch_statistics=(norm,)
+    )
+    fixed = Override(micro_batch=2, num_stages=1)
+    for question in (
+        a_question(profile=profile, override=fixed),
+        a_question(profile=profile, batch_statistics=BatchStatistics.PER_MICRO_BATCH),
+    ):
+        found = solved(question)
+        [line] = [text for text in found.warnings if "BatchNorm2d" in text]
+        assert f"here over {found.plan.micro_batch}, on each replica" in line
+    assert question.needed_override == Override()
+    assert a_question(profile=profile, override=fixed).needed_override == Override(
+        micro_batch=2
+    )
+
+
+def test_a_micro_batch_that_is_needed_makes_no_plan_by_hand() -> None:
+    """What does not fit is infeasible, as it is without BatchNorm.
+
+    It was a plan of up to 548 MiB on a device of 300, marked as fixed by hand, and
+    could be launched. Whoever fixes more than is needed still has a plan by hand.
+    """
+    norm = LayerStatistics(kind=0, what="BatchNorm2d")
+    profile = chain_profile(
+        CHAIN, device_kind=DeviceKind.EMULATED, batch_statistics=(norm,)
+    )
+    needed = Override(micro_batch=2)
+    more = Override(micro_batch=2, num_stages=1)
+
+    def asking(memory_bytes: int, override: Override) -> Problem:
+        return a_question(memory_bytes, profile=profile, override=override)
+
+    assert refused(asking(100, needed)).binding is Binding.MEMORY
+    assert solved(asking(100, more)).termination is Termination.FIXED
+    fits = solved(asking(900, needed))
+    assert "by hand" not in " ".join([*explain(fits), headline_of(asking(900, needed))])
+    assert "; given for batch statistics: micro-batch 2; " in " ".join(explain(fits))
+    assert "(at any speed: " in headline_of(asking(900, needed))
+    by_hand = solved(asking(9000, more))
+    assert ending_text(by_hand) == "proven within what is fixed by hand"
+
+
+def headline_of(question: Problem) -> str:
+    """Answer in one line."""
+    return headline_text(question, solved(question))
 
 
 def test_ranks_that_share_cores_are_slower() -> None:

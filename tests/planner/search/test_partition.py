@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
-from plimsoll_planner.search.partition import (
-    Order,
-    StageChoice,
-    least_corner,
-    least_largest,
-    least_peak,
-)
+from plimsoll_planner.search.partition import least_corner, least_largest
 
 
 def all_cuts(size: int, num_stages: int) -> Iterator[tuple[int, ...]]:
@@ -59,41 +53,6 @@ def test_least_largest_is_the_best_of_all_cuts(tables: list[list[list[int]]]) ->
     found = least_largest(arrays)
     judged = None if found is None else (found.value, found.cuts)
     assert judged == (None if best[0] == 9 else best)
-
-
-@given(matrices(), matrices())
-def test_least_peak_breaks_ties_all_the_way(
-    tables: list[list[list[int]]], counts: list[list[list[int]]]
-) -> None:
-    """All peaks, largest first; then fewer recomputed layers; then first cuts."""
-    size = len(tables[0])
-    choices = []
-    counted = []
-    for stage, table in enumerate(tables):
-        peaks = np.array(table, dtype=np.int64)
-        peaks[peaks == 9] = LARGEST_BYTES
-        peaks[np.tri(size, size + 1, dtype=np.bool_)] = LARGEST_BYTES
-        source = counts[stage % len(counts)]
-        number = [
-            [source[a % len(source)][b % len(source[0])] for b in range(size + 1)]
-            for a in range(size)
-        ]
-        counted.append(number)
-        choices.append(
-            StageChoice(peaks=peaks, num_recomputed=np.array(number, dtype=np.int64))
-        )
-    best: Order | None = None
-    for cuts in all_cuts(size, len(tables)):
-        values = values_of(tables, cuts)
-        if max(values) == 9:
-            continue
-        order = Order(
-            peaks=tuple(sorted(values, reverse=True)),
-            num_recomputed=sum(values_of(counted, cuts)),
-            cuts=cuts,
-        )
-        best = order if best is None else min(best, order)
-    assert least_peak(choices) == best
 
 
 @given(matrices())

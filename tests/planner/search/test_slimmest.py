@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("numpy")
@@ -48,6 +50,14 @@ def test_every_mesh_that_divides_the_batch_has_one(num_gpus: int) -> None:
     divisors = [p for p in range(1, num_gpus + 1) if num_gpus % p == 0]
     wanted = [(p, num_gpus // p, 1) for p in divisors if 8 % (num_gpus // p) == 0]
     assert meshes == wanted
+
+
+def test_whole_nodes_do_not_matter_to_them() -> None:
+    """They are chosen by memory, which refuses to count nodes."""
+    problem = a_problem(16)
+    limits = replace(problem.limits, whole_nodes=True)
+    paid = slimmest_plans(replace(problem, limits=limits), 2)
+    assert list(paid) == list(slimmest_plans(problem, 2))
 
 
 @pytest.mark.parametrize("memory_mib", range(36, 200, 12))

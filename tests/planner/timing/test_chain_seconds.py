@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plimsoll_planner.errors import CannotPlanError
@@ -52,6 +54,26 @@ def test_another_product_is_estimated_from_work() -> None:
         assert found.forward[0] == pytest.approx(forward_s, abs=1e-9)
         assert found.backward[0] == pytest.approx(2 * forward_s, abs=1e-9)
         assert found.recompute[0] == found.forward[0]
+
+
+def test_work_that_nobody_counted_widens_the_estimate() -> None:
+    """By an assumption, 1,024 FLOPs at one sample: none, those, or 16 times those."""
+    known = chain_profile([Layer(flop=512.0, traffic=16.0)])
+    work = replace(
+        known.costs.forward_work,
+        uncounted_flop_constant=(0.0,),
+        uncounted_flop_per_sample=(1024.0,),
+    )
+    profile = replace(known, costs=replace(known.costs, forward_work=work))
+    for bound, more_s in (
+        (Bound.LOWER, 0.0),
+        (Bound.EXPECTED, 1.0 / 0.6),
+        (Bound.UPPER, 16.0 / 0.5),
+    ):
+        counted, wider = (
+            chain_seconds(made, RATED, bound, 1).forward[0] for made in (known, profile)
+        )
+        assert wider - counted == pytest.approx(more_s, abs=1e-8)
 
 
 def test_an_offer_without_the_rate_is_named() -> None:

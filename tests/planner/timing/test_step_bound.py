@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,7 +84,8 @@ def test_the_walk_is_never_below_the_bound(
     ]
     walked = walk(times, num_micro_batches, placed)
     for stage, (place, more) in enumerate(zip(places, added, strict=True)):
-        assert bounds[stage][place] + num_micro_batches * more <= walked
+        bound = bounds[stage].step_s(num_micro_batches, np.array([[float(more)]]))
+        assert bound[place] <= walked
     closed = closed_bound(seconds.total, len(cuts), num_micro_batches)
     assert closed <= walked * (1 + 1e-12)
 
@@ -96,7 +98,37 @@ def test_a_balanced_pipeline_meets_its_bound() -> None:
     runs = run_seconds(chain_seconds(profile, an_offer(), Bound.EXPECTED, 1))
     stages = stage_bytes(chain, held_by(an_engine().holds))
     bounds = stage_bounds(runs, chain.boundary, gradients_of(stages), placed, 8)
-    assert [bounds[s][s, s + 1] for s in range(4)] == [30.0, 31.0, 32.0, 33.0]
+    assert [bounds[s].passes[s, s + 1] for s in range(4)] == [30.0, 31.0, 32.0, 33.0]
+
+
+def test_slow_links_bind_even_stages_by_their_cycles() -> None:
+    """P = 4, M = 64, F + B = 3 s, 1 s a link: 4.5 s a micro-batch, not 3.
+
+    A pass goes round all four stages and six links in 18 s, and four micro-batches go
+    with it. By the passes of a stage alone the walk was 1.47 times its bound.
+    """
+    offer = an_offer(
+        devices_per_node=1, link_between_nodes=Link(bandwidth_bytes_per_s=1.0)
+    )
+    profile = chain_profile([Layer(boundary=1)] * 4)
+    chain = chain_bytes(profile, Bound.EXPECTED, 1)
+    placed = topology(offer, 4, 1)
+    runs = run_seconds(chain_seconds(profile, offer, Bound.EXPECTED, 1))
+    stages = stage_bytes(chain, held_by(an_engine().holds))
+    bounds = stage_bounds(runs, chain.boundary, gradients_of(stages), placed, 64)
+    times = StageTimes(
+        forward_s=1.0,
+        backward_s=2.0,
+        sent_bytes=1,
+        gradient_bytes=0,
+        num_exchanges=0,
+        optimizer_step_s=0.0,
+    )
+    walked = walk([times] * 4, 64, placed)
+    passes = max(bounds[s].passes[s, s + 1] for s in range(4))
+    cycles = max(bounds[s].cycles[s, s + 1] for s in range(4))
+    assert walked / passes > 1.4
+    assert walked / cycles < 1.03
 
 
 def test_shared_cores_bound_all_work() -> None:

@@ -1,4 +1,4 @@
-"""Thinned labels err on the safe side of their use."""
+"""Pruned options err on the safe side of their use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIFFERENT = st.lists(LAYERS, min_size=4, max_size=8)
 
 @settings(max_examples=100)
 @given(DIFFERENT, st.integers(1, 3), st.integers(0, 40))
-def test_thinned_labels_bound_the_exact_ones_from_both_sides(
+def test_pruned_options_bound_the_exact_ones_from_both_sides(
     layers: list[Layer], in_flight: int, slack: int
 ) -> None:
     """Merged ones are never above, dropped ones never below, and those are real."""
@@ -44,7 +44,7 @@ def test_thinned_labels_bound_the_exact_ones_from_both_sides(
     exact = build_labels(chain, HELD, added)
     merged = build_labels(chain, HELD, added, is_lower=True, most=2)
     dropped = build_labels(chain, HELD, added, most=2)
-    assert exact.is_exact
+    assert not exact.pruned.any()
     assert merged.peak.shape[2] <= 4
     assert dropped.peak.shape[2] <= 4
     peaks = least_peaks(stages, exact, flow)
@@ -69,8 +69,27 @@ def test_thinned_labels_bound_the_exact_ones_from_both_sides(
             assert max(phase_peaks(chain, load, HELD).values()) == found[place]
 
 
+@settings(max_examples=100)
+@given(DIFFERENT, st.integers(1, 3))
+def test_pruning_without_seconds_keeps_both_ends(
+    layers: list[Layer], in_flight: int
+) -> None:
+    """The least saved and the least peak of each run; all were one part before."""
+    chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
+    exact = build_labels(chain, HELD, None)
+    merged = build_labels(chain, HELD, None, is_lower=True, most=3)
+    assert (merged.least_saved == exact.least_saved).all()
+    assert (merged.least_peak == exact.least_peak).all()
+    flow = Flow(in_flight=in_flight, num_micro_batches=9, micro_batch=1, data_degree=1)
+    stages = stage_bytes(chain, HELD)
+    crowded = merged.pruned & (exact.peak < LARGEST_BYTES).any(axis=2)
+    both = (merged.peak < LARGEST_BYTES).sum(axis=2)[crowded]
+    assert (both >= 2).all()
+    assert (least_peaks(stages, merged, flow) <= least_peaks(stages, exact, flow)).all()
+
+
 def test_many_different_layers_stay_within_bounds() -> None:
-    """Thirty layers, each of its own kind: labels are thinned, and say so."""
+    """Thirty layers, each of its own kind: options are pruned, and the run says so."""
     rng = np.random.default_rng(1)
     layers = []
     for saved, seconds in zip(rng.integers(50, 99, 30), rng.random(30), strict=True):
@@ -79,5 +98,6 @@ def test_many_different_layers_stay_within_bounds() -> None:
     chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
     added = np.array([layer.recompute_s for layer in layers])
     labels = build_labels(chain, HELD, added, most=64)
-    assert not labels.is_exact
+    assert labels.pruned[0, 30]
+    assert not labels.pruned[0, 4]
     assert labels.peak.shape[2] <= 128

@@ -1,0 +1,265 @@
+"""Options of all runs of layers that begin at one layer, from those one layer later.
+
+In: a chain's bytes, what recomputing each layer costs, where stages may end. Out: an
+`Options`. Called by `recompute_labels`, whose text has the formula and the argument for
+runs of equal layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plimsoll_planner.memory.chain_bytes import (
+    KEPT,
+    RECOMPUTED,
+    ChainBytes,
+    Flags,
+    Ints,
+)
+from plimsoll_planner.memory.engine_holdings import Held
+
+Floats = NDArray[np.float64]
+NO_NODE = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Ground:
+    """What the options of every run are built from."""
+
+    chain: ChainBytes
+    held: Held
+    added_s: Floats
+    """[l]: seconds that recomputing adds."""
+    useful: Flags
+    """[c, l]: choices worth trying; see `useful_choices`."""
+    ends: Ints
+    """[B]: the layer behind the last one of a run; L comes last."""
+    sent: Ints
+    """[B]: boundary behind a run, 0 behind the last layer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Options:
+    """Options of the runs that begin at one layer; each array is over the options."""
+
+    end: Ints
+    """B."""
+    first: Ints
+    """Choice of the first layer."""
+    saved: Ints
+    """S."""
+    peak: Ints
+    """Q."""
+    seconds: Floats
+    """T."""
+    num_recomputed: Ints
+    """N."""
+    behind: Ints
+    """Node of the option that this one goes on with; `NO_NODE` for a single layer."""
+
+    def at(self, places: Ints | Flags) -> Options:
+        """Return some of the options."""
+        return Options(
+            **{field.name: getattr(self, field.name)[places] for field in fields(self)}
+        )
+
+    @property
+    def group(self) -> Ints:
+        """Run and first choice: only options of one group are compared."""
+        return 2 * self.end + self.first
+
+
+def ground(
+    chain: ChainBytes, held: Held, recompute_s: Floats | None, starts: Ints
+) -> Ground:
+    """Prepare what all runs share; the arguments are those of `build_labels`."""
+    size = chain.num_layers
+    ends = np.append(starts, size)
+    sent = np.append(0, chain.boundary)[ends]
+    sent[-1] = 0
+    return Ground(
+        chain=chain,
+        held=held,
+        added_s=np.zeros(size) if recompute_s is None else recompute_s,
+        useful=useful_choices(chain),
+        ends=ends,
+        sent=sent,
+    )
+
+
+def useful_choices(chain: ChainBytes) -> Flags:
+    """Return [c, l], without recomputing where it makes nothing smaller.
+
+    Keeping such a layer instead makes no term of any label larger.
+    """
+    arrays = (
+        *(chain.saved, chain.forward_transient, chain.backward_transient),
+        *(chain.backward_transient_at_end, chain.keeps_input, chain.keeps_output),
+        chain.held_input,
+    )
+    smaller = np.zeros(chain.num_layers, dtype=np.bool_)
+    for array in arrays:
+        smaller |= array[RECOMPUTED] < array[KEPT]
+    useful = chain.allowed.copy()
+    useful[RECOMPUTED] &= smaller | ~chain.allowed[KEPT]
+    return useful
+
+
+def single(on: Ground, layer: int) -> Options:
+    """Return the options of the run that is one layer; none where it may not end."""
+    chain, held = on.chain, on.held
+    end = int(np.searchsorted(on.ends, layer + 1))
+    is_last = layer == chain.num_layers - 1
+    u_out = int(on.sent[end])
+    keeps = chain.keeps_output[:, layer] | held.output_kept
+    saved = chain.saved[:, layer] + np.where(keeps, u_out, 0)
+    peak = np.maximum(
+        chain.forward_transient[:, layer] + u_out,
+        chain.backward_transient_at_end[:, layer],
+    )
+    if not is_last:
+        exchanged = held.gradient_received + np.where(keeps, 0, 1)
+        peak = np.maximum(peak, saved + exchanged * u_out)
+    choices = np.array([KEPT, RECOMPUTED])
+    built = Options(
+        end=np.full(2, end),
+        first=choices,
+        saved=saved,
+        peak=peak,
+        seconds=choices * on.added_s[layer],
+        num_recomputed=choices,
+        behind=np.full(2, NO_NODE),
+    )
+    return built.at(on.useful[:, layer] & (on.ends[end] == layer + 1))
+
+
+def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Options:
+    """Return the options of all longer runs: `layer` in front of those behind it.
+
+    Args:
+        on: see `Ground`.
+        layer: the layer in front.
+        behind: options of the runs that begin one layer later.
+        first_node: node of the first one of them.
+    """
+    useful = on.useful
+    choices = [
+        in_front(on, layer, choice, behind, first_node)
+        for choice in (KEPT, RECOMPUTED)
+        if useful[choice, layer]
+    ]
+    if not (useful[:, layer].all() and useful[:, layer + 1].all()):
+        return joined(choices)
+    inside, at_end = swappable(on.chain, layer)
+    is_short = on.ends[behind.end] == layer + 2
+    excluded = (behind.first == RECOMPUTED) & np.where(is_short, at_end, inside)
+    return joined([choices[KEPT].at(~excluded), choices[RECOMPUTED]])
+
+
+def joined(parts: list[Options]) -> Options:
+    """Return the options of all parts."""
+    return Options(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(Options)
+        }
+    )
+
+
+def in_front(
+    on: Ground, layer: int, choice: int, behind: Options, first_node: int
+) -> Options:
+    """Return the options behind with one choice of one layer in front of them."""
+    chain = on.chain
+    u, u_out = int(chain.boundary[layer]), on.sent[behind.end]
+    alive = chain.keeps_output[choice, layer] | chain.keeps_input[:, layer + 1]
+    saved = int(chain.saved[choice, layer])
+    base = saved + np.where(alive, u, 0)[behind.first]
+    own = max(
+        int(chain.forward_transient[choice, layer]),
+        int(chain.backward_transient[choice, layer]),
+    )
+    next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
+    peak = np.maximum(base + behind.peak, np.maximum(own, next_forward) + u_out)
+    if chain.keeps_output[choice, layer]:
+        peak = np.maximum(peak, base + outlived(on, layer + 1, behind))
+    return replace(
+        behind,
+        first=np.full_like(behind.first, choice),
+        saved=base + behind.saved,
+        peak=peak,
+        seconds=behind.seconds + choice * float(on.added_s[layer]),
+        num_recomputed=behind.num_recomputed + choice,
+        behind=first_node + np.arange(len(behind.end)),
+    )
+
+
+def outlived(on: Ground, layer: int, options: Options) -> Ints:
+    """Return the backward peak of `layer`, the first of runs, if its input outlives it.
+
+    That is above what is alive in front of it, over the options.
+    """
+    chain, first = on.chain, options.first
+    inside = chain.backward_transient[:, layer][first] + on.sent[options.end]
+    at_end = chain.backward_transient_at_end[:, layer][first]
+    is_alone = on.ends[options.end] == layer + 1
+    turned = np.where(is_alone, at_end, inside)
+    return np.asarray(turned + chain.held_input[:, layer][first])
+
+
+def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
+    """Tell whether `layer` may be the one of two equal layers that recomputes.
+
+    Returns:
+        Whether that is so where more layers follow in the stage, and where none does;
+        see the module's text for the conditions.
+    """
+    after = layer + 1
+    if chain.row[layer] != chain.row[after]:
+        return False, False
+    keeps_input, keeps_output = (
+        chain.keeps_input[:, layer],
+        chain.keeps_output[:, layer],
+    )
+    s_kept, s_again = (int(value) for value in chain.saved[:, layer])
+    ft_kept, ft_again = (int(value) for value in chain.forward_transient[:, layer])
+    ht_kept, ht_again = (int(value) for value in chain.held_input[:, layer])
+    ht_behind = ht_kept if keeps_output[RECOMPUTED] else 0
+    u = int(chain.boundary[layer])
+    before = int(chain.boundary[layer - 1]) if layer > 0 else 0
+    v = u if keeps_input[KEPT] or keeps_output.all() else 0
+    w = before if keeps_input[KEPT] else 0
+    settles = (
+        keeps_input[KEPT] == keeps_input[RECOMPUTED]
+        and before <= w + s_kept + u
+        and s_again <= s_kept
+    )
+
+    def moves(behind: Ints) -> bool:
+        """Tell it for e, the transients of backward of the layer behind."""
+        e_kept, e_again = (int(value) for value in behind[:, layer])
+        bt_again = int(chain.backward_transient[RECOMPUTED, layer])
+        return bool(
+            bt_again + ht_again + u <= s_kept + v + e_again
+            and s_again + e_kept + ht_behind <= s_kept + e_again
+            and (
+                s_again + ft_kept <= s_kept + ft_again
+                or s_again + 2 * u + ft_kept <= s_kept + v + e_again
+            )
+        )
+
+    same_output = keeps_output[KEPT] == keeps_output[RECOMPUTED]
+    follower = after + 1
+    settled = keeps_input[KEPT] and (
+        follower >= chain.num_layers
+        or bool(
+            chain.keeps_input[:, follower].all()
+            and not chain.held_input[:, follower].any()
+        )
+    )
+    inside = settles and moves(chain.backward_transient) and (same_output or settled)
+    at_end = settles and moves(chain.backward_transient_at_end) and same_output
+    return bool(inside), bool(at_end)

@@ -1,0 +1,54 @@
+"""The rules of a certificate in words: what decided a combination, and what that means.
+
+In: rules. Out: lines of text. Called where a certificate is shown to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_planner.records.certificate import Rule
+
+RULE_NAMES = {
+    Rule.BATCH_DOES_NOT_DIVIDE: "batch does not divide",
+    Rule.OUTSIDE_LIMITS: "outside the limits",
+    Rule.ENGINE_CANNOT_RUN: "engine cannot run it",
+    Rule.POD_SHAPE: "too few nodes",
+    Rule.STATES_EXCEED: "states too large",
+    Rule.LAYER_EXCEEDS: "a layer too large",
+    Rule.MEMORY_CORNER: "least memory too large",
+    Rule.RATE_BOUND: "too slow",
+    Rule.RATE_AT_EQUAL_ERROR: "too slow at equal relative error",
+    Rule.DOMINATED: "another is as good",
+    Rule.SEARCHED: "searched",
+    Rule.REPLAYED: "replayed",
+    Rule.NOT_SEARCHED: "not searched",
+}
+"""What people read in the place of a rule's value, which JSON has."""
+RULES = {
+    Rule.BATCH_DOES_NOT_DIVIDE: "replicas x micro-batch does not divide the batch",
+    Rule.OUTSIDE_LIMITS: "limits or what was fixed leave it no mesh or micro-batch",
+    Rule.ENGINE_CANNOT_RUN: "fewer micro-batches than stages; the engine needs as many",
+    Rule.POD_SHAPE: "more nodes are needed than there are",
+    Rule.STATES_EXCEED: "parameters, gradients and optimizer exceed the memory alone",
+    Rule.LAYER_EXCEEDS: "one layer exceeds the memory alone",
+    Rule.MEMORY_CORNER: "the plan of the least memory, at any speed, exceeds it still",
+    Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
+    Rule.RATE_AT_EQUAL_ERROR: "too slow if one factor is the error of all seconds, "
+    "which proves nothing: measure the profile on the device, or ask for a number of "
+    "samples/s",
+    Rule.DOMINATED: "another combination is at least as good",
+    Rule.SEARCHED: "all cuts and sets of recomputed layers were searched",
+    Rule.REPLAYED: "the replay of its plan decided it",
+    Rule.NOT_SEARCHED: "the work limit cut it off",
+}
+COMBINATION = (
+    "a combination is an offer, stages, replicas and a micro-batch; decided by:"
+)
+
+
+def rule_lines(rules: Iterable[Rule]) -> list[str]:
+    """Return what the rules that occur mean."""
+    found = set(rules)
+    told = (f"  {RULE_NAMES[rule]}: {RULES[rule]}" for rule in Rule if rule in found)
+    return [COMBINATION, *told]

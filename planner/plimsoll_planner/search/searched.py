@@ -1,0 +1,41 @@
+"""Refuses a problem that asks for more than the search looks at.
+
+In: a problem. Out: nothing, or an error that says what to change. Called before any
+search, for a certificate lists the limits that it holds within: what is listed there
+must have been searched.
+"""
+
+from __future__ import annotations
+
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.records.engine import Granularity, Schedule, Sharding
+from plimsoll_planner.records.problem import Problem
+
+SEARCHED = {
+    "schedules": (Schedule.ONE_F_ONE_B,),
+    "tensor_degrees": (1,),
+    "shardings": (Sharding.NONE,),
+}
+"""Fields of `Limits`, and the entries of theirs that the search looks at."""
+
+
+def require_searched(problem: Problem) -> None:
+    """Refuse limits and engines whose plans the search does not look at.
+
+    Raises:
+        CannotPlanError: names the field, the entry and what may stand there.
+    """
+    for field, known in SEARCHED.items():
+        for entry in getattr(problem.limits, field):
+            if entry not in known:
+                only = ", ".join(map(str, known))
+                raise CannotPlanError(
+                    f"limits.{field}: {entry} is not searched yet, and a certificate "
+                    f"would say that it was: allow only {only}"
+                )
+    if problem.engine.can.recompute is not Granularity.LAYER:
+        raise CannotPlanError(
+            f"engine {problem.engine.engine} recomputes by "
+            f"{problem.engine.can.recompute}, and only recompute by layer is searched "
+            "yet"
+        )

@@ -1,0 +1,177 @@
+"""Random questions with few enough plans that all of them can be listed.
+
+Made of a seed, so that a property test and a benchmark ask the same ones. Seconds have
+intervals; `drawn` is the same question with exact seconds from inside them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.records.model_profile import DeviceKind, TiedLayers
+from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.problem import Limits, Objective, Problem
+from tests.support.builders import an_offer
+from tests.support.chains import Activation, Layer, chain_profile
+
+SECONDS = ("forward_s", "backward_s", "recompute_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a question is made of."""
+
+    layers: list[Layer]
+    byte_error: float
+    time_error: float
+    capacity_bytes: int
+    links: tuple[Link | None, Link | None]
+    global_batch_size: int
+    limits: Limits
+    objective: Objective
+    devices_per_node: int
+    input_bytes_per_sample: int = 0
+    target_bytes_per_sample: int = 0
+    is_tied: bool = False
+    """The last layer has its parameters in common with the first one."""
+
+    def problem(self) -> Problem:
+        """Build the question."""
+        profile = chain_profile(
+            self.layers,
+            byte_error=self.byte_error,
+            time_error=self.time_error,
+            device_kind=DeviceKind.EMULATED,
+            input_bytes_per_sample=self.input_bytes_per_sample,
+            target_bytes_per_sample=self.target_bytes_per_sample,
+            tied=self.tied(),
+        )
+        offer = an_offer(
+            device_kind=DeviceKind.EMULATED,
+            device_memory_bytes=self.capacity_bytes,
+            devices_per_node=self.devices_per_node,
+            nodes_available=None,
+            link_in_node=self.links[0],
+            link_between_nodes=self.links[1],
+        )
+        return Problem(
+            profile=profile,
+            offers=(offer,),
+            engine=PLIMSOLL,
+            global_batch_size=self.global_batch_size,
+            limits=self.limits,
+            objective=self.objective,
+        )
+
+    def tied(self) -> tuple[TiedLayers, ...]:
+        """What the first and the last layer have in common."""
+        if not self.is_tied:
+            return ()
+        ends = self.layers[0], self.layers[-1]
+        return (
+            TiedLayers(
+                layers=(0, len(self.layers) - 1),
+                parameter_bytes=min(layer.parameters for layer in ends),
+                gradient_bytes=min(layer.gradients for layer in ends),
+                optimizer_bytes=min(layer.optimizer for layer in ends),
+            ),
+        )
+
+    def drawn(self, dice: random.Random) -> Asked:
+        """The same with exact seconds from inside their intervals, mostly ends."""
+        layers = [
+            replace(
+                layer,
+                **{
+                    name: getattr(layer, name) * (1 + self.time_error * part(dice))
+                    for name in SECONDS
+                },
+            )
+            for layer in self.layers
+        ]
+        return replace(self, layers=layers, time_error=0.0)
+
+
+def part(dice: random.Random) -> float:
+    """Draw a place in an interval, -1 to 1: mostly one of its ends."""
+    return dice.choice((-1.0, -1.0, 1.0, 1.0, dice.uniform(-1, 1)))
+
+
+def asked(seed: int) -> Asked:
+    """Draw a question of 3 to 6 layers, each with own seconds, and up to 4 devices."""
+    dice = random.Random(seed)  # noqa: S311 - no secret
+    kinds = [random_layer(dice) for _ in range(dice.randint(1, 4))]
+    layers = [
+        # A tick of difference makes each layer a kind of its own, with its own error.
+        replace(dice.choice(kinds), forward_s=1 + dice.random())
+        for _ in range(dice.randint(3, 6))
+    ]
+    is_relative = dice.random() < 0.7
+    made = Asked(
+        layers=layers,
+        byte_error=dice.choice((0.0, 0.0, 0.1)),
+        time_error=dice.choice((0.0, 0.1, 0.1, 0.3)),
+        capacity_bytes=dice.randint(30, 150),
+        links=(random_link(dice), random_link(dice)),
+        global_batch_size=dice.choice((4, 6, 8)),
+        limits=Limits(max_gpus=dice.randint(2, 4)),
+        objective=Objective(
+            rate_floor=dice.uniform(0.3, 1.0),
+            min_samples_per_s=None if is_relative else dice.uniform(0.02, 0.3),
+            throughput_tolerance=dice.choice((0.0, 0.05, 0.05, 0.2)),
+        ),
+        devices_per_node=dice.randint(1, 4),
+    )
+    return replace(
+        made,
+        layers=[with_held_input(layer, dice) for layer in layers],
+        input_bytes_per_sample=dice.choice((0, 0, 1, 2)),
+        target_bytes_per_sample=dice.choice((0, 0, 1)),
+        is_tied=dice.random() < 0.3,
+    )
+
+
+def with_held_input(layer: Layer, dice: random.Random) -> Layer:
+    """The layer, which may hold more where its input outlives it."""
+    more = [dice.choice((0, 0, 0, 1, 4)) for _ in range(2)]
+    return replace(
+        layer,
+        kept=replace(layer.kept, held_input=more[0]),
+        again=replace(layer.again, held_input=more[1]),
+    )
+
+
+def random_layer(dice: random.Random) -> Layer:
+    """Draw a layer of small numbers, so that ties are common."""
+
+    def activation() -> Activation:
+        return Activation(
+            saved=dice.randint(0, 9),
+            keeps_input=dice.random() < 0.6,
+            keeps_output=dice.random() < 0.3,
+            forward=dice.randint(0, 9),
+            backward=dice.randint(0, 19),
+            held=dice.randint(0, 4),
+        )
+
+    return Layer(
+        parameters=dice.randint(0, 9),
+        gradients=dice.randint(0, 9),
+        optimizer=dice.randint(0, 9),
+        optimizer_transient=dice.randint(0, 9),
+        boundary=dice.randint(0, 4),
+        kept=activation(),
+        again=activation(),
+        recomputable=dice.random() < 0.7,
+        backward_s=dice.uniform(0.5, 4),
+        recompute_s=dice.uniform(0, 3),
+        step_s=float(dice.randint(0, 2)),
+    )
+
+
+def random_link(dice: random.Random) -> Link | None:
+    """Draw a link that is slow beside the layers, or none."""
+    bandwidth = dice.choice((None, 0.5, 2.0))
+    return None if bandwidth is None else Link(bandwidth_bytes_per_s=bandwidth)
