@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -18,7 +19,7 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_planner.records.plan import HybridPlan, PodShape
 from plimsoll_trainer.assignment import assign
-from plimsoll_trainer.errors import PlanMismatchError
+from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
 from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.workload import AdamW, Workload
 from tests.support.builders import a_plan, a_profile, a_stage, an_offer
@@ -99,8 +100,12 @@ def test_what_cannot_run_yet_is_named(fields: dict[str, Any], said: str) -> None
 
 def test_a_plan_for_another_chain_is_refused() -> None:
     """The number of layers, and where they may be recomputed."""
-    with pytest.raises(PlanMismatchError, match="for 4 layers, but the workload has 5"):
+    said = (
+        "for 4 layers, but the workload has 5: pass the arguments .* as the rank, the"
+    )
+    with pytest.raises(PlanMismatchError, match=said) as caught:
         assign(plan(), a_gpt(depth=3))
+    assert caught.value.exit_code is ExitCode.BAD_WORKLOAD  # not to be tried again
 
 
 def test_another_optimizer_is_refused() -> None:
@@ -120,3 +125,23 @@ def test_another_precision_or_name_is_refused_where_the_profile_is_at_hand() -> 
     assign(planned, workload(), [profile])
     with pytest.raises(PlanMismatchError, match=r"precision was 'fp32' .* 'bf16'"):
         assign(planned, workload(precision=Precision.BF16), [profile])
+
+
+def test_a_profile_of_other_sums_is_made_anew_or_refused() -> None:
+    """One of before there was a choice is foreign; one that says so is contradicted."""
+    for given, error in (
+        (None, ForeignFingerprintError),
+        (Precision.BF16, PlanMismatchError),
+    ):
+        recipe = Recipe(
+            precision=Precision.BF16,
+            optimizer="AdamW",
+            optimizer_mode=OptimizerMode.FUSED,
+            gradient_precision=given,
+        )
+        profile = a_profile(recipe=recipe)
+        planned = plan(fingerprint=profile.fingerprint)
+        with pytest.raises(error, match=r"bf16.* but here it is '?fp32'?"):
+            assign(planned, workload(precision=Precision.BF16), [profile])
+        both = workload(precision=Precision.BF16, gradient_precision=Precision.BF16)
+        assign(planned, both, [profile])

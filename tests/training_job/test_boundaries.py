@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_trainer.batches import check_samples
 from plimsoll_trainer.boundaries import TensorSpec, boundaries_of
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import AdamW, Layer, Workload
@@ -61,6 +64,12 @@ def linear() -> nn.Module:
 def frozen() -> nn.Module:
     """Build a layer that is not trained."""
     return nn.Linear(4, 4).requires_grad_(requires_grad=False)
+
+
+def compiled_inside() -> nn.Module:
+    """Build a layer, a part of which is compiled."""
+    compiled: Any = torch.compile(nn.Linear(4, 4))
+    return nn.Sequential(nn.Tanh(), compiled)
 
 
 def impossible() -> nn.Module:
@@ -120,6 +129,29 @@ BAD = [
         "the loss is float, but a scalar is needed",
     ),
     (
+        a_gpt(loss=lambda output, targets: (output.sum(), targets)),
+        r"the loss counts int64\[2, 32\], but a scalar without a gradient is needed",
+    ),
+    (
+        a_gpt(loss=lambda output, targets: (output.sum(), 2, targets)),
+        r"a tuple of float32\[\], int, int64\[2, 32\], but one of two scalars",
+    ),
+    (
+        a_gpt(loss=lambda output, targets: [output.sum(), 2]),  # noqa: ARG005
+        r"the loss is a list of float32\[\], int, but a scalar or a tuple is needed: ",
+    ),
+    (
+        a_gpt(loss=lambda output, targets: output.mean().item()),  # noqa: ARG005
+        r"the loss asks for the value of a tensor, as \.item\(\), .*: return tensors",
+    ),
+    *(
+        (
+            a_gpt(loss=lambda output, targets, count=count: (output.sum(), count)),  # noqa: ARG005
+            f"the loss counts {count}, but a finite number above 0 is needed",
+        )
+        for count in (0, -5, math.nan, math.inf)
+    ),
+    (
         a_gpt(loss=lambda output: output),
         "the loss fails on float32.* from layer 'head' and targets int64",
     ),
@@ -131,6 +163,15 @@ BAD = [
     (
         a_gpt(batch=lambda step, first, count: [1, 2]),  # noqa: ARG005
         r"gives list, but a tuple of two tensors is needed",
+    ),
+    (
+        a_gpt(batch=lambda step, first, count: ((1, 2), torch.zeros(count))),  # noqa: ARG005
+        "gives a tuple of tuple and Tensor, but a tuple of two tensors is needed, "
+        "inputs and targets: put several inputs, or several targets, into one",
+    ),
+    (
+        a_gpt(batch=lambda step, first, count: ({}, 1, 2)),  # noqa: ARG005
+        "gives a tuple of dict, int and int, but a tuple of two",
     ),
     (
         a_gpt(batch=lambda step, first, count: open("/no/such/file")),  # noqa: ARG005, PTH123, SIM115
@@ -145,6 +186,14 @@ BAD = [
     (
         a_gpt(loss=lambda output, targets: next_token_loss(output.detach(), targets)),
         "nothing would be trained: the loss needs no gradient",
+    ),
+    (
+        chain(linear, lambda: nn.Bilinear(4, 4, 4)),
+        r"layer 'layer\.1' takes several inputs, input1, input2, but layers pass one",
+    ),
+    (
+        chain(compiled_inside),
+        r"layer 'layer\.0' has '1', which is compiled by torch\.compile",
     ),
     (chain(frozen, nn.Tanh, frozen), "trained: no layer gives an output that needs"),
     (
@@ -163,12 +212,88 @@ def test_what_breaks_the_contract_is_named(workload: Workload, said: str) -> Non
     assert caught.value.exit_code is ExitCode.BAD_WORKLOAD
 
 
+def seeded_by_first(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make samples from one generator for all of a micro-batch."""
+    generator = torch.Generator().manual_seed(1000 * step + first)
+    made = torch.randn(count, 8, generator=generator)
+    return made, made.sin()
+
+
+def normalised(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make samples apart, and take the mean of them all away."""
+    x, y = padded(step, first, count)
+    return x - x.mean(), y
+
+
+def padded(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make rows of numbers apart, with targets as long as the longest."""
+    last = first + count
+    x = torch.arange(first, last).unsqueeze(1).expand(count, 8) + step * 0.5
+    return x, torch.zeros(count, last)
+
+
+def of_a_teacher(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make samples apart, and targets that another model makes of them together."""
+    rows = [
+        torch.randn(64, generator=torch.Generator().manual_seed(1000 * step + sample))
+        for sample in range(first, first + count)
+    ]
+    x = torch.stack(rows)
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    return x, x @ weight
+
+
+def of_one_sample(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Know one sample alone."""
+    if first + count > 1:
+        raise IndexError(first + count)
+    return tokens(step, first, count)
+
+
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [(seeded_by_first, "inputs"), (normalised, "inputs"), (padded, "targets")],
+)
+def test_a_sample_depends_on_no_other(batch: Any, what: str) -> None:
+    """Else the data would follow from the micro-batch, which the planner chooses."""
+    said = rf"batch\(0, 0, 2\) gives other {what} than batch\(0, 0, 1\) and .*: derive"
+    with pytest.raises(WorkloadError, match=said) as caught:
+        check_samples(a_gpt(batch=batch))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("batch", [tokens, of_a_teacher, of_one_sample])
+def test_samples_that_depend_on_themselves_are_taken(batch: Any) -> None:
+    """Rounding is no difference; of one sample there is nothing to compare."""
+    check_samples(a_gpt(batch=batch))
+
+
 def test_every_rank_refuses_it_before_it_trains(job: Job) -> None:
     """All with the same line; nobody waits for another."""
     ends = job.try_to_run((0, 2, 5), 3, entrypoint="tiny_model:loss_of_a_vector")
     said = texts(ends)
     assert len(said) == 2
     assert all("WorkloadError: the loss is float32[2]" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        ("0", "the loss counts 0 in all of step 1, so nothing is trained: let every"),
+        ("-5", "the loss counts what is not finite or below 0 in step 1, so nothing"),
+        ("nan", "the loss counts what is not finite or below 0 in step 1, so nothing"),
+        ("inf", "the loss counts what is not finite or below 0 in step 1, so nothing"),
+    ],
+)
+def test_a_step_that_counts_nothing_ends_every_rank(
+    job: Job, count: str, said: str
+) -> None:
+    """Each value trained nothing, in silence; tensors have theirs in a step only."""
+    args = json.dumps({"count": count})
+    ends = job.try_to_run((0, 2, 5), 3, entrypoint="tiny_model:counting", args=args)
+    lines = texts(ends)
+    assert len(lines) == 2
+    assert all(f"WorkloadError: {said}" in line for line in lines)
 
 
 def overwriting() -> nn.Module:

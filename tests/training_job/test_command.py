@@ -59,6 +59,18 @@ def test_torchrun_saves_when_it_is_asked_to_stop(job: Job) -> None:
     assert sorted(losses(job.report("resumed"))) == [done + 1, done + 2]
 
 
+def test_a_stop_without_a_place_to_save_in_is_one_line(job: Job) -> None:
+    """Also where tracebacks are wanted: it was asked for, so there is no fault."""
+    options = job.options((0, 5), 100_000, report="begun")
+    process = job.command([TRAINER, "--debug"], options)
+    wait_for_step(job.report("begun"), 2)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == ExitCode.FAILED
+    [line] = err.splitlines()
+    assert " as asked, and nothing is saved: give --checkpoint-dir to " in line
+
+
 def test_a_loss_that_is_no_number_is_told_once(job: Job) -> None:
     """Training goes on, as torch's own would."""
     options = job.options((0, 5), 3, entrypoint="tiny_model:loss_of_nothing")
@@ -125,7 +137,8 @@ def test_a_foreign_fingerprint_is_refused(words: list[str], job: Job) -> None:
     *above, line = err.splitlines()
     assert line == (
         "plimsoll: rank 0: the source is not what was planned for: of the Python files "
-        f"in and below {job.folder} (1), these were written last: tiny_model.py; undo "
-        "what has changed, or profile and plan again"
+        f"that tiny_model in {job.folder} imports (2, its own included), these were "
+        "written last: tiny_model.py, tests/support/workloads.py; undo what has "
+        "changed, or profile and plan again"
     )
     assert above[:1] == (["Traceback (most recent call last):"] if words else [])

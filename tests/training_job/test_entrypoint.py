@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.errors import DeviceFullError, WorkloadError
+from plimsoll_trainer.errors import EntryPointFullError, WorkloadError
 
 MODULE = """
 from tests.support.workloads import a_gpt
@@ -95,10 +95,14 @@ def test_a_wrong_entry_point_is_one_line(
 
 
 def test_an_entry_point_that_fills_the_device_is_told(their_model: str) -> None:
-    """It is the memory that is too small, which no Python shell would show."""
+    """It is the memory that is too small, which no Python shell would show.
+
+    It would be under any plan: the exit code is not that of ranks that ran out.
+    """
     said = rf"{their_model}:too_large: it needs more memory for itself than the device"
-    with pytest.raises(DeviceFullError, match=said):
+    with pytest.raises(EntryPointFullError, match=said) as caught:
         load_workload(f"{their_model}:too_large", {})
+    assert caught.value.exit_code is ExitCode.ENTRY_POINT_OUT_OF_MEMORY
 
 
 def test_wrong_arguments_are_told_from_an_error_inside(their_model: str) -> None:

@@ -21,24 +21,26 @@ def workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "their_model"
     (package / "parts").mkdir(parents=True)
     (package / "__init__.py").write_text("")
+    (package / "gpt.py").write_text("from their_model.parts import block\n")
     (package / "parts" / "block.py").write_text("HIDDEN = 64\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     return package
 
 
-def digest() -> str:
+def digest(module: str = "their_model.gpt") -> str:
     """Digest of the workload's source as it stands."""
-    return fingerprint_of("their_model.parts:workload").source_digest
+    return fingerprint_of(f"{module}:workload").source_digest
 
 
 def test_a_changed_source_file_changes_the_fingerprint(workload: Path) -> None:
-    """Every file below the top package counts, by name and content."""
+    """Every file that is imported counts, by name and content."""
     before = digest()
     assert digest() == before
     block = workload / "parts" / "block.py"
     block.write_text("HIDDEN = 65\n")
     changed = digest()
     block.rename(workload / "parts" / "blocks.py")
+    (workload / "gpt.py").write_text("from their_model.parts import blocks\n")
     assert len({before, changed, digest()}) == 3
 
 
@@ -68,20 +70,25 @@ def test_a_folder_that_is_found_twice_counts_once(
 def test_a_single_file_is_a_workload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script counts with the files beside it, which it may import."""
-    (tmp_path / "lone_model.py").write_text("A = 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = fingerprint_of("lone_model:workload").source_digest
-    (tmp_path / ".venv" / "lib").mkdir(parents=True)
-    (tmp_path / ".venv" / "lib" / "other.py").write_text("C = 3\n")
-    assert fingerprint_of("lone_model:workload").source_digest == before
+    """A script counts with what it imports, and without what lies beside it.
+
+    A note written into the folder of a model discarded its running profile.
+    """
+    (tmp_path / "lone_model.py").write_text("from layers.helper import B\n")
     (tmp_path / "layers").mkdir()
     (tmp_path / "layers" / "helper.py").write_text("B = 2\n")
-    assert fingerprint_of("lone_model:workload").source_digest != before
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = digest("lone_model")
+    (tmp_path / "notes.py").write_text("C = 3\n")
+    (tmp_path / "layers" / "unused.py").write_text("C = 3\n")
+    assert digest("lone_model") == before
+    (tmp_path / "layers" / "helper.py").write_text("B = 3\n")
+    assert digest("lone_model") != before
 
 
 def test_content_moved_between_files_is_another_source(workload: Path) -> None:
     """Where one file ends and the next begins counts."""
+    (workload / "gpt.py").write_text("from . import a, b\n")
     (workload / "a.py").write_text("x\n")
     (workload / "b.py").write_text("y\n")
     before = digest()
@@ -93,6 +100,7 @@ def test_content_moved_between_files_is_another_source(workload: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(workload: Path) -> None:
     """A dangling link is no reason for a traceback."""
     (workload / "gone.py").symlink_to("nowhere.py")
+    (workload / "gpt.py").write_text("from . import gone\n")
     with pytest.raises(MissingSourceError, match=r"gone\.py: No such file"):
         digest()
 
@@ -129,13 +137,16 @@ def test_other_source_is_told_by_its_folder_and_its_latest_files(
 ) -> None:
     """Two digests would say nothing; what was written last is what has changed."""
     before = fingerprint_of("their_model:f")
+    (workload / "__init__.py").write_text("from . import new, second, third, fourth\n")
+    os.utime(workload / "__init__.py", (1e9, 1e9))
     for age_s, name in enumerate(("new", "second", "third", "fourth")):
         path = workload / f"{name}.py"
         path.write_text("A = 1\n")
         os.utime(path, (2e9 - age_s, 2e9 - age_s))
     said = (
-        f"not what was planned for: of the Python files in and below {workload} (6), "
-        "these were written last: new.py, second.py, third.py; undo what has changed,"
+        "not what was planned for: of the Python files that their_model in "
+        f"{workload.parent} imports (5, its own included), these were written last: "
+        "their_model/new.py, their_model/second.py, their_model/third.py; undo what"
     )
     with pytest.raises(ForeignFingerprintError, match=re.escape(said)):
         require_same(fingerprint_of("their_model:f"), before, "their_model:f")

@@ -11,24 +11,29 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from plimsoll_trainer.gradients import attach_gradients
+from plimsoll_trainer.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
 
 SGD = partial(torch.optim.SGD, lr=0.5)
 CPU = torch.device("cpu")
 
 
-def a_parameter(*values: float, dtype: torch.dtype = torch.float32) -> nn.Parameter:
+def a_parameter(
+    *values: float,
+    dtype: torch.dtype = torch.float32,
+    sums: torch.dtype = torch.bfloat16,
+) -> nn.Parameter:
     """Build a parameter with a gradient in a buffer."""
     parameter = nn.Parameter(torch.tensor(values, dtype=dtype))
-    attach_gradients([parameter])
+    attach_gradients([parameter], sums)
     return parameter
 
 
 def set_gradient(parameter: nn.Parameter, *values: float) -> None:
     """Write a gradient where it lies."""
-    assert parameter.grad is not None
-    parameter.grad.copy_(torch.tensor(values))
+    gradient = gradient_of(parameter)
+    assert gradient is not None
+    gradient.copy_(torch.tensor(values))
 
 
 def test_a_factor_is_on_the_rate_that_the_optimizer_was_made_with() -> None:
@@ -42,14 +47,18 @@ def test_a_factor_is_on_the_rate_that_the_optimizer_was_made_with() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_are_zero_after_a_step_and_in_their_place(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("sums", [torch.float32, torch.bfloat16])
+def test_gradients_are_zero_after_a_step_and_in_their_place(
+    dtype: torch.dtype, sums: torch.dtype
+) -> None:
     """The next backward pass adds into the same memory."""
-    parameter = a_parameter(1.0, 2.0, dtype=dtype)
-    place = parameter.grad
+    parameter = a_parameter(1.0, 2.0, dtype=dtype, sums=sums)
+    place = gradient_of(parameter)
     optimizer = LayerOptimizer([parameter], SGD)
     set_gradient(parameter, 1.0, 1.0)
     optimizer.step(1.0)
-    assert parameter.grad is place
+    assert parameter.tolist() == [0.5, 1.5]
+    assert gradient_of(parameter) is place
     assert place is not None
     assert not place.any()
 

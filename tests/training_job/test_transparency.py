@@ -6,8 +6,9 @@ optimizer over all parameters, torch's own gradient clipping.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,13 +20,14 @@ from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_trainer.gradients import gradient_of
 from plimsoll_trainer.random_keys import random_key, seed_device
-from plimsoll_trainer.stage import StageSlice, build_layer
+from plimsoll_trainer.stage import StageSlice, build_layer, loss_alone
 from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import Tie, Workload
 from plimsoll_trainer.world import join_world
 from tests.support.ranks import run_ranks
-from tests.support.workloads import a_gpt
+from tests.support.workloads import a_gpt, a_turning, some_tokens, sum_of_tokens
 
 CPU = torch.device("cpu")
 NUM_STEPS = 10
@@ -40,7 +42,9 @@ class Kind:
     recomputed: frozenset[int] = frozenset()
     micro_batch: int = 2
     global_batch: int = 16
+    make: Callable[..., Workload] = a_gpt
     workload: tuple[tuple[str, Any], ...] = ()
+    """Its fields."""
     tolerances: tuple[float, float] = (1e-6, 1e-6)
     """Of losses and norms, and of gradients; relative."""
 
@@ -77,7 +81,7 @@ Trace = tuple[list[float], list[float], dict[str, Tensor]]
 
 def train_ranks(kind: Kind) -> Trace:
     """Run as one rank of the plan."""
-    workload = a_gpt(**dict(kind.workload))
+    workload = kind.make(**dict(kind.workload))
     count = kind.global_batch // kind.replicas // kind.micro_batch
     world = join_world(kind.num_stages, kind.replicas, CPU)
     trainer = Trainer(
@@ -88,12 +92,11 @@ def train_ranks(kind: Kind) -> Trace:
         world=world,
     )
     results = [trainer.run_step(step) for step in range(NUM_STEPS)]
-    trainer.run_micro_batches(NUM_STEPS)
-    trainer.reduce_gradients()
+    trainer.reduce_gradients(trainer.run_micro_batches(NUM_STEPS))
     gradients = {
-        name: parameter.grad.clone()
+        name: gradient.clone()
         for name, parameter in every_name(trainer.stage.layers)
-        if parameter.grad is not None
+        if (gradient := gradient_of(parameter)) is not None
     }
     norms = [float(r.gradient_norm) for r in results if r.gradient_norm is not None]
     return [float(result.loss) for result in results], norms, gradients
@@ -112,7 +115,7 @@ def share(workload: Workload, layers: nn.ModuleDict) -> None:
 
 def train_alone(kind: Kind) -> Trace:
     """Train the same model in a plain loop."""
-    workload = a_gpt(**dict(kind.workload))
+    workload = kind.make(**dict(kind.workload))
     layers = nn.ModuleDict(
         {str(i): build_layer(workload, i, CPU) for i in range(len(workload.layers))}
     )
@@ -120,34 +123,38 @@ def train_alone(kind: Kind) -> Trace:
     parameters = list(layers.parameters())
     masters = [nn.Parameter(p.detach().float().clone()) for p in parameters]
     optimizer = workload.optimizer(masters)
-    losses, norms = [], []
+    losses, norms, sums = [], [], list[Tensor]()
     for step in range(NUM_STEPS + 1):
         count = kind.global_batch // kind.micro_batch
-        layers.zero_grad()
-        total = 0.0
+        sums = [torch.zeros_like(p, dtype=workload.gradient_dtype) for p in parameters]
+        total = counted = 0.0
         for place in range(count):
             first = place * kind.micro_batch
             x, y = workload.batch(step, first, kind.micro_batch)
             for index in range(len(workload.layers)):
                 seed_device(CPU, random_key(workload.seed, step, first, index))
                 x = layers[str(index)](x)
-            loss = workload.loss(x, y)
+            loss, part = loss_alone(workload.loss, x, y)
+            counted += float(part)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
-        for parameter, master in zip(parameters, masters, strict=True):
-            assert parameter.grad is not None
-            parameter.grad /= count
-            master.grad = parameter.grad.float()
+            for parameter, summed in zip(parameters, sums, strict=True):
+                assert parameter.grad is not None
+                summed.add_(parameter.grad)
+                parameter.grad = None
+        for summed, master in zip(sums, masters, strict=True):
+            master.grad = summed.div_(counted).float()
         if step < NUM_STEPS:
             limit = workload.max_gradient_norm
             if limit is not None:
                 norms.append(nn.utils.clip_grad_norm_(masters, limit).item())
             optimizer.step()
-            losses.append(total / count)
+            losses.append(total / counted)
             with torch.no_grad():
                 for parameter, master in zip(parameters, masters, strict=True):
                     parameter.copy_(master)
-    return losses, norms, {n: p.grad for n, p in every_name(layers)}  # type: ignore[misc]
+    by_parameter = {id(p): summed for p, summed in zip(parameters, sums, strict=True)}
+    return losses, norms, {n: by_parameter[id(p)] for n, p in every_name(layers)}
 
 
 EMBEDDING = Tie(places=(("embedding", "token.weight"), ("head", "token.weight")))
@@ -182,12 +189,23 @@ KINDS = {
     "a tie over three stages, beside two others": Kind(
         cuts=(0, 2, 3, 5), workload=(("ties", (EMBEDDING, QKVS, OUTS)),)
     ),
+    "activations and gradients across their memory": Kind(
+        cuts=(0, 1, 2, 3, 4, 5), make=a_turning
+    ),
     "untied": Kind(cuts=(0, 2, 5), workload=(("tied", False),)),
     "unclipped": Kind(
         cuts=(0, 2, 5), replicas=2, workload=(("max_gradient_norm", None),)
     ),
     "bf16": Kind(
         cuts=(0, 2, 5), tolerances=BF16, workload=(("precision", Precision.BF16),)
+    ),
+    "bf16, sums too": Kind(
+        cuts=(0, 2, 5),
+        tolerances=BF16,
+        workload=(
+            ("precision", Precision.BF16),
+            ("gradient_precision", Precision.BF16),
+        ),
     ),
     "bf16 replicas": Kind(
         cuts=(0, 3, 5),
@@ -228,6 +246,36 @@ PARAMS = [
 def relative(left: Tensor, right: Tensor) -> float:
     """Return the distance over the size."""
     return float((left - right).norm() / right.norm().clamp_min(1e-12))
+
+
+SOME_COUNT = (("loss", sum_of_tokens), ("batch", some_tokens))
+SPREADS = [
+    *(Kind(cuts=(0, 5), micro_batch=b, workload=SOME_COUNT) for b in (8, 4, 2, 1)),
+    Kind(cuts=(0, 5), replicas=2, micro_batch=4, workload=SOME_COUNT),
+    Kind(cuts=(0, 3, 5), replicas=2, micro_batch=1, workload=SOME_COUNT),
+]
+
+
+@cache
+def train_at_once() -> Trace:
+    """Train where some tokens count, on all samples of a step in one batch."""
+    return train_alone(Kind(cuts=(0, 5), micro_batch=16, workload=SOME_COUNT))
+
+
+@pytest.mark.parametrize("kind", SPREADS, ids=range(len(SPREADS)))
+def test_every_token_counts_alike(kind: Kind) -> None:
+    """Whichever samples share a micro-batch or a replica, though some have no token.
+
+    Losses, norms and gradients equal those of one batch of all samples.
+    """
+    losses, norms, gradients = train_at_once()
+    for their_losses, their_norms, theirs in run_ranks(
+        train_ranks, kind.num_ranks, kind
+    ):
+        assert their_losses == pytest.approx(losses, rel=1e-5)
+        assert their_norms == pytest.approx(norms, rel=1e-5)
+        for name, gradient in theirs.items():
+            assert relative(gradient, gradients[name]) <= 1e-4, name
 
 
 @pytest.mark.parametrize("kind", PARAMS)

@@ -90,6 +90,9 @@ def test_a_precision_is_one_of_two() -> None:
         Workload(layers=(layer,), precision="fp8", **fields)  # type: ignore[arg-type]
     named = Workload(layers=(layer,), precision="bf16", **fields)  # type: ignore[arg-type]
     assert named.precision is Precision.BF16
+    assert named.gradient_precision is Precision.FP32
+    with pytest.raises(WorkloadError, match=r"would round gradients .* leave it out"):
+        Workload(layers=(layer,), gradient_precision=Precision.BF16, **fields)
 
 
 def test_a_tensor_is_in_one_tie() -> None:

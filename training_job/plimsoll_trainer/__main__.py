@@ -13,6 +13,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.admission import Place, admit
 from plimsoll_trainer.console import say
+from plimsoll_trainer.errors import NotSavedError
 from plimsoll_trainer.options import Options, parse
 from plimsoll_trainer.restart import be_device_of
 from plimsoll_trainer.stopping import StopSignal
@@ -35,6 +36,9 @@ def main() -> int:
         place = Place.from_environment()
         rank = place.rank
         return train(options, place, stop)
+    except NotSavedError as error:  # as asked: there is nothing to look for
+        say(rank, str(error))
+        return int(error.exit_code)
     except PlimsollError as error:
         if options.debug or os.environ.get(DEBUG_VARIABLE):
             with suppress(OSError):  # a full disk behind a log

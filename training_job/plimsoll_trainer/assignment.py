@@ -19,9 +19,20 @@ from plimsoll_planner.records.model_profile import (
     OptimizerMode,
 )
 from plimsoll_planner.records.plan import HybridPlan, Stage
-from plimsoll_trainer.errors import PlanMismatchError
+from plimsoll_trainer.errors import (
+    ForeignFingerprintError,
+    OtherWorkloadError,
+    PlanMismatchError,
+)
 from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
+
+SAME = (
+    "pass the arguments that were profiled, or profile and plan again; an entry point "
+    "that gives others here depends on what is not in its arguments, as the rank, the "
+    "environment or the machine: let it not"
+)
+"""What to do about a workload that is not the one profiled; there are two causes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,19 +142,18 @@ def check_layers(plan: HybridPlan, workload: Workload) -> None:
     """Refuse a plan for a chain of another length, and recompute where it may not be.
 
     Raises:
-        PlanMismatchError: see above.
+        OtherWorkloadError: see above.
     """
     planned = max(chunk.end_layer for s in plan.stages for chunk in s.chunks)
     if planned != len(workload.layers):
-        raise PlanMismatchError(
+        raise OtherWorkloadError(
             f"the plan is for {planned} layers, but the workload has "
-            f"{len(workload.layers)}: pass the arguments that were profiled, or "
-            "profile and plan again"
+            f"{len(workload.layers)}: {SAME}"
         )
     for stage in plan.stages:
         for index in stage.recomputed_layers:
             if not workload.layers[index].recomputable:
-                raise PlanMismatchError(
+                raise OtherWorkloadError(
                     f"the plan recomputes layer {workload.layers[index].name!r}, which "
                     "the workload does not allow: profile and plan again"
                 )
@@ -155,16 +165,16 @@ def check_optimizer(planned: OptimizerMode, workload: Workload, on: DeviceKind) 
     Where there is no GPU, as in a replay, the one of the CPU tells as much.
 
     Raises:
-        PlanMismatchError: the workload's optimizer walks its parameters otherwise.
+        OtherWorkloadError: the workload's optimizer walks its parameters otherwise.
         WorkloadError: it has none.
     """
     is_there = on is DeviceKind.CUDA and torch.cuda.is_available()
     device = "cuda" if is_there else "cpu"
     found = optimizer_mode(sample_optimizer(workload, device), on)
     if found is not planned:
-        raise PlanMismatchError(
+        raise OtherWorkloadError(
             f"the plan is for a {planned} optimizer, but the workload's is {found}: "
-            "pass the arguments that were profiled, or profile and plan again"
+            f"{SAME}"
         )
 
 
@@ -172,11 +182,21 @@ def check_profile(profile: ModelProfile, workload: Workload) -> None:
     """Refuse a workload that differs from the profiled one in name or precision.
 
     Raises:
-        PlanMismatchError: naming the first difference.
+        OtherWorkloadError: naming the first difference.
+        ForeignFingerprintError: the profile is of a release that added gradients up in
+            another type, and is to be made anew.
     """
+    recipe = profile.recipe
+    is_old = recipe.gradient_precision is None
+    if is_old and recipe.sums_in is not workload.gradient_precision:
+        raise ForeignFingerprintError(
+            f"the profile is of a release that added gradients up in {recipe.sums_in}, "
+            f"but here it is {workload.gradient_precision}: profile and plan again"
+        )
     names = [layer.name for layer in workload.layers]
     found: Iterable[tuple[str, object, object]] = (
-        ("precision", profile.recipe.precision, workload.precision),
+        ("precision", recipe.precision, workload.precision),
+        ("gradient_precision", recipe.sums_in, workload.gradient_precision),
         *(
             (f"the name of layer {place}", planned, here)
             for place, (planned, here) in enumerate(
@@ -186,7 +206,6 @@ def check_profile(profile: ModelProfile, workload: Workload) -> None:
     )
     for what, planned, here in found:
         if planned != here:
-            raise PlanMismatchError(
-                f"{what} was '{planned}' when profiled, but here it is '{here}': pass "
-                "the arguments that were profiled, or profile and plan again"
+            raise OtherWorkloadError(
+                f"{what} was '{planned}' when profiled, but here it is '{here}': {SAME}"
             )

@@ -7,6 +7,7 @@ layers do not fit together is refused here, by name.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,13 +15,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from plimsoll_trainer.batches import DEBUG, first_batch
 from plimsoll_trainer.errors import WorkloadError, located
-from plimsoll_trainer.stage import Received, build_layer
-from plimsoll_trainer.torch_internals import FakeTensorMode, num_writes, storage_of
+from plimsoll_trainer.stage import Received, build_layer, passed_on
+from plimsoll_trainer.torch_internals import (
+    NEEDS_NUMBERS,
+    FakeTensorMode,
+    num_writes,
+    storage_of,
+)
 from plimsoll_trainer.workload import Workload
+from plimsoll_trainer.wrapped_modules import check_unwrapped
 
 CPU = torch.device("cpu")
-DEBUG = "--debug shows the traceback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,57 +111,6 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
     )
 
 
-def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
-    """Make the first samples of step 0, twice, and compare.
-
-    Raises:
-        WorkloadError: it raises, or gives no pair of tensors, another length, or not
-            the same twice.
-    """
-    try:
-        once, again = (make_batch(workload, 0, 0, micro_batch) for _ in range(2))
-    except WorkloadError:
-        raise
-    except Exception as error:
-        raise WorkloadError(
-            f"batch(0, 0, {micro_batch}) raises {located(error)}; {DEBUG}"
-        ) from error
-    for what, left, right in zip(("inputs", "targets"), once, again, strict=True):
-        if not torch.equal(left, right):
-            raise WorkloadError(
-                f"batch(0, 0, {micro_batch}) gives other {what} when called again: "
-                "derive each sample from step and index alone, as with a seeded "
-                "torch.Generator"
-            )
-    return once
-
-
-def make_batch(
-    workload: Workload, step: int, first: int, count: int
-) -> tuple[Tensor, Tensor]:
-    """Make samples of a step and check their form.
-
-    Raises:
-        WorkloadError: no pair of tensors of `count` samples.
-    """
-    made: object = workload.batch(step, first, count)
-    match made:
-        case (Tensor() as inputs, Tensor() as targets):
-            pass
-        case _:
-            raise WorkloadError(
-                f"batch({step}, {first}, {count}) gives {type(made).__name__}, but a "
-                "tuple of two tensors is needed: inputs and targets"
-            )
-    for what, part in (("inputs", inputs), ("targets", targets)):
-        if part.ndim == 0 or part.shape[0] != count:
-            raise WorkloadError(
-                f"batch({step}, {first}, {count}) gives {what} of shape "
-                f"{list(part.shape)}, but the first dimension must be {count} samples"
-            )
-    return inputs, targets
-
-
 def cast_inputs(inputs: Tensor, workload: Workload) -> Tensor:
     """Bring floating inputs to the type that the layers compute in."""
     return inputs.to(workload.dtype) if inputs.is_floating_point() else inputs
@@ -184,6 +140,8 @@ def pass_through(
         raise WorkloadError(
             f"layer {name!r} cannot be built: {located(error)}; {DEBUG}"
         ) from error
+    check_unwrapped(f"layer {name!r}", layer)
+    check_one_input(name, layer)
     buffers = [(key, kept, num_writes(kept)) for key, kept in layer.named_buffers()]
     x = incoming.empty("cpu", grad=trains)
     x = Received.apply(x) if trains else x
@@ -201,6 +159,8 @@ def pass_through(
             f"layer {name!r} returns {type(output).__name__}, but layers pass one "
             "tensor on: wrap it in a module that returns a tensor"
         )
+    if index < len(workload.layers) - 1:
+        output = passed_on(output)
     if workload.layers[index].recomputable:
         check_unwritten(name, layer, buffers)
     return Passed(
@@ -209,6 +169,26 @@ def pass_through(
         gives_back=storage_of(output)[0] == storage_of(x)[0],
         trains=output.requires_grad,
     )
+
+
+def check_one_input(name: str, layer: nn.Module) -> None:
+    """Refuse a layer that cannot be called with one tensor.
+
+    Raises:
+        WorkloadError: its forward pass needs several.
+    """
+    needed = [
+        key
+        for key, parameter in inspect.signature(layer.forward).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        raise WorkloadError(
+            f"layer {name!r} takes several inputs, {', '.join(needed)}, but layers "
+            "pass one tensor on: make the others in the layer, keep them as its "
+            "buffers, or put all into one tensor"
+        )
 
 
 def check_unwritten(
@@ -274,9 +254,9 @@ def run_both_ways(
     x = incoming.empty("cpu", grad=incoming.dtype.is_floating_point)
     x = Received.apply(x)
     for index in range(first, last + 1):
-        x = build_layer(workload, index, CPU)(x)
+        x = passed_on(build_layer(workload, index, CPU)(x))
     if x.requires_grad:
-        x.sum().backward()
+        x.sum().backward()  # type: ignore[no-untyped-call]
 
 
 def check_trains(workload: Workload, passed: Sequence[Passed]) -> None:
@@ -305,24 +285,70 @@ def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> N
 
     Raises:
         WorkloadError: it fails on the output, or gives no floating scalar, or one that
-            nothing could learn from.
+            nothing could learn from, or a count that is none.
     """
     last = workload.layers[-1].name
     try:
         made = output.empty("cpu", grad=True)
-        loss: object = workload.loss(made, targets.empty("cpu"))
+        found: object = workload.loss(made, targets.empty("cpu"))
+    except NEEDS_NUMBERS as error:
+        raise WorkloadError(
+            "the loss asks for the value of a tensor, as .item(), int(), a condition "
+            "or a mask do, and no value is known before training: return tensors, not "
+            f"numbers made from them; {DEBUG}"
+        ) from error
     except Exception as error:
         raise WorkloadError(
             f"the loss fails on {output} from layer {last!r} and targets {targets}: "
             f"{located(error)}; {DEBUG}"
         ) from error
+    loss, count = parted(found)
     if not isinstance(loss, Tensor) or loss.ndim or not loss.is_floating_point():
-        form = TensorSpec.of(loss) if isinstance(loss, Tensor) else type(loss).__name__
         raise WorkloadError(
-            f"the loss is {form}, but a scalar is needed: the mean over the samples"
+            f"the loss is {form_of(loss)}, but a scalar is needed: the mean over the "
+            "samples, or a tuple of the sum over what counts and how many count"
+        )
+    if isinstance(count, Tensor) and (count.ndim or count.requires_grad):
+        raise WorkloadError(
+            f"the loss counts {form_of(count)}, but a scalar without a gradient is "
+            "needed: a number, or a tensor made from the targets alone"
+        )
+    if not isinstance(count, Tensor) and not 0 < count < math.inf:
+        raise WorkloadError(
+            f"the loss counts {count}, but a finite number above 0 is needed: how many "
+            "of the micro-batch count, as the number of its targets"
         )
     if not loss.requires_grad:
         raise WorkloadError(
             "nothing would be trained: the loss needs no gradient, though the output "
             "that it is made from does; let it detach nothing"
         )
+
+
+def parted(found: object) -> tuple[object, Tensor | float]:
+    """Part what a loss gives into loss and count.
+
+    Raises:
+        WorkloadError: a list, or a tuple of something else.
+    """
+    match found:
+        case list():
+            raise WorkloadError(
+                f"the loss is a list of {', '.join(map(form_of, found))}, but a scalar "
+                "or a tuple is needed: return (sum over what counts, how many count)"
+            )
+        case (loss, (Tensor() | int() | float()) as count):
+            return loss, count
+        case tuple():
+            forms = ", ".join(map(form_of, found))
+            raise WorkloadError(
+                f"the loss is a tuple of {forms}, but one of two scalars is needed: "
+                "the sum over what counts, and how many count"
+            )
+        case _:
+            return found, 1.0
+
+
+def form_of(made: object) -> str:
+    """Describe what a loss gave in a message."""
+    return str(TensorSpec.of(made)) if isinstance(made, Tensor) else type(made).__name__

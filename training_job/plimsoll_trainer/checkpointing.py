@@ -2,7 +2,10 @@
 
 open      take over the folder, choose, read, agree on the first step
 boundary  between two steps: save when it is time and no rank still writes
-finish    save what is not saved yet, and wait for it
+finish    save what is not saved yet, and wait for it; for room as well, however long
+
+A save that fails between two steps is told, and training goes on. At the end nothing
+does: ranks that left would be started again, to train again what they have trained.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.units import at_least, at_most
 from plimsoll_trainer.assignment import Assignment
 from plimsoll_trainer.checkpoint.folders import Folders
 from plimsoll_trainer.checkpoint.loader import (
@@ -24,6 +28,12 @@ from plimsoll_trainer.checkpoint.manifest import (
     check_identity,
     identity_of,
 )
+from plimsoll_trainer.checkpoint.room import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    free_bytes,
+    wait_for_room,
+)
 from plimsoll_trainer.checkpoint.saver import Saver
 from plimsoll_trainer.checkpoint.state import (
     RankState,
@@ -33,6 +43,7 @@ from plimsoll_trainer.checkpoint.state import (
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.errors import (
     CheckpointError,
+    NoRoomError,
     TakenOverError,
     UnusableCheckpointError,
 )
@@ -68,6 +79,8 @@ class Checkpointing:
         self._saved_step = -1
         """The latest that is saved or being saved."""
         self._is_due = False
+        self._waits = False
+        """For room, which was told."""
 
     @property
     def saves(self) -> bool:
@@ -171,28 +184,67 @@ class Checkpointing:
         if every and step % every == 0 and step > 0:
             self._is_due = True
         if self._is_due and not any_busy:
+            if self._saver is not None:
+                self._saver.discard()
             self._save(step)
 
     def finish(self, step: int) -> None:
         """Save what is not saved yet, and wait until it is committed.
 
+        Where the disk is full that takes until there is room, or until somebody ends
+        the rank.
+
         Raises:
-            CheckpointError: it could not be saved.
+            CheckpointError: it could not be saved for another reason.
         """
         if self._saver is None:
             return
-        self._wait()
+        self._wait(self._saver)
         failure = self._tell()
-        if step != self._saved_step or any(self._control.any_of(failure is not None)):
-            self._saved_step = -1
-            self._save(step)
-            self._wait()
-            failure = self._saver.take_failure()
-            if any(self._control.any_of(failure is not None)):
-                raise failure or CheckpointError(
-                    f"checkpoint of step {step} was not saved: another rank says why"
-                )
-            self._tell()
+        if step == self._saved_step and not any(
+            self._control.any_of(failure is not None)
+        ):
+            return
+        wait_s = FIRST_WAIT_S
+        while self._is_short_of_room(self._saver, step):
+            self._wait_for_room(self._saver, step, wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+        self._tell()
+
+    def _is_short_of_room(self, saver: Saver, step: int) -> bool:
+        """Save; whether that failed because the disk is full.
+
+        Raises:
+            CheckpointError: it failed for another reason.
+        """
+        self._saved_step = -1
+        self._save(step)
+        self._wait(saver)
+        failure = saver.take_failure()
+        has_failed, is_full = self._control.any_of(
+            failure is not None, isinstance(failure, NoRoomError)
+        )
+        if has_failed and not is_full:
+            raise failure or CheckpointError(
+                f"checkpoint of step {step} was not saved: another rank says why"
+            )
+        return is_full
+
+    def _wait_for_room(self, saver: Saver, step: int, least_s: float) -> None:
+        """Say that there is no room, and wait for it."""
+        root = self._options.checkpoint_dir
+        assert root is not None  # noqa: S101 - there is a saver
+        num_bytes = sum(self._control.gather(saver.num_bytes))
+        text = (
+            f"no room in {root} for the checkpoint of step {step}: it needs "
+            f"{at_least(num_bytes)}, and {at_most(free_bytes(root))} are free; what is "
+            "trained waits for room: make some"
+        )
+        if self._control.rank == 0 and not self._waits:
+            self._warn(text)
+            self._reporter.event("unsaved", step=step, message=text, waits=True)
+        self._waits = True
+        wait_for_room(root, num_bytes, least_s, self._control)
 
     def _save(self, step: int) -> None:
         """Begin to save, unless that step is saved already."""
@@ -204,10 +256,11 @@ class Checkpointing:
         self._watch(Phase.CHECKPOINT_SAVE)
         self._saved_step = step
 
-    def _wait(self) -> None:
+    def _wait(self, saver: Saver) -> None:
         """Wait until no rank writes any more; often, so that no group times out."""
         while any(self._control.any_of(self.is_busy)):
             time.sleep(POLL_S)
+        saver.discard()
 
     def _tell(self) -> CheckpointError | None:
         """Say how the last save went, where it has ended; return its failure.
@@ -220,7 +273,9 @@ class Checkpointing:
         if failure := self._saver.take_failure():
             if isinstance(failure, TakenOverError):
                 raise failure
-            self._warn(f"{failure}; training goes on")
+            text = f"{failure}; training goes on"
+            self._warn(text)
+            self._reporter.event("unsaved", step=self._saved_step, message=text)
             return failure
         if figures := self._saver.take_figures():
             for moved in figures.set_aside:

@@ -3,6 +3,10 @@
 Called by the trainer and the profiler before either allocates anything. Whatever the
 user's code does wrong becomes one line that names the entry point, what was expected
 and the next step.
+
+Every process of a job draws the same random numbers in it: the generators of torch,
+Python and numpy are seeded before the import and before the call, from the argument
+`seed` where it is a whole number.
 """
 
 from __future__ import annotations
@@ -15,13 +19,17 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from plimsoll_trainer.errors import (
-    DeviceFullError,
+    EntryPointFullError,
     TrainerError,
     WorkloadError,
     located,
 )
 from plimsoll_trainer.out_of_memory import is_out_of_memory
+from plimsoll_trainer.random_keys import random_key, seed_process
 from plimsoll_trainer.workload import Workload
+
+SEED = "seed"
+"""Argument of an entry point that its random numbers depend on, where it has one."""
 
 
 def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
@@ -33,11 +41,15 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
 
     Raises:
         WorkloadError: any of that does not work.
+        EntryPointFullError: it needs more memory than the device has.
     """
     module_name, function_name = split(entrypoint)
+    seed = seed_in(arguments)
+    seed_process(random_key(seed, 0))
     module = load_module(entrypoint, module_name)
     function = find_function(entrypoint, module, function_name)
     check_arguments(entrypoint, function, arguments)
+    seed_process(random_key(seed, 1))  # whatever the import has drawn
     try:
         made = function(**arguments)
     except TrainerError as error:  # it says already what is wrong with the workload
@@ -51,6 +63,12 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
             "is needed: build one, or use plimsoll_trainer.adapters",
         )
     return made
+
+
+def seed_in(arguments: Mapping[str, Any]) -> int:
+    """Seed of an entry point: its argument of that name, else 0."""
+    found = arguments.get(SEED)
+    return found if isinstance(found, int) else 0
 
 
 def split(entrypoint: str) -> tuple[str, str]:
@@ -131,13 +149,14 @@ def refuse(entrypoint: str, text: str, cause: BaseException | None = None) -> No
     """Raise the error that names the entry point.
 
     Raises:
-        DeviceFullError: what it did needs more memory than the device has.
+        EntryPointFullError: what it did needs more memory than the device has.
         WorkloadError: it cannot be used.
     """
     if cause is not None and is_out_of_memory(cause):
-        raise DeviceFullError(
+        raise EntryPointFullError(
             f"entry point {entrypoint}: it needs more memory for itself than the "
-            f"device has ({located(cause)}): give it more, by --memory of a profile or "
-            "--device-memory in training"
+            f"device has ({located(cause)}), and no plan changes that: let it give "
+            "factories that build one layer each (from_factories), or take devices "
+            "with more memory"
         ) from cause
     raise WorkloadError(f"entry point {entrypoint}: {text}") from cause

@@ -6,12 +6,16 @@
         ├── MissingSourceError          the workload's source cannot be read
         ├── WorkloadError               the entry point breaks the workload contract
         ├── PlanMismatchError           the plan is for another world or workload
+        │   └── OtherWorkloadError      its layers are others than those profiled
         ├── CheckpointError             a checkpoint cannot be saved or read
+        │   ├── NoRoomError                 the disk is full; later it may not be
         │   ├── UnusableCheckpointError     broken, or of another training
         │   └── TakenOverError              a later attempt saves in our place
+        ├── UnequalReplicasError        ranks with the same tensor hold other values
         ├── NoGpuError                  the plan is for GPUs, and there is none
         ├── NoEmulatedDeviceError       there is no GPU and no stand-in for one
         ├── DeviceFullError             out of device memory
+        ├── EntryPointFullError         so is the entry point, whatever is planned
         ├── LostRankError               another rank went away
         └── NotSavedError               asked to stop, with nowhere to save
 
@@ -61,8 +65,18 @@ class PlanMismatchError(TrainerError):
     """The plan is for another number of ranks, or for another workload."""
 
 
+class OtherWorkloadError(PlanMismatchError):
+    """The workload is not the one that was profiled; no use in trying again."""
+
+    exit_code = ExitCode.BAD_WORKLOAD
+
+
 class CheckpointError(TrainerError):
     """A checkpoint cannot be saved, or read just now."""
+
+
+class NoRoomError(CheckpointError):
+    """A checkpoint cannot be saved while the disk is full."""
 
 
 class UnusableCheckpointError(CheckpointError):
@@ -73,6 +87,12 @@ class UnusableCheckpointError(CheckpointError):
 
 class TakenOverError(CheckpointError):
     """A later attempt trains in our place: nothing that we still do is of use."""
+
+
+class UnequalReplicasError(TrainerError):
+    """Ranks that hold the same tensor built different values: different models."""
+
+    exit_code = ExitCode.UNEQUAL_REPLICAS
 
 
 class NoGpuError(TrainerError):
@@ -97,6 +117,15 @@ class DeviceFullError(TrainerError):
         super().__init__(text)
         self.phase = phase
         self.asked_bytes = asked_bytes
+
+
+class EntryPointFullError(TrainerError):
+    """The entry point itself needs more memory than the device has.
+
+    It does the same under every plan, so another one would not help.
+    """
+
+    exit_code = ExitCode.ENTRY_POINT_OUT_OF_MEMORY
 
 
 class LostRankError(TrainerError):

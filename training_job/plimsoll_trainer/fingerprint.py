@@ -3,36 +3,29 @@
 In: the workload's entry point (`package.module:function`) and its arguments. Out: a
 `Fingerprint`. The
 profiler records it, every replay and training process computes it again and refuses a
-plan with another one before it allocates anything. The source digest covers what the
-entry point may import beside itself: for a script `my_model` all Python files in and
-below its folder, for `pkg.models.gpt` all of `pkg`. Torch is asked for its version
-through its package metadata, not imported.
+plan with another one before it allocates anything. The source digest covers the files
+that the entry point imports (`source_files`). Torch is asked for its version through
+its package metadata, not imported.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.pod_names import IMAGE_VARIABLE
 from plimsoll_planner.records.model_profile import Fingerprint, LibraryVersion
 from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.errors import (
-    ForeignFingerprintError,
-    MissingSourceError,
-    TrainerError,
-)
+from plimsoll_trainer.errors import ForeignFingerprintError, TrainerError
+from plimsoll_trainer.source_files import content_of, home_of, source_files
 
-NOT_OURS = ("__pycache__", "site-packages", "dist-packages", "node_modules")
-"""Folders below a workload that are not its source."""
 LIBRARIES = ("numpy", "torchvision", "transformers")
 """Libraries whose version changes what a layer costs, where they are installed."""
 
@@ -92,65 +85,18 @@ NUM_NAMED = 3
 
 def source_in_words(entrypoint: str) -> str:
     """Say where the source of a workload lies, and which files changed last."""
-    files = [file for _, file in source_files(entrypoint)]
+    files = source_files(entrypoint)
     latest = sorted(files, key=written_s, reverse=True)[:NUM_NAMED]
-    folders = source_folders(entrypoint)
-    names = [
-        file.relative_to(folder).as_posix()
-        for file in latest
-        for folder in folders
-        if file.is_relative_to(folder)
-    ]
-    where = ", ".join(map(str, folders))
     return (
-        f"of the Python files in and below {where} ({len(files)}), these were written "
-        f"last: {', '.join(names)}"
+        f"of the Python files that {entrypoint.partition(':')[0]} in "
+        f"{home_of(entrypoint).root} imports ({len(files)}, its own included), these "
+        f"were written last: {', '.join(name for name, _ in latest)}"
     )
 
 
-def written_s(file: Path) -> float:
+def written_s(named: tuple[str, Path]) -> float:
     """Return when a file was last written."""
-    return file.stat().st_mtime
-
-
-def source_folders(entrypoint: str) -> list[Path]:
-    """Return the folders of the workload: of a package its own, of a script all around.
-
-    Raises:
-        MissingSourceError: there is no such module.
-    """
-    module = entrypoint.partition(":")[0]
-    try:
-        spec = importlib.util.find_spec(module.partition(".")[0])
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or not (spec.has_location or spec.submodule_search_locations):
-        raise MissingSourceError(
-            f"entry point {entrypoint}: no module {module} on the Python path; check "
-            "the name, and that its folder is in PYTHONPATH"
-        )
-    if spec.submodule_search_locations:
-        # A folder without __init__.py is found once for each entry of the path.
-        places = (Path(folder).resolve() for folder in spec.submodule_search_locations)
-        return list(dict.fromkeys(places))
-    return [Path(str(spec.origin)).parent]
-
-
-def source_files(entrypoint: str) -> list[tuple[str, Path]]:
-    """Return every Python file of the workload, by name relative to its folder."""
-    files = [
-        (file.relative_to(folder).as_posix(), file)
-        for folder in source_folders(entrypoint)
-        for file in python_files(folder)
-    ]
-    return sorted(files)
-
-
-def python_files(folder: Path) -> Iterator[Path]:
-    """Yield the Python files below a folder, without what others installed there."""
-    for place, subfolders, names in os.walk(folder):
-        subfolders[:] = [n for n in subfolders if n[0] != "." and n not in NOT_OURS]
-        yield from (Path(place) / name for name in names if name.endswith(".py"))
+    return named[1].stat().st_mtime
 
 
 def source_digest(files: Iterable[tuple[str, Path]]) -> str:
@@ -161,12 +107,7 @@ def source_digest(files: Iterable[tuple[str, Path]]) -> str:
     """
     digest = hashlib.sha256()
     for name, file in files:
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise MissingSourceError(
-                f"source file {file}: {error.strerror}; remove it, or make it readable"
-            ) from None
+        content = content_of(file)
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return f"sha256:{digest.hexdigest()}"

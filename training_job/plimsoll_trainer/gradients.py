@@ -1,10 +1,16 @@
-"""Gradients of a layer in one piece of memory, of which each parameter sees its part.
+"""Gradients of a layer in one piece of memory, of which each parameter has its part.
 
     layer's buffer   [ weight ........ | bias .. | norm . ]     one all-reduce, no copy
-                       ^ weight.grad     ^ bias.grad
+                       ^ of weight       ^ of bias
 
-They live as long as the parameters: autograd adds into what is there. So the gradients
-of a layer are exchanged, scaled and measured in place, and by one operation each.
+They live as long as the parameters: what a backward pass computes is added to what is
+there. So the gradients of a layer are exchanged, scaled and measured in place, and by
+one operation each. A part is its parameter's `.grad`, which autograd adds to, unless
+sums are kept in another type than the parameter's, as torch knows no such `.grad`:
+
+    backward pass -> .grad in bf16 -> added to the part in fp32 -> gone
+
+One such `.grad` is alive at a time, as without sums of another type.
 """
 
 from __future__ import annotations
@@ -16,30 +22,55 @@ from torch import Tensor, nn
 
 ALIGNMENT = 16
 """Numbers that a part is rounded up to, so that kernels can read whole vectors."""
+SUM = "_plimsoll_gradient_sum"
+"""Attribute of a parameter whose gradients are added up in another type."""
 
 
-def attach_gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+def attach_gradients(
+    parameters: Iterable[nn.Parameter], dtype: torch.dtype
+) -> list[Tensor]:
     """Give parameters their gradients, at zero; those that have one keep it.
 
+    Args:
+        parameters: of one layer.
+        dtype: to add up in; a parameter of a wider type keeps that.
+
     Returns:
-        One buffer for each type of number among them.
+        One buffer for each type of sums among them.
     """
     by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
     for parameter in parameters:
-        if parameter.requires_grad and parameter.grad is None:
-            by_dtype.setdefault(parameter.dtype, []).append(parameter)
-    return [attach_buffer(group) for group in by_dtype.values()]
+        if parameter.requires_grad and gradient_of(parameter) is None:
+            wider = torch.promote_types(parameter.dtype, dtype)
+            by_dtype.setdefault(wider, []).append(parameter)
+    return [attach_buffer(group, dtype) for dtype, group in by_dtype.items()]
 
 
-def attach_buffer(parameters: list[nn.Parameter]) -> Tensor:
-    """Make one buffer and let parameters of one type see their parts."""
+def attach_buffer(parameters: list[nn.Parameter], dtype: torch.dtype) -> Tensor:
+    """Make one buffer and give parameters their parts."""
     sizes = [-(-p.numel() // ALIGNMENT) * ALIGNMENT for p in parameters]
-    first = parameters[0]
-    buffer = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+    buffer = torch.zeros(sum(sizes), dtype=dtype, device=parameters[0].device)
     parts = torch.split(buffer, sizes)
     for parameter, part in zip(parameters, parts, strict=True):
         # In the parameter's own order in memory, as autograd and fused steps want it.
         strides = torch.empty_like(parameter, device="meta").stride()
         place = part.storage_offset()
-        parameter.grad = torch.as_strided(part, parameter.shape, strides, place)
+        own = torch.as_strided(part, parameter.shape, strides, place)
+        if dtype == parameter.dtype:
+            parameter.grad = own
+        else:
+            setattr(parameter, SUM, own)
+            parameter.register_post_accumulate_grad_hook(add_to_sum)  # type: ignore[no-untyped-call]
     return buffer
+
+
+def add_to_sum(parameter: Tensor) -> None:
+    """Add what a backward pass has computed, and let go of it."""
+    computed, parameter.grad = parameter.grad, None
+    getattr(parameter, SUM).add_(computed)
+
+
+def gradient_of(parameter: Tensor) -> Tensor | None:
+    """Sum of a parameter's gradients so far; None if it has none."""
+    found: Tensor | None = getattr(parameter, SUM, parameter.grad)
+    return found

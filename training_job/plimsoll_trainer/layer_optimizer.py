@@ -4,7 +4,7 @@ What a step holds on top of the state (a copy in fp32, lists of temporaries) is 
 that of the largest layer instead of the whole stage, and a layer carries its state
 along when it moves. In bf16 the optimizer works on master weights in fp32:
 
-    gradient bf16 -> fp32 copy -> step on the master -> parameter bf16
+    gradient in fp32, or a copy of one in bf16 -> step on the master -> parameter bf16
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from plimsoll_trainer.gradients import gradient_of
 from plimsoll_trainer.workload import MakeOptimizer
 
 
@@ -38,15 +39,17 @@ class LayerOptimizer:
             group["lr"] = rate * learning_rate_factor
         pairs = list(zip(self.masters, self.parameters, strict=True))
         for master, parameter in pairs:
-            if master is not parameter and parameter.grad is not None:
-                master.grad = parameter.grad.to(torch.float32)
+            gradient = gradient_of(parameter)
+            if master is not parameter and gradient is not None:
+                master.grad = gradient.to(torch.float32)
         self.optimizer.step()
         for master, parameter in pairs:
             if master is not parameter:
                 master.grad = None
                 parameter.copy_(master)
-            if parameter.grad is not None:
-                parameter.grad.zero_()
+            gradient = gradient_of(parameter)
+            if gradient is not None:
+                gradient.zero_()
 
 
 def master_of(parameter: nn.Parameter) -> nn.Parameter:

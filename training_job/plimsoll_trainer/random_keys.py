@@ -8,6 +8,9 @@ anyone saving the generator's state.
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import torch
 
 ODD = 0x9E3779B97F4A7C15
@@ -30,3 +33,13 @@ def seed_device(device: torch.device, key: int) -> None:
         torch.cuda.default_generators[device.index or 0].manual_seed(key)
     else:
         torch.default_generator.manual_seed(key)
+
+
+def seed_process(key: int) -> None:
+    """Start every default generator of this process at `key`: torch, Python, numpy.
+
+    A process that nobody seeds begins at random, so ranks would draw different numbers.
+    """
+    torch.manual_seed(key)
+    random.seed(key)
+    np.random.seed(key % 2**32)  # noqa: NPY002 - their code may draw from it

@@ -5,9 +5,12 @@ every minute, and at the end. Lines of the report file:
 
     {"event": "observation", "rank": 2, "reason": "change", "observation": {...}}
     {"event": "step", "step": 3, "loss": 3.1, "gradient_norm": 0.5, "step_s": 0.2}
+    {"event": "unsaved", "step": 3, "message": "...", "waits": true}
     {"event": "resumed" | "checkpoint" | "failure" | "end", ...}
 
-A failure for want of device memory also has `phase` and `asked_bytes`.
+A failure for want of device memory also has `phase` and `asked_bytes`. A checkpoint
+that was not saved is told by each save that fails; with `waits` training is over, and
+the rank waits for room.
 
 Steps count from 1: `step` of them are finished. Steps are alike on all ranks and come
 from rank 0. An HTTP address gets the observations alone, as documents.

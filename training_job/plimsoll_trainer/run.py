@@ -3,7 +3,8 @@
 What can be refused is refused before the first allocation, in this order: plan, world
 and code (`admission`), the workload, the device, what the trainer cannot run, layers
 that do not fit together, the checkpoint: its files, data, layers. Only optimizer state
-of another kind than the checkpoint's is found out when that is read.
+of another kind than the checkpoint's is found out when that is read, and replicas that
+differ when all is there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from plimsoll_trainer.console import say
 from plimsoll_trainer.control import Control
 from plimsoll_trainer.device import Device, open_device
 from plimsoll_trainer.entrypoint import load_workload
+from plimsoll_trainer.equal_replicas import check_replicas
 from plimsoll_trainer.errors import DeviceFullError
 from plimsoll_trainer.failures import explain
 from plimsoll_trainer.meeting import meeting_place
@@ -160,7 +162,7 @@ def prepare(
     first_step = checkpoints.open(
         trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
     )
-    control.wait_for_all()
+    check_replicas(trainer, control)  # and waits for all ranks
     session = Session(
         trainer=trainer,
         control=control,

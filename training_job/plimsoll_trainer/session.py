@@ -17,7 +17,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.checkpointing import Checkpointing
 from plimsoll_trainer.console import Progress, StepFigures, say
 from plimsoll_trainer.control import Control
-from plimsoll_trainer.errors import NotSavedError
+from plimsoll_trainer.errors import NotSavedError, WorkloadError
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.reports import Reporter
 from plimsoll_trainer.stopping import StopSignal
@@ -44,6 +44,7 @@ class Session:
         Raises:
             NotSavedError: asked to stop, with nowhere to save.
             CheckpointError: the last checkpoint could not be saved.
+            WorkloadError: nothing of a step counts, or it counts what is no number.
         """
         progress = Progress(sys.stdout) if self.control.rank == 0 else None
         self.reporter.observe("start")
@@ -64,6 +65,7 @@ class Session:
         begin_s = self.clock()
         result = self.trainer.run_step(step)
         loss = float(result.loss)  # waits for the device, so that the time is real
+        check_count(float(result.count), step + 1)
         norm = result.gradient_norm
         step_s = self.clock() - begin_s
         self._warn_of(loss, step + 1)
@@ -114,3 +116,25 @@ class Session:
         """Tell people, once for all ranks."""
         if self.control.rank == 0:
             say(0, text)
+
+
+def check_count(count: float, step: int) -> None:
+    """Refuse a step whose gradients were divided by nothing.
+
+    Args:
+        count: what the loss says that counts, over the whole step.
+        step: beginning at 1.
+
+    Raises:
+        WorkloadError: it is 0, not finite, or was below 0 in a micro-batch.
+    """
+    if count == 0:
+        raise WorkloadError(
+            f"the loss counts 0 in all of step {step}, so nothing is trained: let "
+            "every global batch have a sample that counts"
+        )
+    if not math.isfinite(count):
+        raise WorkloadError(
+            f"the loss counts what is not finite or below 0 in step {step}, so nothing "
+            "can be divided by it: return the sum over what counts, and how many count"
+        )

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from plimsoll_trainer.gradients import gradient_of
 from plimsoll_trainer.stage import StageModule, StageSlice
 from plimsoll_trainer.workload import Tie, Workload
 from plimsoll_trainer.world import World, group_of_stages
@@ -105,5 +106,6 @@ def spread_values(shared: Sequence[SharedTensor]) -> None:
 def add_gradients(shared: Sequence[SharedTensor]) -> None:
     """Add up the gradients of all copies, in place."""
     for one in shared:
-        if one.tensor.grad is not None:
-            dist.all_reduce(one.tensor.grad, group=one.group)
+        gradient = gradient_of(one.tensor)
+        if gradient is not None:
+            dist.all_reduce(gradient, group=one.group)

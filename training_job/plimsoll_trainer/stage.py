@@ -8,10 +8,16 @@ their index in the whole chain, so that a tensor has one name under every plan.
 
 The loss is computed inside the stage: torch's schedule keeps the output of the last
 stage alive through the whole backward pass, and a scalar is cheaper than logits.
+
+What passes from layer to layer is contiguous, activations and gradients alike, wherever
+the chain is cut (`passed_on`): a send takes nothing else, and kernels round otherwise
+on other strides. A copy, where one is needed, is part of the layer that makes
+it, so the profile counts it and every plan computes the same.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +29,8 @@ from torch.utils.checkpoint import checkpoint
 
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.gradients import attach_gradients
-from plimsoll_trainer.random_keys import random_key, seed_device
-from plimsoll_trainer.workload import Layer, Loss, Tie, Workload
+from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
+from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +50,7 @@ class Received(torch.autograd.Function):
     """Passes on what a stage received, as a tensor that its first layer may overwrite.
 
     Torch hands it over as a leaf, and lets nobody overwrite one that needs a gradient.
+    The gradient is sent back, which takes contiguous memory.
     """
 
     @staticmethod
@@ -54,9 +61,9 @@ class Received(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Return the same gradient."""
+        """Return the same gradient, contiguous."""
         del ctx
-        return gradients[0]
+        return gradients[0].contiguous()
 
 
 class StageModule(nn.Module):
@@ -79,11 +86,14 @@ class StageModule(nn.Module):
         """Of each layer, in whole buffers; shared ones are in the first layer's."""
         self._recomputed = recomputed
         self._loss = loss
+        self._last = list(layers)[-1]
         self._seed = seed
         self._device = device
         self.step = 0
         self.first_sample = 0
         """First sample of the current micro-batch in the step's global batch."""
+        self.count = torch.zeros((), dtype=torch.float64, device=device)
+        """What the sum of the losses so far is to be divided by; see `known_count`."""
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
         """Run one micro-batch through the slice.
@@ -102,18 +112,46 @@ class StageModule(nn.Module):
                 x = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
             else:
                 x = run(x)
+            if self._loss is None or name != self._last:
+                x = passed_on(x)
         if self._loss is None or targets is None:
             return x
-        return loss_alone(self._loss, x, targets)
+        loss, count = loss_alone(self._loss, x, targets)
+        with torch.no_grad():
+            self.count += known_count(count)
+        return loss
 
 
-def loss_alone(loss: Loss, output: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss in memory of its own.
+def known_count(count: Tensor | float) -> Tensor | float:
+    """What a loss counts, or no number if it is below 0, without a wait for the device.
+
+    So is the count of the whole step then, which `session` refuses.
+    """
+    if isinstance(count, Tensor):
+        return torch.where(count >= 0, count.double(), math.nan)
+    return count if count >= 0 else math.nan
+
+
+def passed_on(output: Tensor) -> Tensor:
+    """Output of a layer as the next one receives it; its gradient comes back likewise.
+
+    Not for the last layer: what enters the loss is neither sent nor received.
+    """
+    output = output.contiguous()
+    if output.requires_grad:
+        output.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
+    return output
+
+
+def loss_alone(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
+    """Loss in memory of its own, and what it counts: 1 where it is a mean.
 
     `mse_loss` and `smooth_l1_loss` give back a scalar in the memory of all differences
     that it is the mean of. A step holds its losses till it ends.
     """
-    return loss(output, targets).clone()
+    made = loss(output, targets)
+    total, count = made if isinstance(made, tuple) else (made, 1.0)
+    return total.clone(), count
 
 
 def run_layer(layer: nn.Module, device: torch.device, key: int, x: Tensor) -> Tensor:
@@ -136,7 +174,8 @@ def build_stage(
         layers[str(index)] = build_layer(workload, index, device)
     join_ties(workload, layers)
     gradients = {
-        name: attach_gradients(layer.parameters()) for name, layer in layers.items()
+        name: attach_gradients(layer.parameters(), workload.gradient_dtype)
+        for name, layer in layers.items()
     }
     ends_chain = part.end_layer == len(workload.layers)
     return StageModule(
@@ -156,7 +195,7 @@ def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Modu
         WorkloadError: its factory gives something else.
     """
     layer: Layer = workload.layers[index]
-    seed_device(device, random_key(workload.seed, index))
+    seed_process(random_key(workload.seed, index))
     before = torch.get_default_dtype()
     torch.set_default_dtype(workload.dtype)
     try:

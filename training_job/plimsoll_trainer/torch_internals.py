@@ -8,8 +8,11 @@ A private name may change with any release, so each stands here once. They are f
     TorchDispatchMode    sees every operator: counts live bytes and work
     tree_iter, tree_map  walk what an operator takes and returns
     without_modes        runs an operator on real tensors in the middle of a trace
-    attention_for_cpu .. operators that the CPU runs, by name
+    argument_names       of an operator
+    of_arguments         lets the counter of FLOPs give a formula tensors, not shapes
+    BatchNorm            what all norms over a batch are made from
     storage_of           tells storages apart
+    is_in_place_unseen   tells what autograd does in place, but not under a mode
     num_writes           tells whether a tensor was written to
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
     single_process       lets torch's pipeline runtime run as one rank of many, alone,
@@ -23,8 +26,10 @@ version where the two differ.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -37,6 +42,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as without_modes
@@ -44,16 +50,19 @@ from torch.utils._pytree import tree_iter, tree_map
 
 __all__ = [
     "NEEDS_NUMBERS",
+    "BatchNorm",
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
-    "attention_for_cpu",
-    "attention_for_cpu_backward",
+    "argument_names",
     "efficient_attention",
     "flash_attention",
+    "holders_of_a_gradient",
+    "is_in_place_unseen",
     "lists_by_default",
     "math_attention",
     "num_writes",
+    "of_arguments",
     "single_process",
     "storage_of",
     "tree_iter",
@@ -66,10 +75,6 @@ __all__ = [
 NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException)
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
-attention_for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-attention_for_cpu_backward = (
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-)
 math_attention = torch.ops.aten._scaled_dot_product_attention_math
 unsafe_view = torch.ops.aten._unsafe_view.default
 
@@ -88,8 +93,20 @@ class HeldTensor:
 def pretend_p2p(
     operations: Sequence[dist.P2POp], desc: str | None = None
 ) -> list[HeldTensor]:
-    """Send and receive nothing, but hold what the real operations hold."""
+    """Send and receive nothing, but hold and refuse what the real operations do.
+
+    Raises:
+        ValueError: a tensor is not contiguous. Gloo raises as well; NCCL would send the
+            numbers in another order.
+    """
     del desc
+    for operation in operations:
+        if not operation.tensor.is_contiguous():
+            raise ValueError(
+                f"a tensor of shape {list(operation.tensor.shape)} and strides "
+                f"{list(operation.tensor.stride())} cannot be sent or received: "
+                "Tensors must be contiguous"
+            )
     return [HeldTensor(operation.tensor) for operation in operations]
 
 
@@ -140,6 +157,21 @@ def lists_by_default() -> Iterator[None]:
         yield
 
 
+def argument_names(packet: Any) -> list[str]:
+    """Return the names of an operator's arguments, in order."""
+    return [argument.name for argument in packet.default._schema.arguments]
+
+
+def of_arguments(formula: Callable[..., int]) -> Callable[..., int]:
+    """Let torch's counter of FLOPs call a formula with tensors in place of shapes."""
+
+    def counted(*args: Any, **kwargs: Any) -> int:
+        return formula(*args, **kwargs)
+
+    counted._get_raw = True  # type: ignore[attr-defined] # as register_flop_formula
+    return counted
+
+
 def storage_of(tensor: Tensor) -> tuple[int, UntypedStorage]:
     """Return a tensor's storage and a key that is its own while it lives."""
     storage = tensor.untyped_storage()
@@ -149,3 +181,92 @@ def storage_of(tensor: Tensor) -> tuple[int, UntypedStorage]:
 def num_writes(tensor: Tensor) -> int:
     """Return how often a tensor was written to since it was made."""
     return tensor._version
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """References to the first tensor that a mode was called with."""
+
+    tensor: int
+    storage: int
+    python: int
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...]) -> Holders:
+        """Count them; nobody but `args` may hold the tensor on the way here."""
+        return cls(
+            args[0]._use_count(),
+            torch._C._storage_Use_Count(args[0].untyped_storage()._cdata),
+            sys.getrefcount(args[0]),
+        )
+
+
+SCATTERS = (
+    torch.ops.aten.index_add.default,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.scatter.src,
+    torch.ops.aten.scatter_add.default,
+)
+"""What gradients of indexing are written by, into zeros that nobody else has."""
+
+
+def is_in_place_unseen(
+    operator: Any, args: tuple[Any, ...], of_gradient: Holders
+) -> bool:
+    """Whether autograd writes to its first argument where no mode looks on.
+
+    Under a dispatch mode autograd lets every operator make a new tensor. Else the
+    gradients that meet at a tensor are added into the first of them, if nothing but
+    autograd holds it (`can_accumulate_inplace` in torch's source), and gradients of
+    indexing are scattered in place (`areAnyTensorSubclassLike`).
+
+    Args:
+        operator: that the mode was called for.
+        args: of it.
+        of_gradient: see `holders_of_a_gradient`.
+    """
+    is_sum = operator is torch.ops.aten.add.Tensor
+    if not (is_sum or operator in SCATTERS) or torch.is_grad_enabled():
+        return False
+    if not in_backward() or not isinstance(args[0], Tensor):
+        return False
+    holders = Holders.of(args)
+    if not is_sum:
+        return holders.python == of_gradient.python
+    is_whole = args[0].untyped_storage().nbytes() == args[0].nbytes
+    return is_whole and holders == of_gradient
+
+
+def in_backward() -> bool:
+    """Whether autograd runs a backward pass here, other than one that sums itself."""
+    node: Any = torch._C._current_autograd_node()  # None outside, unlike its stub
+    return node is not None and node.name() not in SUM_THEMSELVES
+
+
+SUM_THEMSELVES = ("StdMeanBackward0", "VarMeanBackward0")
+"""Their sum is one of the formula's own, which takes memory with and without a mode."""
+
+
+@cache
+def holders_of_a_gradient() -> Holders:
+    """References to a gradient that autograd alone holds, as a mode sees it.
+
+    Found by looking, as they change with the release of Python and torch. Not to be
+    called from within a mode's work, where autograd is off.
+    """
+    seen: list[Holders] = []
+
+    class Look(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.ops.aten.add.Tensor:
+                seen.append(Holders.of(args))
+            return func(*args, **(kwargs or {}))
+
+    with without_modes(), torch.enable_grad():
+        x = torch.ones(2, requires_grad=True)
+        total = (x.sin() + x.cos()).sum()
+        with Look():  # type: ignore[no-untyped-call]
+            torch.autograd.grad(total, x)
+    return seen[0]

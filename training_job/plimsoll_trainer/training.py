@@ -2,8 +2,13 @@
 
     forward and backward of M micro-batches     torch.distributed.pipelining
     add gradients over replicas and copies      in place, layer by layer
-    divide by D * M, clip by the norm of all ranks
+    divide by what counts, clip by the norm of all ranks
     step the optimizer, layer by layer
+
+A backward pass starts from the micro-batch's own loss, a mean or a sum, and gradients
+are divided once, by the count of the whole step: M * D means, or what the losses that
+are sums say. So no count is needed before its micro-batch has run. Sums of many tokens
+are no danger to bf16, which has the exponents of fp32.
 
 Data parallelism is a plain all-reduce of the gradients where they lie. It equals what
 torch's `replicate` computes and holds nothing on top, while `replicate` keeps a second
@@ -23,7 +28,9 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.pipelining.stage import PipelineStageInfo
 
 from plimsoll_planner.records.plan import Phase
-from plimsoll_trainer.boundaries import Boundaries, cast_inputs, make_batch
+from plimsoll_trainer.batches import make_batch
+from plimsoll_trainer.boundaries import Boundaries, cast_inputs
+from plimsoll_trainer.gradients import gradient_of
 from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
 from plimsoll_trainer.shared_tensors import (
     add_gradients,
@@ -46,7 +53,9 @@ class StepResult:
     """What a step gave, alike on every rank: scalars that are still on the device."""
 
     loss: Tensor
-    """Mean over the global batch."""
+    """Mean over what counts of the global batch."""
+    count: Tensor
+    """What counts of the global batch; no training where it is no number above 0."""
     gradient_norm: Tensor | None
     """Over all layers, before clipping; None where it is not clipped."""
 
@@ -80,6 +89,7 @@ class Trainer:
         """
         self.workload = workload
         self.world = world
+        self.slices = slices
         self.part = slices[world.stage]
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
@@ -97,18 +107,19 @@ class Trainer:
         """Train on the global batch of one step."""
         losses = self.run_micro_batches(step)
         self.on_phase(Phase.BACKWARD)
-        self.reduce_gradients()
+        loss, count = self.reduce_gradients(losses)
         norm = self.clip_gradients()
         self.on_phase(Phase.GRADIENT_NORM)
         factor = self.workload.learning_rate_factor(step)
         for optimizer in self.optimizers.values():
             optimizer.step(factor)
         self.on_phase(Phase.OPTIMIZER_STEP)
-        return StepResult(loss=self.mean_loss(losses), gradient_norm=norm)
+        return StepResult(loss=loss, count=count, gradient_norm=norm)
 
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run all micro-batches; return their losses, on the last stage."""
         self.stage.step = step
+        self.stage.count.zero_()
         inputs, targets = self.load_micro_batches(step)
         losses: list[Tensor] = []
         self.schedule.step(
@@ -154,15 +165,34 @@ class Trainer:
             yield from buffers
 
     @torch.no_grad()
-    def reduce_gradients(self) -> None:
-        """Turn sums over micro-batches into means over the global batch."""
+    def reduce_gradients(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Turn sums over micro-batches into means over the global batch.
+
+        Args:
+            losses: of this replica's micro-batches, on the last stage.
+
+        Returns:
+            The mean loss and what it is over, on every rank.
+        """
         if self.world.num_replicas > 1:
             group = self.world.data_group
             for gradient in self.gradients():
                 dist.all_reduce(gradient, group=group)
         add_gradients(self.shared)
-        count = self.num_micro_batches * self.world.num_replicas
-        scale(self.gradients(), 1 / count)
+        total, count = self.sum_over_ranks(losses)
+        # Gradients are 0 where nothing counts; `session` refuses such a step.
+        factor = torch.where(count > 0, 1 / count, 0.0)
+        scale(self.gradients(), factor)
+        return (total * factor).float(), count
+
+    def sum_over_ranks(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Add up losses and counts of all ranks; those without a loss add nothing."""
+        both = torch.zeros(2, dtype=torch.float64, device=self.world.device)
+        if losses:
+            both[0] = torch.stack([loss.double() for loss in losses]).sum()
+            both[1] = self.stage.count
+        dist.all_reduce(both)
+        return both[0], both[1]
 
     @torch.no_grad()
     def clip_gradients(self) -> Tensor | None:
@@ -188,18 +218,10 @@ class Trainer:
                 yield from self.stage.gradients[name]
             else:
                 for key, parameter in parameters.items():
-                    if parameter.grad is not None and key not in counted:
-                        yield parameter.grad
+                    gradient = gradient_of(parameter)
+                    if gradient is not None and key not in counted:
+                        yield gradient
             counted.update(parameters)
-
-    @torch.no_grad()
-    def mean_loss(self, losses: Sequence[Tensor]) -> Tensor:
-        """Average the loss over replicas and tell every rank."""
-        total = torch.zeros((), device=self.world.device)
-        if losses:
-            total = torch.stack([loss.float() for loss in losses]).mean()
-        dist.all_reduce(total)
-        return total / self.world.num_replicas
 
 
 def layer_optimizers(

@@ -23,8 +23,13 @@ Batch = tuple[Tensor, Tensor]
 MakeBatch = Callable[[int, int, int], Batch]
 """(step, first sample, number of samples) of the step's global batch -> those samples.
 The same arguments give the same batch on every rank, in every process, every time."""
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""(output of the last layer, targets) -> mean loss over the samples, a scalar."""
+SumAndCount = tuple[Tensor, Tensor | float]
+"""A loss summed over what counts, such as tokens that are not ignored; how many those
+are. Both scalars; over a step it is the sum of all sums over the sum of all counts."""
+Loss = Callable[[Tensor, Tensor], Tensor | SumAndCount]
+"""(output of the last layer, targets) -> mean loss over the samples, a scalar; or sum
+and count, where samples do not count alike: a mean of means would then depend on which
+samples share a micro-batch."""
 MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 """Parameters of one layer -> their optimizer; called once for each layer."""
 
@@ -73,6 +78,10 @@ class Workload:
     batch: MakeBatch
     optimizer: MakeOptimizer
     precision: Precision = Precision.FP32
+    """Of parameters, activations and the gradients that a backward pass computes."""
+    gradient_precision: Precision = Precision.FP32
+    """In which gradients are added up over micro-batches and replicas. BF16 saves two
+    bytes for each parameter in bf16, and loses 1 % of a sum of 100 (decision 16)."""
     max_gradient_norm: float | None = 1.0
     """Gradients are scaled down to this 2-norm over all layers; None: never."""
     learning_rate_factor: Callable[[int], float] = constant
@@ -84,13 +93,23 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Refuse what no rank could build."""
-        try:
-            object.__setattr__(self, "precision", Precision(self.precision))
-        except ValueError:
+        for field in ("precision", "gradient_precision"):
+            given = getattr(self, field)
+            try:
+                object.__setattr__(self, field, Precision(given))
+            except ValueError:
+                raise WorkloadError(
+                    f"{field} {given!r} is none that can be trained in: give "
+                    f"{' or '.join(Precision)}"
+                ) from None
+        if (self.precision, self.gradient_precision) == (
+            Precision.FP32,
+            Precision.BF16,
+        ):
             raise WorkloadError(
-                f"precision {self.precision!r} is none that can be trained in: give "
-                f"{' or '.join(Precision)}"
-            ) from None
+                "gradient_precision bf16 would round gradients that are computed in "
+                "fp32: leave it out, or give precision bf16 as well"
+            )
         names = [layer.name for layer in self.layers]
         if not names:
             raise WorkloadError("the workload has no layers: give at least one")
@@ -121,6 +140,11 @@ class Workload:
     def dtype(self) -> torch.dtype:
         """The type of parameters and activations."""
         return DTYPES[self.precision]
+
+    @property
+    def gradient_dtype(self) -> torch.dtype:
+        """The type that gradients are added up in."""
+        return DTYPES[self.gradient_precision]
 
     def index_of(self, name: str) -> int:
         """Return the place of a layer in the chain."""

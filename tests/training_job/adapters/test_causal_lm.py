@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,7 +20,11 @@ import transformers
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.adapters.causal_lm import causal_lm
+from plimsoll_trainer.adapters.causal_lm import (
+    causal_lm,
+    next_token_loss,
+    parse_config,
+)
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.stage import (
@@ -150,6 +155,14 @@ def a_config(family: str, **fields: Any) -> Any:
     return config
 
 
+def an_encoder(family: str, **fields: Any) -> Any:
+    """Configure a tiny encoder without dropout, as it comes but for its sizes."""
+    no_dropout = dict.fromkeys(
+        ("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0
+    )
+    return transformers.AutoConfig.for_model(family, **MLP, **no_dropout, **fields)
+
+
 def a_chain(family: str, *, precision: Precision = Precision.FP32) -> Workload:
     """Build the workload of a tiny model."""
     return causal_lm(
@@ -210,7 +223,7 @@ def test_a_chain_computes_what_its_model_does(family: str) -> None:
     inputs, targets = workload.batch(0, 0, 5)
     theirs, mine = model(input_ids=inputs, use_cache=False).logits, stage(inputs)
     assert apart(mine, theirs) <= 1e-6
-    torch.autograd.backward(workload.loss(theirs, targets))
+    torch.autograd.backward(next_token_loss(theirs, targets)[0])
     torch.autograd.backward(stage(inputs, targets))
     for own, other in pairs(stage, model):
         assert own.grad is not None
@@ -431,6 +444,19 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: a_config("opt", layerdrop=0.1), "layerdrop 0.1 of the 'opt' model"),
     (lambda: GEMMA_3N, "a second tensor that depends on the tokens"),
     (lambda: {"model_type": "xlnet"}, "parameter 'mask_emb' beside its modules"),
+    (lambda: an_encoder("bert"), "tokens of the 'bert' model see later ones"),
+    (lambda: an_encoder("roberta"), "instead of to predict it: set is_decoder=True"),
+    (
+        lambda: an_encoder("rembert"),
+        "its blocks: RuntimeError: .*; set is_decoder=True",
+    ),
+    (lambda: "gpt2", r"but is given 'gpt2': pass AutoConfig.from_pretrained\('gpt2'\)"),
+    (lambda: Path("a/model"), r"is given 'a/model': pass AutoConfig"),
+    (
+        lambda: the_model(a_config("gpt2")),
+        "is given a model, GPT2LMHeadModel: pass its",
+    ),
+    (lambda: 3, "takes a configuration, but is given int: pass one of transformers"),
 ]
 
 
@@ -441,8 +467,21 @@ def test_what_is_no_chain_is_refused_in_one_line(
     """The line names the model and what was not found."""
     with pytest.raises(WorkloadError) as caught:
         causal_lm(config(), sequence_length=SEQUENCE)
-    assert said in str(caught.value)
+    assert re.search(said, str(caught.value)) or said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_an_encoder_that_is_configured_as_a_decoder_is_taken(family: str) -> None:
+    """Then no token sees a later one: probed without touching torch's random state."""
+    before = torch.get_rng_state()
+    config = an_encoder(family, is_decoder=True)
+    made = causal_lm(config, sequence_length=SEQUENCE)
+    assert torch.equal(torch.get_rng_state(), before)
+    stage = whole(made).eval()
+    ids = torch.arange(SEQUENCE).unsqueeze(0)
+    logits, others = stage(ids), stage(ids.where(ids < SEQUENCE - 1, 7))
+    assert torch.equal(logits[:, :-1], others[:, :-1])
 
 
 def test_weights_that_nothing_starts_are_refused() -> None:
@@ -450,3 +489,32 @@ def test_weights_that_nothing_starts_are_refused() -> None:
     workload = causal_lm(OLD | {"model_type": "openai-gpt"}, sequence_length=SEQUENCE)
     with pytest.raises(WorkloadError, match=r"does not say what .* starts with"):
         build_layer(workload, 1, CPU)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "meant"),
+    [
+        ("llama", "hiden_size", "hidden_size"),
+        ("gpt2", "n_layers", "n_layer"),
+        ("gpt2", "hiden_size", "hidden_size"),
+    ],
+)
+def test_a_misspelled_field_is_refused(kind: str, field: str, meant: str) -> None:
+    """`transformers` keeps it, and trains a model of the default's size."""
+    said = f"model_type '{kind}' has no field '{field}': did you mean '{meant}'"
+    with pytest.raises(WorkloadError, match=said):
+        parse_config({"model_type": kind, field: 3})
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_fields_of_files_and_other_releases_are_taken(kind: str) -> None:
+    """They resemble no field, or are one that a class maps to its own."""
+    fields = {"rope_theta": 1e4, "num_hidden_layers": 3, "auto_map": {}}
+    made = parse_config({"model_type": kind, "architectures": ["X"]} | fields)
+    assert made.num_hidden_layers == 3
+
+
+def test_a_sample_has_tokens() -> None:
+    """Without any, torch's own words about shapes reached the user."""
+    with pytest.raises(WorkloadError, match="sequence_length 0 is below 1: give"):
+        causal_lm({"model_type": "llama"}, sequence_length=0)

@@ -297,3 +297,48 @@ def test_a_forward_pass_of_its_own_is_refused() -> None:
     made = workload(Residual(nn.Linear(6, 6)))
     with FakeTensorMode():
         assert isinstance(made.layers[0].factory(), Residual)
+
+
+class Net(nn.Module):
+    """A plain module."""
+
+    def __init__(self) -> None:
+        """Build with one layer."""
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+
+class Adapted(Net):
+    """What PEFT's wrapper carries."""
+
+    peft_config: dict[str, Any] = {}  # noqa: RUF012 - as theirs
+
+    def get_base_model(self) -> nn.Module:
+        """Return what is wrapped."""
+        return self.linear
+
+
+def compiled_in_place() -> nn.Module:
+    """Build a list of layers, one of which is compiled without a wrapper."""
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    net[1].compile()
+    return net
+
+
+MISTAKEN = [
+    (Net, "given Net, which is no nn.Sequential: .* give them as a list of modules"),
+    (lambda: nn.ModuleDict({"a": nn.Tanh()}), "given ModuleDict, which is no nn.Seq"),
+    (lambda: [nn.Tanh(), torch.tanh], "layer '1' of the list is builtin_.*, but an nn"),
+    (Adapted, r"the model is a PEFT model, .*: merge the adapters into it \(merge_and"),
+    (lambda: torch.compile(nn.Sequential(nn.Tanh())), "the model is compiled by torch"),
+    (lambda: [nn.Tanh(), torch.compile(nn.Tanh())], "layer '1' is compiled by torch"),
+    (compiled_in_place, r"the model has '1', which is compiled by .*its _orig_mod"),
+]
+
+
+@pytest.mark.parametrize(("model", "said"), MISTAKEN, ids=range(len(MISTAKEN)))
+def test_what_is_no_list_of_plain_layers_is_refused(model: Any, said: str) -> None:
+    """In one line that says what to give instead."""
+    with pytest.raises(WorkloadError, match=said) as caught:
+        from_sequential(model())
+    assert "\n" not in str(caught.value)

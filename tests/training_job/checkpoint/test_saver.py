@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import threading
 import time
@@ -17,8 +18,16 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from plimsoll_trainer.checkpoint.folders import steps_in
 from plimsoll_trainer.options import Options
-from tests.support.jobs import Job, events, losses, texts, train
+from tests.support.jobs import (
+    Job,
+    events,
+    losses,
+    texts,
+    train,
+    train_on_a_full_disk,
+)
 from tests.support.ranks import try_ranks
+from tests.support.stores import TMPFS, on_own_mount
 
 CUTS = (0, 2, 5)
 
@@ -68,15 +77,17 @@ def test_torchs_own_tools_read_it(job: Job) -> None:
     assert found["optimizer.embedding.token.weight.step"] == 2.0
 
 
-def train_with_a_full_disk(folder: Path, options: Options, room: int) -> int:
-    """Be a rank; after a step, rank 1 writes no file that is larger than the room."""
+def train_with_a_full_disk(
+    folder: Path, options: Options, room: int, full: int = 1
+) -> int:
+    """Be a rank; after a step, one of them writes no file larger than the room."""
 
     def fill() -> None:
         while not losses(folder / "0.jsonl"):
             time.sleep(0.001)
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    if dist.get_rank() == 1:
+    if dist.get_rank() == full:
         (folder / "0.jsonl").touch()
         threading.Thread(target=fill, daemon=True).start()
     return train(folder, options)
@@ -100,6 +111,40 @@ def test_a_disk_that_is_full_leaves_nothing_behind(
     assert len(said) == 2
     assert f"checkpoint of step 6 was not saved: rank 1: {told}" in said[0]
     assert "checkpoint of step 6 was not saved: File too large" in said[1]
+
+
+def test_a_part_that_comes_after_the_failure_goes_as_well(job: Job) -> None:
+    """Rank 0 removes what it could not finish; another one may still write there."""
+    options = job.options(CUTS, 9, saves=True, checkpoint_every=1, report="{rank}")
+    try_ranks(train_with_a_full_disk, [0, 0], job.folder, options, 0, 0)
+    assert list(job.checkpoints.glob("step-*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_is_trained_waits_for_room(job: Job) -> None:
+    """Each save that finds none is told; at the end the ranks wait, and say for what.
+
+    Once there is room they save, and are done: nothing is trained again. Nor is the
+    room taken by parts of what could not be saved.
+    """
+    place = job.folder / "disk"
+    place.mkdir()
+    said = on_own_mount(TMPFS, place, train_on_a_full_disk)
+    assert said.splitlines()[-2:] == ["left []", "exit [0, 0]"]
+    report = job.report("report")
+    told = [e for e in events(report, "unsaved") if e["rank"] == 0]
+    assert [e["step"] for e in told] == [2, 4, 6]
+    assert [e.get("waits", False) for e in told] == [False, False, True]
+    assert told[0]["message"].endswith("; the one before it stays; training goes on")
+    assert re.fullmatch(
+        rf"no room in {place} for the checkpoint of step 6: it needs \d+ B, and "
+        r"\d+ B are free; what is trained waits for room: make some",
+        told[2]["message"],
+    )
+    saved = [e["step"] for e in events(report, "checkpoint")]
+    assert saved == [6, 6]
+    assert [e["step"] for e in events(report, "step")] == [1, 2, 3, 4, 5, 6]
 
 
 def train_beside_another_job(folder: Path, options: Options) -> int:

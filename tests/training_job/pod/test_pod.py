@@ -6,11 +6,13 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -382,6 +384,49 @@ def test_a_pod_says_how_it_ended_whatever_the_mail_does(
     code, _, err = pod.run(a_task("print('{}')", kind=kind), before=NO_MAIL)
     assert (code, [one.status for one in pod.farewell.exits]) == (status, [status])
     assert "RuntimeError: no mail today" in err
+
+
+@contextmanager
+def packets_lost() -> Iterator[int]:
+    """A port of this machine that answers no packet, as behind a NetworkPolicy."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        port: int = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):  # the queue is full
+            yield port
+
+
+SHORT = """
+import plimsoll_trainer.pod.__main__ as pod, plimsoll_trainer.pod.mail as mail
+pod.CUT_OFF_PATIENCE_S, mail.CONNECT_S, mail.ANSWER_S = 1, 0.1, 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(ChildKind.REPLAY, ExitCode.FAILED), (ChildKind.TRAIN, 0)]
+)
+def test_a_pod_that_is_cut_off_says_so_at_once_and_ends_soon(
+    kind: ChildKind, code: ExitCode, tmp_path: Path
+) -> None:
+    """While its processes work; a result that nobody gets fails it, with that line."""
+    with packets_lost() as port:
+        pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
+        script = "import time; time.sleep(1); print('done')"
+        found, _, err = pod.run(a_task(script, kind=kind), before=SHORT)
+    said = (
+        f"plimsoll: the operator's address http://127.0.0.1:{port} cannot be reached "
+        "from this pod (timed out): look for a NetworkPolicy "
+    )
+    assert found == code
+    assert err.splitlines()[0].startswith(said)
+    assert "Traceback" not in err
+    last = pod.farewell.exits[0].said
+    assert ("does not take the result: the operator's address" in last) == bool(code)
+
+
+def test_what_cuts_a_pod_off_is_named() -> None:
+    """Service, namespace and port, as the chart writes the address."""
+    found = mail.unreached_text("http://p-ingest.ops.svc:8090", TimeoutError("late"))
+    assert "from Service p-ingest of namespace ops, TCP port 8090" in found
 
 
 def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> None:

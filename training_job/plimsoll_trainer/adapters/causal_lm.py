@@ -8,14 +8,17 @@ built alone, with the model's own initialisation (`model_parts`).
     causal_lm(GPT2Config(n_layer=4), sequence_length=256)
     causal_lm({"model_type": "llama", "num_hidden_layers": 16}, sequence_length=4096)
 
-The loss is the cross entropy of the next token. What a model adds to it, such as the
-balance of experts, is left out.
+The loss is the cross entropy of the next token, over all targets that are not -100 as
+`transformers` has it. What a model adds to it, such as the balance of experts, is left
+out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from os import PathLike
 from textwrap import shorten
 from typing import Any
 
@@ -26,6 +29,7 @@ from transformers import AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 
 from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.adapters.causality import check_causal
 from plimsoll_trainer.adapters.dissection import dissect
 from plimsoll_trainer.adapters.model_anatomy import Anatomy, Slot
 from plimsoll_trainer.adapters.model_copies import (
@@ -43,6 +47,7 @@ from plimsoll_trainer.workload import (
     Layer,
     MakeBatch,
     MakeOptimizer,
+    SumAndCount,
     Tie,
     Workload,
 )
@@ -50,8 +55,12 @@ from plimsoll_trainer.workload import (
 EMBEDDING = "embedding"
 HEAD = "head"
 BYTE_VALUES = 256
+IGNORED = -100
+"""A target that does not count, such as padding or a prompt."""
 LONGEST_REASON = 200
 """Letters; `transformers` may list all that it knows."""
+ALIKE = 0.8
+"""Ratio of difflib, from which on a field is taken for another one misspelled."""
 Anatomies = Mapping[torch.dtype, Anatomy]
 """Of one model in each type it can be asked for."""
 
@@ -71,14 +80,20 @@ def causal_lm(
         config: of the model; or a mapping with `model_type` and fields to change.
         sequence_length: tokens in a sample.
         batch: token ids and targets, both [count, sequence]; the targets are shifted
-            already. Default: bytes of the Python library's own text.
+            already, and -100 where a token does not count. Default: bytes of the Python
+            library's own text.
         optimizer: default `AdamW()`.
         precision: of parameters and activations.
         fields: the other fields of `Workload`.
 
     Raises:
-        WorkloadError: the model is not a chain of blocks, or needs other data.
+        WorkloadError: the model is not a chain of blocks, or not causal, or needs
+            other data.
     """
+    if sequence_length < 1:
+        raise WorkloadError(
+            f"sequence_length {sequence_length} is below 1: give the tokens of a sample"
+        )
     config = parse_config(config)
     if batch is None:
         check_vocabulary(config)
@@ -89,8 +104,12 @@ def causal_lm(
         for dtype in DTYPES.values()
     }
     anatomy = anatomies[DTYPES[precision]]
+    layers = layers_of(anatomies, anatomy)
+    kinds = {layer.kind for layer in layers}
+    blocks = [at for at in range(len(anatomy.blocks)) if block_name(at) in kinds]
+    check_causal(anatomies[torch.float32], blocks)
     return Workload(
-        layers=layers_of(anatomies, anatomy),
+        layers=layers,
         loss=next_token_loss,
         batch=batch,
         optimizer=optimizer or AdamW(),
@@ -105,10 +124,13 @@ def parse_config(config: PreTrainedConfig | Mapping[str, Any]) -> PreTrainedConf
     """Turn a mapping into a configuration.
 
     Raises:
-        WorkloadError: no `model_type`, an unknown one, or a field it refuses.
+        WorkloadError: no `model_type`, an unknown one, or a field it refuses; or
+            something else than a configuration.
     """
     if isinstance(config, PreTrainedConfig):
         return config
+    if not isinstance(config, Mapping):
+        raise WorkloadError(f"causal_lm takes a configuration, {instead_of(config)}")
     fields = dict(config)
     kind = fields.pop("model_type", None)
     if not isinstance(kind, str):
@@ -121,7 +143,47 @@ def parse_config(config: PreTrainedConfig | Mapping[str, Any]) -> PreTrainedConf
     except Exception as error:
         said = shorten(described(error), LONGEST_REASON)
         raise WorkloadError(f"model_type {kind!r} with {fields}: {said}") from error
+    check_spelling(kind, fields)
     return parsed
+
+
+def check_spelling(kind: str, fields: Iterable[str]) -> None:
+    """Refuse a field that a configuration does not know, but a similar one.
+
+    `transformers` keeps any field, and files of configurations have some of old
+    releases; so one that resembles none is left alone.
+
+    Raises:
+        WorkloadError: names both.
+    """
+    default = AutoConfig.for_model(kind)
+    names = {*dir(default), *vars(default), *default.attribute_map}
+    for field in fields:
+        close = difflib.get_close_matches(field, names, n=1, cutoff=ALIKE)
+        if field not in names and close:
+            raise WorkloadError(
+                f"model_type {kind!r} has no field {field!r}: did you mean "
+                f"{close[0]!r}?"
+            )
+
+
+def instead_of(given: object) -> str:
+    """Say what was given in place of a configuration, and what to do."""
+    if isinstance(given, (str, PathLike)):
+        name = str(given)
+        return (
+            f"but is given {name!r}: pass AutoConfig.from_pretrained({name!r}); "
+            "training starts from fresh weights"
+        )
+    if isinstance(given, nn.Module):
+        return (
+            f"but is given a model, {type(given).__name__}: pass its config; training "
+            "starts from fresh weights, without adapters"
+        )
+    return (
+        f"but is given {type(given).__name__}: pass one of transformers, or a mapping "
+        "as in {'model_type': 'llama', 'num_hidden_layers': 16}"
+    )
 
 
 def check_vocabulary(config: PreTrainedConfig) -> None:
@@ -138,15 +200,18 @@ def check_vocabulary(config: PreTrainedConfig) -> None:
         )
 
 
-def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy, in fp32.
+def next_token_loss(logits: Tensor, targets: Tensor) -> SumAndCount:
+    """Sum of the cross entropy in fp32, and the number of tokens that it is over.
 
     Args:
         logits: [batch, sequence, vocabulary].
-        targets: [batch, sequence], shifted already.
+        targets: [batch, sequence], shifted already; those of `IGNORED` do not count.
     """
     flat = logits.flatten(0, 1).float()
-    return functional.cross_entropy(flat, targets.flatten())
+    total = functional.cross_entropy(
+        flat, targets.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+    return total, (targets != IGNORED).sum()
 
 
 def layers_of(anatomies: Anatomies, anatomy: Anatomy) -> tuple[Layer, ...]:

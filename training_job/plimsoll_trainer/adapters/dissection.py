@@ -65,6 +65,17 @@ def dissect(
                 "it is not clear which layer it belongs to: write the layers yourself "
                 "(plimsoll_trainer.adapters.sequential.from_factories)"
             )
+    return anatomy_of(model, spine, sequence_length)
+
+
+def anatomy_of(
+    model: PreTrainedModel, spine: tuple[str, ...], sequence_length: int
+) -> Anatomy:
+    """Find how a model calls its blocks, for samples of some length.
+
+    Raises:
+        WorkloadError: it is not built as a chain.
+    """
     few, more = (watch(model, spine, sequence_length, batch) for batch in PROBES)
     slots: dict[int, int] = {}
     calls = tuple(
@@ -209,7 +220,7 @@ def watch(
     except Exception as error:
         raise WorkloadError(
             f"{named(model.config)} cannot be followed to its blocks: "
-            f"{described(error)}"
+            f"{described(error)}{hint_of(model.config)}"
         ) from error
     finally:
         for handle in handles:
@@ -225,6 +236,21 @@ def watch(
             f"and in order, but {order[:8]}, ...: it is no chain of layers"
         )
     return seen
+
+
+SWITCHES = ("is_decoder", "causal", "is_causal")
+"""Fields by which configurations choose between encoders and causal models."""
+
+
+def switch_of(config: PreTrainedConfig) -> str:
+    """Field that makes an encoder a causal model; empty if it is one, or has none."""
+    return next((key for key in SWITCHES if getattr(config, key, None) is False), "")
+
+
+def hint_of(config: PreTrainedConfig) -> str:
+    """Say what to set, if the model is a bidirectional encoder as it is configured."""
+    switch = switch_of(config)
+    return f"; set {switch}=True, without it this is an encoder" if switch else ""
 
 
 def note_organ(

@@ -21,6 +21,7 @@ from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals import FakeTensor
 from plimsoll_trainer.workload import Layer, Tie, Workload
+from plimsoll_trainer.wrapped_modules import check_unwrapped
 
 Factories = Sequence[Callable[[], nn.Module]] | Mapping[str, Callable[[], nn.Module]]
 
@@ -114,17 +115,39 @@ def children_of(
     """Return the layers in order by name; a module that is used twice occurs twice.
 
     Raises:
-        WorkloadError: the model does more than to call its children in turn.
+        WorkloadError: the model does more than to call its children in turn, or is
+            wrapped, or no list of modules.
     """
-    if not isinstance(model, nn.Sequential):
-        return [(str(place), module) for place, module in enumerate(model)]
-    if type(model).forward is not nn.Sequential.forward:
+    if isinstance(model, nn.Module):
+        check_unwrapped("the model", model)
+    if isinstance(model, nn.Module) and not isinstance(model, LISTS):
         raise WorkloadError(
-            f"{type(model).__name__} has a forward pass of its own, so its children "
-            "are not the whole of it: give a plain nn.Sequential, or factories"
+            f"from_sequential is given {type(model).__name__}, which is no "
+            "nn.Sequential: only its own code knows in which order its parts are "
+            "called; give them as a list of modules that each map one tensor to one"
         )
-    modules = model.named_modules(remove_duplicate=False)
-    return [(name, module) for name, module in modules if name and "." not in name]
+    if isinstance(model, nn.Sequential):
+        if type(model).forward is not nn.Sequential.forward:
+            raise WorkloadError(
+                f"{type(model).__name__} has a forward pass of its own, so its "
+                "children are not the whole of it: give a plain nn.Sequential, or "
+                "factories"
+            )
+        modules = model.named_modules(remove_duplicate=False)
+        return [(name, module) for name, module in modules if name and "." not in name]
+    children = [(str(place), module) for place, module in enumerate(model)]
+    for name, child in children:
+        if not isinstance(child, nn.Module):
+            raise WorkloadError(
+                f"layer {name!r} of the list is {type(child).__name__}, but an "
+                "nn.Module is needed: give modules in the order they are called in"
+            )
+        check_unwrapped(f"layer {name!r}", child)
+    return children
+
+
+LISTS = (nn.Sequential, nn.ModuleList)
+"""Modules that are their children in order, and nothing else."""
 
 
 def keeps_statistics(module: nn.Module) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -40,8 +39,9 @@ from plimsoll_trainer.checkpoint.manifest import (
     SavedFile,
     describe_file,
 )
+from plimsoll_trainer.checkpoint.room import lacks_room
 from plimsoll_trainer.checkpoint.state import RankState
-from plimsoll_trainer.errors import CheckpointError, TakenOverError
+from plimsoll_trainer.errors import CheckpointError, NoRoomError, TakenOverError
 
 PATIENCE_S = 1800.0
 """For the slowest rank's disk."""
@@ -107,8 +107,12 @@ class Saver:
         self._plan_digest = plan_digest
         self._keep = keep
         self._num_saves = 0
+        self.num_bytes = 0
+        """Of this rank's part of the latest save."""
         self._thread: threading.Thread | None = None
         self._failure: CheckpointError | None = None
+        self._unfinished: int | None = None
+        """Step of the latest save that failed."""
         self._figures: SaveFigures | None = None
 
     @property
@@ -126,10 +130,20 @@ class Saver:
         figures, self._figures = self._figures, None
         return figures
 
+    def discard(self) -> None:
+        """Remove what a save that failed has left; called when no rank writes.
+
+        Rank 0 removes it at once as well, but others may still write to it then.
+        """
+        if self._rank == 0 and self._unfinished is not None:
+            self._folders.discard(self._unfinished)
+        self._unfinished = None
+
     def start(self, step: int) -> None:
         """Copy the tensors as they are now, and write them in the background."""
         begin_s = time.monotonic()
         copies = self._copy.take(self._state.own_tensors())
+        self.num_bytes = sum(copy.nbytes for copy in copies.values())
         self._num_saves += 1
         stall_s = time.monotonic() - begin_s
         self._thread = threading.Thread(
@@ -139,8 +153,7 @@ class Saver:
 
     def _save(self, step: int, copies: dict[str, Tensor], stall_s: float) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread."""
-        begin_s = time.monotonic()
-        num_bytes = sum(copy.nbytes for copy in copies.values())
+        begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self._folders.partial(step)
         try:
             written = self._write(folder, copies)
@@ -232,11 +245,15 @@ class Saver:
 
     def _fail(self, step: int, folder: Path, error: Exception, num_bytes: int) -> None:
         """Keep the failure, tell rank 0, and leave nothing half-written."""
-        text = reason_of(error, folder, num_bytes)
-        kind = TakenOverError if isinstance(error, TakenOverError) else CheckpointError
+        text, kind = reason_of(error, folder, num_bytes), CheckpointError
+        if isinstance(error, TakenOverError):
+            kind = TakenOverError
+        elif lacks_room(error, folder, num_bytes):
+            kind = NoRoomError
         self._failure = kind(
             f"checkpoint of step {step} was not saved: {text}; the one before it stays"
         )
+        self._unfinished = step
         if self._rank == 0:
             self._folders.discard(step)
             return
@@ -266,14 +283,11 @@ def write_metadata(folder: Path, written: Sequence[Written]) -> None:
 
 
 def reason_of(error: Exception, folder: Path, num_bytes: int) -> str:
-    """Return why this rank's part of a checkpoint could not be written, as text.
-
-    What torch's writer raises on a full disk does not say so; the disk does.
-    """
+    """Return why this rank's part of a checkpoint could not be written, as text."""
     if isinstance(error, CheckpointError):
         return str(error)
     if isinstance(error, OSError) and error.errno is not None:
         return f"{os.strerror(error.errno)} ({error.filename or 'while writing'})"
-    if folder.exists() and shutil.disk_usage(folder).free < num_bytes:
+    if lacks_room(error, folder, num_bytes):
         return f"no room in {folder.parent} for {at_least(num_bytes)}: make room"
     return f"{type(error).__name__}: {error}"

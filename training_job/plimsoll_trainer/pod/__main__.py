@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -34,6 +35,8 @@ PATIENCE_S = 1800.0
 """For results and last reports, where the operator is away."""
 STOPPED_PATIENCE_S = 60.0
 """For them where the pod is being removed."""
+CUT_OFF_PATIENCE_S = 180.0
+"""For them where the operator's address was never reached: packets are lost."""
 PRINTED, PROFILE = "printed", "profile.json"
 """Files of results, in the folder of work."""
 
@@ -51,6 +54,7 @@ def main(place: Place | None = None) -> int:
         failed = Exit(status=int(ExitCode.FAILED), said=str(error)[:1024])
         return leave(End(at_s=time.time(), exits=(failed,)), place.farewell)
     mail = Mail(url=ingest_url(), token=place.token)
+    threading.Thread(target=mail.try_to_connect, args=(warn,), daemon=True).start()
     if task.child_kind is ChildKind.TRAIN:
         end = train(task, place, mail)
     else:
@@ -64,7 +68,7 @@ def train(task: Task, place: Place, mail: Mail) -> End:
     reports = RankReports(place.work, ranks_of(task), letters.put)
     keeper = listening_keeper(task, PodOutputs())
     end = keeper.keep()
-    deadline = deadline_after(keeper)
+    deadline = deadline_after(keeper, mail)
     reports.close()
     end = replace(end, full_device=reports.full_device)
     letters.close(deadline)
@@ -81,7 +85,8 @@ def make_result(task: Task, place: Place, mail: Mail) -> End:
     if any(one.status for one in end.exits):
         return end
     body = last_line(printed) if replays else (place.work / PROFILE).read_bytes()
-    answer = post(mail, f"/v1/{task.child_kind}", body, deadline_after(keeper))
+    deadline = deadline_after(keeper, mail)
+    answer = post(mail, f"/v1/{task.child_kind}", body, deadline)
     if answer.is_taken:
         return end
     why = answer.refusal or answer.fault
@@ -128,13 +133,13 @@ def ranks_of(task: Task) -> list[int]:
     ]
 
 
-def deadline_after(keeper: Keeper) -> Deadline:
+def deadline_after(keeper: Keeper, mail: Mail) -> Deadline:
     """Return until when the operator is waited for; a SIGTERM brings it forward.
 
     Also one that came when nothing was left to stop: while the end was put together.
     """
     deadline = Deadline()
-    deadline.within(PATIENCE_S)
+    deadline.within(CUT_OFF_PATIENCE_S if mail.cut_off else PATIENCE_S)
 
     def ask(number: int, frame: FrameType | None) -> None:
         del number, frame

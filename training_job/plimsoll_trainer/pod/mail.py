@@ -8,7 +8,10 @@ token is read anew each time, for the kubelet renews it.
     400 403 404 409 413 422        refused: no use in trying again
     anything else, or no answer    tried again: 1 s, then twice as long, up to 30 s
 
-What is no HTTP, or breaks off, is no answer: a proxy or a dying replica sends such.
+What is no HTTP, or breaks off, is no answer: a proxy or a dying replica sends such. An
+operator that is away refuses connections; packets that nobody answers and names that
+nobody resolves are what a NetworkPolicy leaves of a connection. That is said at once,
+as the pod starts, and is not waited out for as long.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import http.client
 import json
 import math
 import random
+import socket
 import threading
 import time
 import urllib.error
@@ -26,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from plimsoll_planner.errors import one_line
 
@@ -36,6 +41,8 @@ CLOSING_WAIT_S = 5.0
 """Between tries of a report once the ranks have ended: the end is told after it."""
 ANSWER_S = 20.0
 """For the answer to one letter."""
+CONNECT_S = 5.0
+"""For the first connection, which only finds out whether there can be one."""
 POLL_S = 0.2
 SMALL_BYTES = 4096
 """Letters up to this size are sent as they are."""
@@ -81,13 +88,41 @@ class Answer:
     """Why it was not taken this time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Mail:
     """Sends letters to one operator."""
 
     url: str
     """Of its ingest; without a path."""
     token: Path
+    was_reached: bool = False
+    """Somebody has answered, or refused a connection."""
+    cut_off: str = ""
+    """Why nobody has, as far as was tried; empty where that was not, or is over."""
+
+    def try_to_connect(self, warn: Warn) -> None:
+        """Find out whether the address can be reached at all, and say if it cannot."""
+        where = urlsplit(self.url)
+        try:
+            address = (where.hostname or "", where.port or http.client.HTTP_PORT)
+            socket.create_connection(address, CONNECT_S).close()
+        except (OSError, ValueError) as error:
+            self._note_fault(error)
+        else:
+            self._note_answer()
+        if self.cut_off:
+            warn(self.cut_off)
+
+    def _note_answer(self) -> None:
+        """Remember that there is a way to the operator."""
+        self.was_reached, self.cut_off = True, ""
+
+    def _note_fault(self, fault: object) -> None:
+        """Remember what a connection that did not come about says of the way."""
+        if isinstance(fault, ConnectionError):  # refused: by a Service without pods
+            self._note_answer()
+        elif isinstance(fault, OSError) and not self.was_reached:
+            self.cut_off = unreached_text(self.url, fault)
 
     def send(self, path: str, body: bytes) -> Answer:
         """Try once."""
@@ -103,12 +138,17 @@ class Mail:
                 headers=headers | {"Authorization": f"Bearer {token}"},
             )
             with DIRECT.open(request, timeout=ANSWER_S) as reply:
+                self._note_answer()
                 reply.read()
         except urllib.error.HTTPError as error:
+            self._note_answer()
             said = f"{error.code}: {reason_in(error)}"
             if error.code in REFUSALS:
                 return Answer(refusal=said)
             return Answer(fault=said)
+        except urllib.error.URLError as error:  # no connection
+            self._note_fault(error.reason)
+            return Answer(fault=self.cut_off or f"{type(error).__name__}: {error}")
         except (OSError, ValueError, http.client.HTTPException) as error:
             return Answer(fault=f"{type(error).__name__}: {error}")
         return Answer(is_taken=True)
@@ -137,6 +177,20 @@ class Mail:
             while retry.left_s > 0 and deadline.left_s > 0:
                 time.sleep(POLL_S)  # and no longer: the deadline may come forward
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+def unreached_text(url: str, fault: object) -> str:
+    """Say that an address cannot be reached, and what to look for."""
+    where = urlsplit(url)
+    service, *others = (where.hostname or "").split(".")
+    is_service = len(others) > 1 and others[1] == "svc"
+    what = f"Service {service} of namespace {others[0]}" if is_service else service
+    return (
+        f"the operator's address {url} cannot be reached from this pod ({fault}): look "
+        "for a NetworkPolicy that keeps this pod (egress, DNS as well) from "
+        f"{what}, TCP port {where.port}, or its own that keeps this namespace out "
+        "(ingress)"
+    )
 
 
 def reason_in(error: urllib.error.HTTPError) -> str:

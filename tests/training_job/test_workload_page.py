@@ -1,0 +1,50 @@
+"""The page for people who bring a model: its examples are workloads that hold."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_trainer.stage import StageSlice, build_stage
+from plimsoll_trainer.workload import Workload
+
+PAGE = Path(__file__).parents[2] / "docs" / "workload.md"
+NAME = "workload_of_the_page"
+
+
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    """All examples in a row, as the module that a reader would write."""
+    module = ModuleType(NAME)
+    sys.modules[NAME] = module  # where classes look for what their module is
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        code = compile(block, str(PAGE), "exec", dont_inherit=True)
+        exec(code, vars(module))  # noqa: S102 - our own page
+    return module
+
+
+def test_every_example_is_a_workload_that_chains(page: ModuleType) -> None:
+    """Built and run forward and backward, with its arguments left out."""
+    made = {
+        name: function()
+        for name, function in vars(page).items()
+        if inspect.isfunction(function)
+        and inspect.signature(function).return_annotation is Workload
+    }
+    assert len(made) >= 8
+    for name, workload in made.items():
+        assert len(boundaries_of(workload, 2).between) > 2, name
+        part = StageSlice(first_layer=0, end_layer=len(workload.layers))
+        x, targets = workload.batch(0, 0, 2)
+        build_stage(workload, part, torch.device("cpu"))(x, targets).backward()

@@ -1,0 +1,137 @@
+"""Whether a language model predicts the next token without looking at it.
+
+In: an `Anatomy`. Bidirectional encoders are language models of `transformers` too, and
+as they are configured by default every token sees all others: the loss then falls to
+nothing while nothing is learned. So each kind of block is asked for real, on a few
+random activations: does what comes out at earlier places change with the last one?
+
+A block's linear maps work on each place alone, whatever their weights. `Picking` stands
+in for them, so a block of billions of parameters is asked as cheaply as a small one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.adapters.dissection import (
+    anatomy_of,
+    hidden_of,
+    named,
+    switch_of,
+    watch,
+)
+from plimsoll_trainer.adapters.model_anatomy import Anatomy, Slot
+from plimsoll_trainer.adapters.model_copies import (
+    constants,
+    copied_module,
+    shared_configs,
+    start,
+)
+from plimsoll_trainer.adapters.model_parts import Block, buffer_of, nothing
+from plimsoll_trainer.adapters.trees import leaves_of
+from plimsoll_trainer.errors import WorkloadError
+
+LENGTH = 4
+"""Tokens in the sample that is tried."""
+LARGEST = 2**26
+"""Parameters besides those of linear maps; blocks with more are not tried."""
+CHANGE = 1e-3
+"""Relative to the largest value; rounding is a thousand times less."""
+
+
+def check_causal(anatomy: Anatomy, places: Iterable[int]) -> None:
+    """Refuse a model in which a token sees later ones.
+
+    Args:
+        anatomy: in fp32.
+        places: of the blocks to try, one of each kind.
+
+    Raises:
+        WorkloadError: says what to set.
+    """
+    few = anatomy_of(anatomy.model, anatomy.spine, LENGTH)
+    [call, *_] = watch(anatomy.model, anatomy.spine, LENGTH, 1).calls
+    shape = hidden_of(*call).shape
+    for place in places:
+        if sees_later(few, place, shape):
+            config = anatomy.model.config
+            switch = switch_of(config)
+            remedy = f"set {switch}=True" if switch else "take one that is causal"
+            raise WorkloadError(
+                f"tokens of {named(config)} see later ones, so it would learn to copy "
+                f"the next token instead of to predict it: {remedy}"
+            )
+
+
+@torch.no_grad()
+def sees_later(anatomy: Anatomy, place: int, shape: torch.Size) -> bool:
+    """Whether the output of a block at earlier places depends on the last one.
+
+    False for a block that cannot be tried, because it is too large or does not run.
+
+    Args:
+        anatomy: of `LENGTH` tokens.
+        place: of the block.
+        shape: of the activations of one sample.
+    """
+    if num_kept(anatomy.blocks[place]) > LARGEST:
+        return False
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            block = thin_block(anatomy, place)
+            x = torch.randn(shape, dtype=torch.float32)
+            other = x.clone()
+            other[:, -1] = torch.randn(shape[-1], dtype=torch.float32)
+            before, after = (block(each)[:, :-1] for each in (x, other))
+        except Exception:  # noqa: BLE001 - their code, in a form it was not made for
+            return False
+    change = (before - after).abs().max()
+    return bool(change > CHANGE * before.abs().max())
+
+
+def num_kept(block: nn.Module) -> int:
+    """Number of a block's parameters outside of linear maps."""
+    linear = {
+        id(p)
+        for module in block.modules()
+        if isinstance(module, nn.Linear)
+        for p in module.parameters(recurse=False)
+    }
+    return sum(p.numel() for p in block.parameters() if id(p) not in linear)
+
+
+def thin_block(anatomy: Anatomy, place: int) -> Block:
+    """Build a block as the model starts it, without its linear maps."""
+    original, call = anatomy.blocks[place], anatomy.calls[place]
+    memo = shared_configs(anatomy.model, masks=True)
+    for module in original.modules():
+        if isinstance(module, nn.Linear):
+            memo[id(module)] = Picking(module)
+    copied = copied_module(original, memo)
+    start(copied, anatomy.owner_of_blocks)
+    block = Block(copied, call.args, call.kwargs)
+    slots = leaves_of((call.args, call.kwargs), Slot)
+    tensors = constants(anatomy, place) if slots else []
+    for slot, tensor in zip(slots, tensors, strict=True):
+        block.register_buffer(buffer_of(slot), tensor, persistent=False)
+    return block.eval()
+
+
+class Picking(nn.Module):
+    """Gives each output one of the inputs, in place of a weighted sum of all."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        """Take the place of a linear map, which holds no bytes."""
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        near = torch.empty(())
+        self.weight = nothing(near, linear.weight.shape, linear.weight.dtype)
+        self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        return x[..., torch.arange(self.out_features) % self.in_features]

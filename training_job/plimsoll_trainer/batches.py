@@ -1,0 +1,122 @@
+"""Samples of a workload, made and checked.
+
+In: a workload, a step, the first sample and how many. Out: inputs and targets. Called
+by the trainer for every micro-batch, and by the prober, which refuses samples that are
+not the same each time or under every micro-batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plimsoll_trainer.errors import WorkloadError, located
+from plimsoll_trainer.out_of_memory import is_out_of_memory
+from plimsoll_trainer.workload import Workload
+
+DEBUG = "--debug shows the traceback"
+
+
+def first_batch(workload: Workload, micro_batch: int) -> tuple[Tensor, Tensor]:
+    """Make the first samples of step 0, twice, and compare.
+
+    Raises:
+        WorkloadError: it raises, or gives no pair of tensors, another length, or not
+            the same twice.
+    """
+    try:
+        once, again = (make_batch(workload, 0, 0, micro_batch) for _ in range(2))
+    except WorkloadError:
+        raise
+    except Exception as error:
+        raise WorkloadError(
+            f"batch(0, 0, {micro_batch}) raises {located(error)}; {DEBUG}"
+        ) from error
+    for what, left, right in zip(("inputs", "targets"), once, again, strict=True):
+        if not torch.equal(left, right):
+            raise WorkloadError(
+                f"batch(0, 0, {micro_batch}) gives other {what} when called again: "
+                "derive each sample from step and index alone, as with a seeded "
+                "torch.Generator"
+            )
+    return once
+
+
+def make_batch(
+    workload: Workload, step: int, first: int, count: int
+) -> tuple[Tensor, Tensor]:
+    """Make samples of a step and check their form.
+
+    Raises:
+        WorkloadError: no pair of tensors of `count` samples.
+    """
+    made: object = workload.batch(step, first, count)
+    match made:
+        case (Tensor() as inputs, Tensor() as targets):
+            pass
+        case _:
+            raise WorkloadError(
+                f"batch({step}, {first}, {count}) gives {shape_of(made)}, but a tuple "
+                "of two tensors is needed, inputs and targets: put several inputs, or "
+                "several targets, into one tensor"
+            )
+    for what, part in (("inputs", inputs), ("targets", targets)):
+        if part.ndim == 0 or part.shape[0] != count:
+            raise WorkloadError(
+                f"batch({step}, {first}, {count}) gives {what} of shape "
+                f"{list(part.shape)}, but the first dimension must be {count} samples"
+            )
+    return inputs, targets
+
+
+def shape_of(made: object) -> str:
+    """What a batch is made of, in words, as in 'a tuple of dict and Tensor'."""
+    if not isinstance(made, tuple):
+        return type(made).__name__
+    *rest, last = ["nothing"] if not made else [type(part).__name__ for part in made]
+    return f"a tuple of {', '.join(rest)}{' and ' if rest else ''}{last}"
+
+
+CLOSE = 1e-5
+"""Difference, relative to the largest number, that adding up in another order makes."""
+
+
+def check_samples(workload: Workload) -> None:
+    """Make the first two samples of step 0 together and apart, and compare.
+
+    What cannot make two samples, or one alone, is left for others to find.
+
+    Raises:
+        WorkloadError: a sample depends on what shares a micro-batch with it, which
+            differs between plans.
+    """
+    try:
+        both = make_batch(workload, 0, 0, 2)
+        alone = [make_batch(workload, 0, first, 1) for first in range(2)]
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return
+    for what, together, *apart in zip(("inputs", "targets"), both, *alone, strict=True):
+        if not all(
+            is_same(together[place : place + 1], sample)
+            for place, sample in enumerate(apart)
+        ):
+            raise WorkloadError(
+                f"batch(0, 0, 2) gives other {what} than batch(0, 0, 1) and "
+                "batch(0, 1, 1) do together: derive each sample from step and its own "
+                "place alone, as with a generator that is seeded for each sample"
+            )
+
+
+def is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are alike but for the rounding of floating numbers."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point() or torch.equal(one, other):
+        return torch.equal(one, other)
+    close = max(CLOSE, 2 * torch.finfo(one.dtype).eps)
+    one, other = one.double(), other.double()
+    finite = one[one.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    return torch.allclose(one, other, rtol=0.0, atol=close * largest, equal_nan=True)
