@@ -8,11 +8,15 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     prober_process, prober  the process that probes, from outside and from inside
     cases, layer_probe      which layers are alike; one layer in its place
     layer_state             what it holds whatever the micro-batch; what ties share
+    batch_statistics        whether its samples depend on one another
     layer_timing            seconds of layers that take turns
     meters, live_bytes      what counts bytes: fake tensors or a device
     kernel_workspaces       what kernels of the emulated device allocate inside
     operator_policy         the operators of a GPU, on fake tensors
-    work_counter, line_fit  FLOPs and bytes moved; lines over the micro-batch
+    work_counter            FLOPs and bytes moved
+    flop_formulas           what torch's table of FLOPs lacks
+    uncounted_work          operators without a formula, and what they may do
+    line_fit                lines over the micro-batch
 
     replay_process,         a rank's real stage and schedule on tensors without data
     replayer, rank_replay

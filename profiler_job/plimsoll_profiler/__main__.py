@@ -24,7 +24,7 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_profiler.errors import BadWorkloadError, TooFewProbesError
+from plimsoll_profiler.errors import TooFewProbesError
 from plimsoll_profiler.profiling import profile
 from plimsoll_profiler.replay_process import environment_of
 from plimsoll_profiler.request import ProfileRequest
@@ -97,8 +97,6 @@ def replay(options: argparse.Namespace) -> NoReturn:
 
 def exit_code_of(error: PlimsollError) -> ExitCode:
     """Return what the exit of this process tells whoever started it."""
-    if isinstance(error, BadWorkloadError):
-        return ExitCode.BAD_WORKLOAD
     if isinstance(error, TooFewProbesError):
         return ExitCode.DEVICE_OUT_OF_MEMORY
     return getattr(error, "exit_code", ExitCode.FAILED)

@@ -21,9 +21,11 @@ from plimsoll_planner.records.model_profile import (
     DeviceKind,
     EdgeColumns,
     LayerColumns,
+    LayerStatistics,
     ModelProfile,
     Probe,
     ProbeOutcome,
+    UncountedOperator,
     Variant,
 )
 from plimsoll_profiler.errors import TooFewProbesError
@@ -115,6 +117,18 @@ def assemble(
                     outcome=result.outcome,
                 )
                 for result in results
+            )
+        ),
+        uncounted=tuple(
+            UncountedOperator(kind=place, operator=operator)
+            for place, kind in enumerate(kinds)
+            for operator in sorted({name for p in kind.kept for name in p.uncounted})
+        ),
+        batch_statistics=tuple(
+            dict.fromkeys(
+                LayerStatistics(kind=result.case, what=what)
+                for result in sorted(results, key=lambda result: result.case)
+                for what in result.batch_statistics
             )
         ),
     )
@@ -217,10 +231,14 @@ class Table:
             recomputable=tuple(kind.recomputable for kind in self.kinds),
             recomputed=self.activations(recomputed=True),
             forward_work=self.work(
-                lambda p: p.forward_flop, lambda p: p.forward_traffic_bytes
+                lambda p: p.forward_flop,
+                lambda p: p.forward_traffic_bytes,
+                lambda p: p.forward_uncounted_flop,
             ),
             backward_work=self.work(
-                lambda p: p.backward_flop, lambda p: p.backward_traffic_bytes
+                lambda p: p.backward_flop,
+                lambda p: p.backward_traffic_bytes,
+                lambda p: p.backward_uncounted_flop,
             ),
             forward=self.seconds(lambda p: p.forward_s) if timed else None,
             backward=self.seconds(lambda p: p.backward_s) if timed else None,
@@ -242,6 +260,9 @@ class Table:
             ),
             backward_transient_at_end=self.bytes_of(
                 lambda p: p.backward_transient_at_end_bytes, recomputed=recomputed
+            ),
+            held_input=self.bytes_of(
+                lambda p: p.held_input_bytes, recomputed=recomputed
             ),
         )
 
@@ -270,11 +291,19 @@ class Table:
         """Return what a kind's bytes may be off by."""
         return self.relative_error + (LOST_PROBE_ERROR if kind.is_short else 0.0)
 
-    def work(self, flop: PassField, traffic: PassField) -> WorkColumns:
+    def work(
+        self, flop: PassField, traffic: PassField, uncounted: PassField
+    ) -> WorkColumns:
         """Fit the work of one pass of every kind."""
         flops = [line_of(kind, kind.kept, flop) for kind in self.kinds]
         moved = [line_of(kind, kind.kept, traffic) for kind in self.kinds]
+        rest = [line_of(kind, kind.kept, uncounted) for kind in self.kinds]
+        is_whole = not any(p.uncounted for kind in self.kinds for p in kind.kept)
+        constants = None if is_whole else tuple(line.constant for line in rest)
+        slopes = None if is_whole else tuple(line.slope for line in rest)
         return WorkColumns(
+            uncounted_flop_constant=constants,
+            uncounted_flop_per_sample=slopes,
             flop_constant=tuple(line.constant for line in flops),
             flop_per_sample=tuple(line.slope for line in flops),
             traffic_constant_bytes=tuple(line.constant for line in moved),

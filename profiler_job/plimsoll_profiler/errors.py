@@ -6,6 +6,7 @@
         ├── ReplayFailedError       the replaying process ended without an answer
         ├── ReplayDisagreesError    torch does not behave as the replay believes
         ├── BadWorkloadError        the entry point breaks the workload contract
+        │   └── EntryPointTooLargeError     it needs more memory than the device has
         ├── ProbingFailedError      the probing process ended, and not for memory
         └── TooFewProbesError       not enough runs ended well to fit a line
 
@@ -15,6 +16,7 @@ The entry point catches `ProfilerError`, prints its text and exits with FAILED.
 from __future__ import annotations
 
 from plimsoll_planner.errors import InvalidInputError, PlimsollError
+from plimsoll_planner.exit_codes import ExitCode
 
 
 class ProfilerError(PlimsollError):
@@ -39,6 +41,14 @@ class ReplayDisagreesError(ProfilerError):
 
 class BadWorkloadError(ProfilerError, InvalidInputError):
     """The entry point cannot be used; the text is the prober's own."""
+
+    exit_code = ExitCode.BAD_WORKLOAD
+
+
+class EntryPointTooLargeError(BadWorkloadError):
+    """The entry point itself needs more memory than the device has."""
+
+    exit_code = ExitCode.ENTRY_POINT_OUT_OF_MEMORY
 
 
 class ReplayFailedError(ProfilerError):

@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 
 from plimsoll_profiler.meters import Bench
 from plimsoll_trainer.boundaries import TensorSpec
-from plimsoll_trainer.stage import loss_alone, run_layer
+from plimsoll_trainer.stage import loss_alone, passed_on, run_layer
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Loss
 
@@ -52,6 +52,9 @@ class Activations:
     keeps_output: bool = False
     backward_transient_bytes: int = 0
     backward_transient_at_end_bytes: int = 0
+    held_input_bytes: int = 0
+    """By how much the transients of backward grow where the input outlives the pass:
+    else it may be gone when they peak."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,8 +82,11 @@ class Incoming(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, None]:
-        """Drop the input's gradient."""
-        del ctx, gradients
+        """Make the input's gradient contiguous, as it is passed on, and drop it."""
+        del ctx
+        for gradient in gradients:
+            if gradient is not None:
+                gradient.contiguous()
         return None, None
 
 
@@ -125,10 +131,12 @@ class MicroBatch:
         self._gradient: Tensor | None = None
 
     def forward(self) -> None:
-        """Run forward, the loss included."""
+        """Run forward, with the loss or the copy that the next layer receives."""
         y = self._run(self.x)
         if self._loss is not None and self._targets is not None:
-            y = loss_alone(self._loss, y, self._targets)
+            y, _ = loss_alone(self._loss, y, self._targets)
+        else:
+            y = passed_on(y)
         self.y = y
 
     def release_input(self) -> None:
@@ -175,18 +183,38 @@ def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activa
         case: its place in the chain.
         bench: where it runs, and what counts there.
     """
-    at_end = probe_one(layer, case, bench)
+    at_end = probe_in_place(layer, case, bench)
     if case.loss is not None:
         return at_end
-    inside = probe_one(layer, replace(case, is_inside=True), bench)
+    inside = probe_in_place(layer, replace(case, is_inside=True), bench)
     return replace(
-        inside, backward_transient_at_end_bytes=at_end.backward_transient_bytes
+        inside,
+        backward_transient_at_end_bytes=at_end.backward_transient_bytes,
+        held_input_bytes=max(at_end.held_input_bytes, inside.held_input_bytes),
     )
 
 
-def probe_one(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
-    """Run one micro-batch; both transients of backward are those of its one pass."""
+def probe_in_place(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
+    """Run a micro-batch that lets go of its input, and one that does not."""
+    found = probe_one(layer, case, bench)
+    held = probe_one(layer, case, bench, holds_input=True)
+    more_bytes = held.backward_transient_bytes - found.backward_transient_bytes
+    return replace(found, held_input_bytes=max(more_bytes, 0))
+
+
+def probe_one(
+    layer: nn.Module, case: LayerCase, bench: Bench, *, holds_input: bool = False
+) -> Activations:
+    """Run one micro-batch; both transients of backward are those of its one pass.
+
+    Args:
+        layer: in training mode, on the bench's device.
+        case: its place in the chain.
+        bench: where it runs, and what counts there.
+        holds_input: what entered lives on until the pass is over.
+    """
     meter, run = bench.meter, MicroBatch(layer, case, bench.device)
+    held = run.x if holds_input else None
     start_bytes = meter.current_bytes
     meter.reset_peak()
     run.forward()
@@ -204,6 +232,7 @@ def probe_one(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
     run.turn()
     run.backward()
     backward_transient_bytes = meter.peak_bytes - base_bytes
+    del held
     return Activations(
         boundary_bytes=boundary_bytes,
         forward_transient_bytes=forward_transient_bytes,

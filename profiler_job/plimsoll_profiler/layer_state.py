@@ -17,7 +17,7 @@ from plimsoll_profiler.layer_timing import median_s
 from plimsoll_profiler.messages import LayerState
 from plimsoll_profiler.meters import Bench
 from plimsoll_profiler.work_counter import count_work
-from plimsoll_trainer.gradients import attach_gradients
+from plimsoll_trainer.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.layer_optimizer import LayerOptimizer, scale, squared_norm
 from plimsoll_trainer.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
@@ -30,7 +30,7 @@ def probe_state(
     """Build a layer and step its optimizer twice; the first time makes its state."""
     layer = build_layer(workload, index, bench.device)
     parameters = [p for p in layer.parameters() if p.requires_grad]
-    gradients = attach_gradients(parameters)
+    gradients = attach_gradients(parameters, workload.gradient_dtype)
     before_bytes = bench.meter.current_bytes
     optimizer = LayerOptimizer(parameters, workload.optimizer) if parameters else None
     step = partial(step_once, gradients, optimizer, bench.device)
@@ -87,13 +87,14 @@ def tied_state(
     tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
     if not isinstance(tensor, nn.Parameter):
         return TiedLayers(layers=layers, buffer_bytes=bench.bytes_of(tensor))
-    attach_gradients([tensor])
+    attach_gradients([tensor], workload.gradient_dtype)
+    gradient = gradient_of(tensor)
     before_bytes = bench.meter.current_bytes
     optimizer = LayerOptimizer([tensor], workload.optimizer)
     optimizer.step(1.0)
     return TiedLayers(
         layers=layers,
         parameter_bytes=bench.bytes_of(tensor),
-        gradient_bytes=bench.bytes_of(tensor),
+        gradient_bytes=0 if gradient is None else bench.rounded(gradient.nbytes),
         optimizer_bytes=bench.meter.current_bytes - before_bytes,
     )

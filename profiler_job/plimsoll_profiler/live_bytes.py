@@ -3,7 +3,8 @@
 A dispatch mode sees every tensor that an operator returns and adds its storage; a
 finalizer takes it off when the storage dies. On fake tensors this tells what a device
 would hold, in one process, without a device. What kernels allocate inside themselves
-stays unseen, unless somebody knows their workspaces.
+stays unseen, unless somebody knows their workspaces. What autograd would do in place
+takes no memory here either, though the mode is given a new tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ import torch
 from torch import Tensor
 
 from plimsoll_profiler.kernel_workspaces import KernelWorkspaces
-from plimsoll_trainer.torch_internals import TorchDispatchMode, storage_of, tree_iter
+from plimsoll_trainer.torch_internals import (
+    TorchDispatchMode,
+    holders_of_a_gradient,
+    is_in_place_unseen,
+    storage_of,
+    tree_iter,
+)
 
 CUDA_BLOCK_BYTES = 512
 """CUDA's caching allocator rounds every block up to this."""
@@ -34,6 +41,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.current_bytes = 0
         self.peak_bytes = 0
         self._bytes_of: dict[int, int] = {}
+        self._of_gradient = holders_of_a_gradient()
 
     def add(self, tensor: Tensor) -> None:
         """Count a tensor that existed before, unless it is known."""
@@ -65,11 +73,16 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run one operator and count what it returns."""
         del types
         kwargs = kwargs or {}
+        in_place = is_in_place_unseen(func, args, self._of_gradient)
         out = func(*args, **kwargs)
+        if in_place:
+            self._drop(storage_of(args[0])[0])
+        start_bytes = self.current_bytes
         for leaf in tree_iter(out):
             if isinstance(leaf, torch.Tensor):
                 self.add(leaf)
-        if self.workspaces is not None:
-            inside = self.workspaces.bytes_of(func, args, kwargs)
-            self.peak_bytes = max(self.peak_bytes, self.current_bytes + inside)
+        if self.workspaces is not None and not in_place:
+            made_bytes = self.current_bytes - start_bytes
+            needed = self.workspaces.peak_bytes(func, args, kwargs, out, made_bytes)
+            self.peak_bytes = max(self.peak_bytes, start_bytes + needed)
         return out

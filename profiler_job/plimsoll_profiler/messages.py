@@ -51,6 +51,8 @@ class Frame(Document):
     tokens_per_sample: Count
     input_bytes_per_sample: Bytes
     target_bytes_per_sample: Bytes
+    micro_batches: tuple[Count, ...]
+    """To be probed: those of the request that the layers take, the smallest first."""
     layers: tuple[Name, ...]
     kind_of_layer: tuple[Index, ...]
     """Which entry of `cases` each layer is."""
@@ -90,10 +92,16 @@ class PassCosts(Record):
     forward_transient_bytes: Bytes
     backward_transient_bytes: Bytes
     backward_transient_at_end_bytes: Bytes
+    held_input_bytes: Bytes
     forward_flop: Work
     forward_traffic_bytes: Work
     backward_flop: Work
     backward_traffic_bytes: Work
+    forward_uncounted_flop: Work = 0.0
+    """What operators without a formula are assumed to do besides."""
+    backward_uncounted_flop: Work = 0.0
+    uncounted: tuple[Name, ...] = ()
+    """Their names, of both passes."""
     forward_s: Seconds | None = None
     backward_s: Seconds | None = None
 
@@ -111,6 +119,8 @@ class ProbeResult(Document):
     kept: PassCosts | None = None
     recomputed: PassCosts | None = None
     """None where the layer cannot be recomputed."""
+    batch_statistics: tuple[Name, ...] = ()
+    """What lets samples of a micro-batch depend on one another."""
 
     def check_rules(self) -> None:
         """A probe that completed has its numbers."""

@@ -31,6 +31,7 @@ from plimsoll_planner.records.model_profile import (
     Recipe,
 )
 from plimsoll_planner.records.plan import Phase
+from plimsoll_profiler.batch_statistics import batch_statistics
 from plimsoll_profiler.cases import cases_of
 from plimsoll_profiler.layer_probe import LayerCase, MicroBatch, probe_activations
 from plimsoll_profiler.layer_state import probe_state, tied_layers
@@ -45,7 +46,8 @@ from plimsoll_profiler.messages import (
 from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_profiler.work_counter import Work, count_work
 from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.boundaries import DEBUG, Boundaries, boundaries_of
+from plimsoll_trainer.batches import DEBUG, check_samples, first_batch
+from plimsoll_trainer.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import WorkloadError, located
 from plimsoll_trainer.failures import explain
@@ -65,10 +67,12 @@ def main() -> int:
     torch.set_num_threads(1)
     faulthandler.enable()
     try:
+        # Before the code runs, as ranks do: it may change what Python finds.
+        fingerprint = fingerprint_of(entrypoint, arguments)
         workload = load_workload(entrypoint, parse_arguments(arguments))
         prober = Prober(workload, sorted(json.loads(sizes)))
         with open_bench(DeviceKind(kind), Source(source)) as bench:
-            answer(out, prober.frame(fingerprint_of(entrypoint, arguments), bench))
+            answer(out, prober.frame(fingerprint, bench))
             for line in sys.stdin:
                 request = from_text(line, ProbeRequest)
                 answer(out, prober.probe(request, bench))
@@ -98,11 +102,11 @@ class Prober:
             micro_batches: of the probes, the smallest first.
         """
         self.workload = workload
-        self.fewest = micro_batches[0]
-        smallest = smallest_shapes(workload, self.fewest)
-        self.shapes = {b: boundaries_of(workload, b) for b in micro_batches[1:]}
-        self.shapes[self.fewest] = smallest
-        self.cases, self.kind_of_layer = cases_of(workload, smallest)
+        self.shapes = shapes_of(workload, micro_batches)
+        check_samples(workload)
+        self.fewest = min(self.shapes)
+        shapes = self.shapes[self.fewest]
+        self.cases, self.kind_of_layer = cases_of(workload, shapes)
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
         """Say what is known before anything is probed."""
@@ -114,11 +118,13 @@ class Prober:
                 precision=workload.precision,
                 optimizer=type(optimizer).__name__,
                 optimizer_mode=optimizer_mode(optimizer, bench.kind),
+                gradient_precision=workload.gradient_precision,
             ),
             device_product=bench.product,
             tokens_per_sample=workload.tokens_per_sample,
             input_bytes_per_sample=shapes.between[0].nbytes // self.fewest,
             target_bytes_per_sample=shapes.targets.nbytes // self.fewest,
+            micro_batches=tuple(sorted(self.shapes)),
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
@@ -173,6 +179,7 @@ class Prober:
             state=state,
             kept=found[0],
             recomputed=found[1] if case.recomputable else None,
+            batch_statistics=tuple(batch_statistics(layer, where, bench)),
         )
 
     def copies_of(self, kind: int, state: LayerState, bench: Bench) -> list[nn.Module]:
@@ -185,7 +192,7 @@ class Prober:
             for _ in range(num_layers - 1)
         ]
         for layer in layers:
-            attach_gradients(layer.parameters())
+            attach_gradients(layer.parameters(), self.workload.gradient_dtype)
         return layers
 
     def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
@@ -199,24 +206,36 @@ class Prober:
         )
 
 
-def smallest_shapes(workload: Workload, micro_batch: int) -> Boundaries:
-    """Find the shapes of the smallest micro-batch.
+def shapes_of(
+    workload: Workload, micro_batches: Sequence[int]
+) -> dict[int, Boundaries]:
+    """Shapes for each micro-batch, from the smallest that the layers take on.
+
+    Some take no single sample, as BatchNorm1d, which finds no variance in one: they are
+    profiled from the next micro-batch on, and no plan has a smaller one.
 
     Raises:
-        WorkloadError: the layers do not fit together; or one sample is too few.
+        WorkloadError: the batch cannot be made, or the layers fit together at none; at
+            one sample alone, if that is all that was asked for.
     """
+    fewest = micro_batches[0]
+    first_batch(workload, fewest)
+    found: dict[int, Boundaries] = {}
     try:
-        return boundaries_of(workload, micro_batch)
+        found = {fewest: boundaries_of(workload, fewest)}
+        rest = list(micro_batches[1:])
     except WorkloadError as error:
-        if micro_batch > 1 or not fits_together(workload, 2):
-            raise
-        raise WorkloadError(
-            f"{error}; at least 2 samples are needed: pass --micro-batches 2,3,4"
-        ) from error
+        rest = [b for b in micro_batches if fits_together(workload, b)]
+        if not rest:
+            advice = "; at least 2 samples are needed: pass --micro-batches 2,3,4"
+            fits = fewest == 1 and fits_together(workload, 2)
+            raise WorkloadError(f"{error}{advice if fits else ''}") from error
+        rest = [b for b in micro_batches if b >= rest[0]]
+    return found | {b: boundaries_of(workload, b) for b in rest}
 
 
 def fits_together(workload: Workload, micro_batch: int) -> bool:
-    """Tell whether the layers take so many samples."""
+    """Whether the layers take so many samples."""
     try:
         boundaries_of(workload, micro_batch)
     except WorkloadError:
@@ -230,13 +249,16 @@ def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
         probe_activations(layer, where, bench)  # warms up
         gc.collect()
     activations = probe_activations(layer, where, bench)
-    forward_work, backward_work = work_of(layer, where, bench)
+    forward, backward = work_of(layer, where, bench)
     return PassCosts(
         **asdict(activations),
-        forward_flop=forward_work.flop,
-        forward_traffic_bytes=forward_work.traffic_bytes,
-        backward_flop=backward_work.flop,
-        backward_traffic_bytes=backward_work.traffic_bytes,
+        forward_flop=forward.flop,
+        forward_traffic_bytes=forward.traffic_bytes,
+        forward_uncounted_flop=forward.uncounted_flop,
+        backward_flop=backward.flop,
+        backward_traffic_bytes=backward.traffic_bytes,
+        backward_uncounted_flop=backward.uncounted_flop,
+        uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
     )
 
 

@@ -20,6 +20,7 @@ from plimsoll_planner.records.model_profile import DeviceKind, ProbeOutcome
 from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import (
     BadWorkloadError,
+    EntryPointTooLargeError,
     ProbingFailedError,
     ProfilerError,
 )
@@ -136,6 +137,8 @@ def reason_of(status: int, said: str) -> ProfilerError:
             f"the workload's code ended its process with "
             f"{signal.Signals(-status).name}{where}; --debug shows where from"
         )
+    if status == ExitCode.ENTRY_POINT_OUT_OF_MEMORY:
+        return EntryPointTooLargeError(lines[-1])
     if status in (ExitCode.BAD_WORKLOAD, ExitCode.DEVICE_OUT_OF_MEMORY):
         return BadWorkloadError(lines[-1])
     return ProbingFailedError(f"the prober ended: {lines[-1]}")

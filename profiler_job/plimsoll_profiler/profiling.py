@@ -44,7 +44,7 @@ class Findings:
         for round_, case in itertools.product(
             range(1, self.num_rounds + 1), range(len(self.frame.cases))
         ):
-            for micro_batch in sorted(self.request.micro_batches):
+            for micro_batch in self.frame.micro_batches:
                 done = [r for r in self.results if r.case == case]
                 lost = (r for r in done if r.outcome is not ProbeOutcome.COMPLETED)
                 if any(r.micro_batch <= micro_batch for r in lost):
@@ -77,7 +77,7 @@ def profile(request: ProfileRequest, on_progress: OnProgress) -> ModelProfile:
 
 def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
     """Ask for every probe that is left; False when the prober died on the way."""
-    total = len(found.frame.cases) * len(found.request.micro_batches)
+    total = len(found.frame.cases) * len(found.frame.micro_batches)
     total *= found.num_rounds
     for probe in found.open_probes():
         name = found.frame.cases[probe.case].name

@@ -18,6 +18,13 @@ from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
 from plimsoll_trainer.emulated import device as emulated
 
+OF_THE_WORKLOAD = (
+    ExitCode.BAD_WORKLOAD,
+    ExitCode.FOREIGN_FINGERPRINT,
+    ExitCode.ENTRY_POINT_OUT_OF_MEMORY,
+)
+"""What the replayer ends with where the entry point cannot be used."""
+
 
 def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Replay:
     """Replay every stage of a plan in a process of its own.
@@ -56,7 +63,7 @@ def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Rep
         sys.stderr.write(done.stderr)
     silent = f"it said nothing, exit status {done.returncode}"
     said = (done.stderr.strip().splitlines() or [silent])[-1]
-    if done.returncode in (ExitCode.BAD_WORKLOAD, ExitCode.FOREIGN_FINGERPRINT):
+    if done.returncode in OF_THE_WORKLOAD:
         raise BadWorkloadError(said)
     raise ReplayFailedError(f"the replay ended: {said}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 pytest.importorskip("torch")
@@ -11,14 +13,18 @@ from torch import nn
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_profiler.assemble import assemble
 from plimsoll_profiler.layer_probe import LayerCase
 from plimsoll_profiler.messages import ProbeRequest
 from plimsoll_profiler.meters import open_bench
 from plimsoll_profiler.prober import Prober, work_of
+from plimsoll_profiler.profiling import Findings, ask_all
 from plimsoll_trainer.adapters.sequential import from_sequential
 from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.workload import Workload
 from tests.support.builders import a_fingerprint
+from tests.support.profiles import a_request, ignore
 from tests.support.workloads import a_sequential, mean_square, points
 
 B, N, FLOAT = 3, 8, 4
@@ -49,19 +55,50 @@ def test_a_layer_that_overwrites_its_input_is_not_recomputed() -> None:
     assert (found.kept.keeps_input, found.kept.keeps_output) == (False, True)
 
 
-def test_a_batch_norm_is_probed_from_two_samples_on() -> None:
-    """It takes no single one; who asks for one is told what to ask for."""
+def a_batch_norm() -> Workload:
+    """Build a chain that takes no single sample."""
     net = [nn.Flatten(), nn.Linear(30, 30), nn.BatchNorm1d(30), nn.Unflatten(1, (5, 6))]
-    workload = from_sequential(
+    return from_sequential(
         net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
     )
-    one, two = Prober(a_sequential(), [1, 2]), Prober(workload, [2, 4])
+
+
+def test_a_batch_norm_is_probed_from_two_samples_on() -> None:
+    """It takes no single one, which ended a run whose micro-batch was fixed to 4."""
+    one, two = Prober(a_sequential(), [1, 2]), Prober(a_batch_norm(), [1, 2, 4])
     with open_bench(DeviceKind.EMULATED, Source.TRACED) as bench:
         frame = two.frame(a_fingerprint(), bench)
         plain = one.frame(a_fingerprint(), bench)
+        found = Findings(request=a_request(micro_batches=(1, 2, 4)), frame=frame)
+        ask_all(partial(two.probe, bench=bench), found, ignore)
+    made = assemble(found.request, frame, found.results)
+    assert (plain.micro_batches, frame.micro_batches) == ((1, 2), (2, 4))
     assert frame.input_bytes_per_sample == plain.input_bytes_per_sample
     assert frame.target_bytes_per_sample == plain.target_bytes_per_sample
+    assert made.least_micro_batch == 2
+    assert made.batch_statistics
+
+
+def test_who_asks_for_one_sample_alone_is_told_what_to_ask_for() -> None:
+    """A chain that fits together at none has another fault."""
     with pytest.raises(
         WorkloadError, match=r"least 2 samples .* --micro-batches 2,3,4"
     ):
+        Prober(a_batch_norm(), [1])
+    net = [nn.Linear(7, 6)]
+    workload = from_sequential(
+        net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
+    )
+    with pytest.raises(WorkloadError, match=r"layer '0' fails on ((?!2 samples).)*$"):
         Prober(workload, [1, 2, 4])
+
+
+def test_samples_that_depend_on_the_micro_batch_are_refused() -> None:
+    """Before anything is probed; the profile would be as good for any data."""
+
+    def batch(step: int, first: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = points(step, first, count)
+        return x + count, y
+
+    with pytest.raises(WorkloadError, match="other inputs than"):
+        Prober(a_sequential(batch=batch), [1, 2])

@@ -12,10 +12,15 @@ pytest.importorskip("torch")
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_profiler.errors import BadWorkloadError, ProbingFailedError
+from plimsoll_profiler.errors import (
+    BadWorkloadError,
+    EntryPointTooLargeError,
+    ProbingFailedError,
+)
 from plimsoll_profiler.messages import ProbeRequest
 from plimsoll_profiler.prober_process import ProberProcess, reason_of
 from plimsoll_profiler.request import ProfileRequest
+from plimsoll_trainer.fingerprint import fingerprint_of
 
 STACK = """Fatal Python error: Segmentation fault
 
@@ -42,6 +47,9 @@ def test_the_exit_code_tells_whose_fault_it_is() -> None:
         found = reason_of(status, "a warning\nthe line\n")
         assert isinstance(found, BadWorkloadError)
         assert str(found) == "the line"
+    full = reason_of(ExitCode.ENTRY_POINT_OUT_OF_MEMORY, "the line")
+    assert isinstance(full, EntryPointTooLargeError)
+    assert full.exit_code is ExitCode.ENTRY_POINT_OUT_OF_MEMORY
     assert isinstance(reason_of(1, "the line"), ProbingFailedError)
 
 
@@ -80,7 +88,7 @@ def make(kind):
     [
         ("crash", r"with SIGSEGV at .*their_layers\.py:17; --debug"),
         ("raise", r"layer '1' cannot be .* 1: KeyError: .* at .*their_layers\.py:18; "),
-        ("large", r"it needs more memory for itself than .*py:22\): .* by --memory of"),
+        ("large", r"it needs more memory for itself than .*py:22\), .* let it give"),
     ],
 )
 def test_what_the_users_code_does_is_placed(
@@ -103,3 +111,32 @@ def test_what_the_users_code_does_is_placed(
     ):
         prober.ask(ProbeRequest(case=1, micro_batch=1))
     assert "\n" not in str(caught.value)
+
+
+HIDDEN_PARTS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parent / "parts"))
+import hidden
+"""
+
+
+@pytest.mark.slow
+def test_code_that_moves_the_path_is_known_as_the_ranks_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They compute the fingerprint before they run it, and refuse a plan for other."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "hidden.py").write_text("")
+    (tmp_path / "their_layers.py").write_text(HIDDEN_PARTS + MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = ProfileRequest(
+        entrypoint="their_layers:make",
+        arguments='{"kind": "none"}',
+        device_kind=DeviceKind.EMULATED,
+        source=Source.TRACED,
+        micro_batches=(1, 2),
+    )
+    with ProberProcess(request) as prober:
+        known = prober.frame.fingerprint.source_digest
+    assert known == fingerprint_of(request.entrypoint).source_digest

@@ -71,14 +71,23 @@ def test_a_profile_says_what_layers_cost(traced: ModelProfile) -> None:
 
 
 def test_bf16_keeps_master_weights() -> None:
-    """Two bytes for parameter and gradient, twelve of optimizer, and a copy in step."""
-    arguments = json.dumps({"depth": 2, "precision": "bf16"})
-    made = profile_here(a_request(arguments=arguments))
-    costs = made.costs
-    assert costs.parameter_bytes[1] == costs.gradient_bytes[1] == 2 * 28_272
-    assert costs.optimizer_bytes[1] == 3 * 4 * 28_272 + 4 * 12
-    assert costs.optimizer_transient_bytes[1] == pytest.approx(4 * 28_272, rel=0.01)
-    assert made.recipe.precision is Precision.BF16
+    """Two bytes for a parameter, twelve of optimizer, four for its gradients' sum.
+
+    Sums in bf16 take two, and a copy of four in the step.
+    """
+    for sums, gradient, copied in ((Precision.FP32, 4, 0), (Precision.BF16, 2, 4)):
+        arguments = json.dumps(
+            {"depth": 2, "precision": "bf16", "gradient_precision": sums}
+        )
+        made = profile_here(a_request(arguments=arguments))
+        costs = made.costs
+        assert costs.parameter_bytes[1] == 2 * 28_272
+        assert costs.gradient_bytes[1] == gradient * 28_272
+        assert costs.optimizer_bytes[1] == 3 * 4 * 28_272 + 4 * 12
+        transient = costs.optimizer_transient_bytes[1]
+        assert transient == pytest.approx(copied * 28_272, abs=1024)
+        assert (made.recipe.precision, made.recipe.sums_in) == (Precision.BF16, sums)
+        assert made.tied[0].gradient_bytes == gradient * 96 * 48
 
 
 def test_a_measured_profile_equals_a_traced_one(traced: ModelProfile) -> None:
@@ -174,7 +183,8 @@ def test_a_process_probes_as_this_one_does() -> None:
 def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
     """Three rounds of two kinds; the first loses 4 samples and is asked no more of."""
     request = a_request(source=Source.MEASURED, micro_batches=(1, 2, 4, 8))
-    found = Findings(request=request, frame=cast(Frame, SimpleNamespace(cases="ab")))
+    frame = SimpleNamespace(cases="ab", micro_batches=request.micro_batches)
+    found = Findings(request=request, frame=cast(Frame, frame))
 
     def answer(probe: ProbeRequest) -> ProbeResult:
         is_lost = (probe.case, probe.micro_batch) == (0, 4)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import gc
+import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 
+from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
+from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler import self_check
 from plimsoll_profiler.errors import ReplayDisagreesError
@@ -18,52 +27,70 @@ from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.stage import StageSlice
+from plimsoll_trainer.torch_internals import pretend_p2p, single_process
 from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.workload import Workload
 from plimsoll_trainer.world import join_world
+from tests.support import unet
+from tests.support.profiles import a_request, profile_here
 from tests.support.ranks import run_on_device, run_ranks
-from tests.support.workloads import a_gpt
+from tests.support.workloads import a_gpt, a_mamba, a_turning
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 TOLERANCE_BYTES = 1024
 """Losses and norms that only a real step hands out."""
+MOST_ERROR = 0.0036
+"""Of the formula, as docs/concepts.md has it."""
 
 
-def a_job(
-    cuts: tuple[int, ...], replicas: int, recomputed: tuple[int, ...], precision: str
-) -> ReplayJob:
-    """Spread a small GPT."""
-    workload = a_gpt(depth=4, precision=precision)
-    ends = (*cuts[1:], 6)
-    return ReplayJob(
-        workload=workload,
-        slices=[
-            StageSlice(
-                first_layer=first,
-                end_layer=end,
-                recomputed=frozenset(i for i in recomputed if first <= i < end),
-            )
-            for first, end in zip(cuts, ends, strict=True)
-        ],
-        num_replicas=replicas,
-        num_micro_batches=8 // replicas,
-        boundaries=boundaries_of(workload, 2),
-        device_kind=DeviceKind.EMULATED,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A small workload, spread over ranks."""
+
+    cuts: tuple[int, ...] = (0,)
+    """First layer of each stage."""
+    replicas: int = 1
+    recomputed: tuple[int, ...] = ()
+    make: Callable[..., Workload] = a_gpt
+    fields: tuple[tuple[str, Any], ...] = (("depth", 4),)
+    micro_batch: int = 2
+    num_micro_batches: int = 8
+    """Of all replicas."""
+
+    def job(self) -> ReplayJob:
+        """What its ranks share."""
+        workload = self.make(**dict(self.fields))
+        ends = (*self.cuts[1:], len(workload.layers))
+        return ReplayJob(
+            workload=workload,
+            slices=[
+                StageSlice(
+                    first_layer=first,
+                    end_layer=end,
+                    recomputed=frozenset(
+                        i for i in self.recomputed if first <= i < end
+                    ),
+                )
+                for first, end in zip(self.cuts, ends, strict=True)
+            ],
+            num_replicas=self.replicas,
+            num_micro_batches=self.num_micro_batches // self.replicas,
+            boundaries=boundaries_of(workload, self.micro_batch),
+            device_kind=DeviceKind.EMULATED,
+        )
 
 
-def real_peak(
-    cuts: tuple[int, ...], replicas: int, recomputed: tuple[int, ...], precision: str
-) -> int:
+def real_peak(case: Case) -> int:
     """Run one rank and return its steady peak."""
-    job, device = a_job(cuts, replicas, recomputed, precision), EmulatedDevice()
+    job, device = case.job(), EmulatedDevice()
     before = device.current_bytes
     trainer = Trainer(
         job.workload,
         slices=job.slices,
         boundaries=job.boundaries,
         num_micro_batches=job.num_micro_batches,
-        world=join_world(len(cuts), replicas, CPU),
+        world=join_world(len(job.slices), job.num_replicas, CPU),
     )
     trainer.run_step(0)
     gc.collect()
@@ -72,34 +99,87 @@ def real_peak(
     return device.peak_bytes - before
 
 
-def replayed_peaks(
-    cuts: tuple[int, ...], replicas: int, recomputed: tuple[int, ...], precision: str
-) -> list[int]:
+def replayed_peaks(case: Case) -> list[int]:
     """Replay a rank of every stage in a process that is an emulated device."""
-    job = a_job(cuts, replicas, recomputed, precision)
-    return [max(replay_stage(job, stage).values()) for stage in range(len(cuts))]
+    job = case.job()
+    return [max(replay_stage(job, place).values()) for place in range(len(job.slices))]
 
 
-@pytest.mark.parametrize(
-    ("cuts", "replicas", "recomputed", "precision"),
-    [
-        ((0,), 1, (), "fp32"),
-        ((0, 3), 1, (1, 4), "fp32"),
-        ((0, 1, 3, 5), 1, (), "fp32"),
-        ((0, 4), 2, (2,), "fp32"),
-        ((0, 3), 1, (), "bf16"),
-    ],
-    ids=["one rank", "recomputed", "four stages", "replicas", "bf16"],
-)
-def test_a_replay_holds_what_real_ranks_hold(
-    cuts: tuple[int, ...], replicas: int, recomputed: tuple[int, ...], precision: str
-) -> None:
+def predicted_peaks(case: Case) -> list[int]:
+    """Compute the peak of every stage from a profile that is traced here."""
+    sizes = tuple(sorted({1, 2, case.micro_batch}))
+    name = f"{case.make.__module__}:{case.make.__name__}"
+    arguments = json.dumps(dict(case.fields))
+    made = profile_here(a_request(name, arguments=arguments, micro_batches=sizes))
+    chain = chain_bytes(made, Bound.EXPECTED, case.micro_batch)
+    job = case.job()
+    loads = [
+        StageLoad(
+            first=part.first_layer,
+            end=part.end_layer,
+            recomputed=part.recomputed,
+            in_flight=min(len(job.slices) - place, job.num_micro_batches),
+            num_micro_batches=job.num_micro_batches,
+            micro_batch=case.micro_batch,
+            data_degree=case.replicas,
+        )
+        for place, part in enumerate(job.slices)
+    ]
+    held = held_by(PLIMSOLL.holds)
+    return [max(phase_peaks(chain, load, held).values()) for load in loads]
+
+
+BF16 = (("depth", 4), ("precision", "bf16"))
+CASES = {
+    "one rank": Case(),
+    "recomputed": Case(cuts=(0, 3), recomputed=(1, 4)),
+    "four stages": Case(cuts=(0, 1, 3, 5)),
+    "replicas": Case(cuts=(0, 4), replicas=2, recomputed=(2,)),
+    "bf16": Case(cuts=(0, 3), fields=BF16),
+    "packed skips": Case(cuts=(0, 3), recomputed=(4,), make=unet.workload, fields=()),
+    "state-space model": Case(
+        cuts=(0, 2), make=a_mamba, fields=(), num_micro_batches=2
+    ),
+    "bf16, sums too": Case(cuts=(0, 3), fields=(*BF16, ("gradient_precision", "bf16"))),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_replay_holds_what_real_ranks_hold(case: Case) -> None:
     """Every rank's peak, to a kilobyte of scalars, workspaces of kernels included."""
-    how = (cuts, replicas, recomputed, precision)
-    real = run_ranks(real_peak, len(cuts) * replicas, *how)
-    replayed = run_on_device(replayed_peaks, *how)
+    real = run_ranks(real_peak, len(case.cuts) * case.replicas, case)
+    replayed = run_on_device(replayed_peaks, case)
     for rank, peak in enumerate(real):
-        assert abs(peak - replayed[rank // replicas]) <= TOLERANCE_BYTES, rank
+        assert abs(peak - replayed[rank // case.replicas]) <= TOLERANCE_BYTES, rank
+
+
+def test_copies_at_boundaries_are_counted_to_the_byte() -> None:
+    """Of activations and gradients that lie across their memory; 40,960 bytes each.
+
+    Formula, replay and real ranks agree, inside of stages and at their ends.
+    """
+    case = Case(cuts=(0, 2, 3), make=a_turning, fields=(), micro_batch=256)
+    real = run_ranks(real_peak, len(case.cuts), case)
+    for predict in (replayed_peaks, predicted_peaks):
+        assert run_on_device(predict, case) == pytest.approx(real, abs=64)
+
+
+def test_a_received_input_that_outlives_the_pass_is_counted() -> None:
+    """The head of a U-Net, alone on a stage: without it 16.5 % too low."""
+    case = Case(cuts=(0, 6), make=unet.workload, fields=())
+    *_, head = run_ranks(real_peak, len(case.cuts), case)
+    *_, predicted = run_on_device(predicted_peaks, case)
+    assert predicted == pytest.approx(head, rel=MOST_ERROR)
+
+
+def test_a_replay_refuses_what_no_send_takes() -> None:
+    """A tensor that is not contiguous, whatever made it; and it takes all others."""
+    tensors = torch.zeros(3, 2), torch.zeros(3, 2).t()
+    with single_process(0, 2):
+        sends = [dist.P2POp(dist.isend, tensor, 1) for tensor in tensors]
+        assert len(pretend_p2p(sends[:1])) == 1
+        with pytest.raises(ValueError, match=r"\[2, 3\].*must be contiguous"):
+            pretend_p2p(sends)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from plimsoll_planner.records.model_profile import Precision
 from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.replay_process import replay_plan
 from tests.support.builders import a_profile
@@ -53,5 +54,7 @@ def test_what_was_found_is_told_before_the_process_ends(
     named = "abrupt:a_gpt"
     bf16 = '{"depth": 2, "precision": "bf16"}'
     plan = plan_for((0, 4), entrypoint=named, arguments=bf16)
-    found = replay_plan(plan, a_profile(fingerprint=plan.fingerprint), named)
+    recipe = replace(a_profile().recipe, gradient_precision=Precision.FP32)
+    profile = a_profile(fingerprint=plan.fingerprint, recipe=recipe)
+    found = replay_plan(plan, profile, named)
     assert [stage.stage for stage in found.stages] == [0]

@@ -15,6 +15,7 @@ from plimsoll_planner.records.model_profile import (
     DeviceKind,
     ModelProfile,
     OptimizerMode,
+    Precision,
 )
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_profiler.live_bytes import CUDA_BLOCK_BYTES
@@ -43,7 +44,8 @@ def plan() -> HybridPlan:
 @pytest.fixture
 def profile(plan: HybridPlan) -> ModelProfile:
     """Build a profile of that GPT."""
-    return a_profile(fingerprint=plan.fingerprint)
+    recipe = replace(a_profile().recipe, gradient_precision=Precision.FP32)
+    return a_profile(fingerprint=plan.fingerprint, recipe=recipe)
 
 
 def test_a_plan_is_replayed_with_what_it_was_made_from(
