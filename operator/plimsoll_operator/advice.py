@@ -22,7 +22,7 @@ EVERYWHERE: Final = {
     "--steps": "spec.training.steps",
 }
 AT_HOME: Final = {
-    "--debug shows": "`plimsoll logs{of_kind}` shows",
+    "--debug shows": "`plimsoll logs NAME{of_kind}` shows",
     "give a new --checkpoint-dir to begin anew": "begin anew with --anew",
     "go on with --accept-other-data": "begin anew with --anew",
     **EVERYWHERE,

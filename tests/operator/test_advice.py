@@ -26,7 +26,7 @@ def test_advice_is_in_words_of_the_manifest(words: Words) -> None:
 def test_advice_names_the_logs_of_what_failed() -> None:
     """Profiling has logs of its own."""
     line = "plimsoll: no layers; --debug shows the traceback"
-    assert "`plimsoll logs --of profile` shows" in advised(
+    assert "`plimsoll logs NAME --of profile` shows" in advised(
         line, ChildKind.PROFILE, AT_HOME
     )
-    assert "`plimsoll logs` shows" in advised(line, ChildKind.TRAIN, AT_HOME)
+    assert "`plimsoll logs NAME` shows" in advised(line, ChildKind.TRAIN, AT_HOME)

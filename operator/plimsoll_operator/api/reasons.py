@@ -16,6 +16,9 @@ TRUE, FALSE, UNKNOWN = Truth.TRUE, Truth.FALSE, Truth.UNKNOWN
 Meanings = Mapping[tuple[Truth, str], str]
 WAITING: Final = "Waiting"
 """Of a condition while it is Unknown because another one comes first."""
+ENTRY_POINT_FULL: Final = (
+    "The entry point itself needs more memory than the device has, whatever is planned."
+)
 
 
 def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
@@ -36,6 +39,7 @@ def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
         (FALSE, f"{what}Timeout"): f"{verb} took longer than it may.",
         (FALSE, f"{what}Failed"): f"{verb} ended with an error; the message has it.",
         (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
+        (FALSE, "EntryPointOutOfMemory"): ENTRY_POINT_FULL,
         (FALSE, "ForeignFingerprint"): "The code changed while it was looked at.",
     }
 
@@ -108,6 +112,9 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
         (FALSE, "UnusableCheckpoint"): "There is none to go on from: missing, broken, "
         "or of another training.",
+        (FALSE, "UnequalReplicas"): "Ranks that hold the same tensor built different "
+        "values; the message names it.",
+        (FALSE, "EntryPointOutOfMemory"): ENTRY_POINT_FULL,
         (FALSE, "PendingTimeout"): "The ranks waited for their machines for longer "
         "than `runPolicy.pendingSeconds`; the message says for what.",
         (UNKNOWN, "DeadlineExceeded"): "`runPolicy.runningSeconds` are over: the ranks "

@@ -24,7 +24,7 @@ from plimsoll_planner.records.bounds import (
     Range,
     Text,
 )
-from plimsoll_planner.records.problem import Goal
+from plimsoll_planner.records.problem import BatchStatistics, Goal
 
 DecimalFraction = Annotated[Decimal, Range(minimum=0, maximum=1)]
 """No floats in a manifest: readers round them differently."""
@@ -118,6 +118,9 @@ class Training(ApiRecord):
     """How many samples a step takes, over all replicas together."""
     steps: Count
     """How many steps the whole training has."""
+    batch_statistics: BatchStatistics = BatchStatistics.FIXED_MICRO_BATCH
+    """Who chooses the micro-batch, where layers such as BatchNorm compute over it and
+    train differently with each size; without such layers it does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,6 +175,10 @@ class Search(ApiRecord):
     """The part of every device's memory that is kept free."""
     max_micro_batch: Count | None = None
     """The largest micro-batch that is searched; unset: any."""
+    whole_nodes: bool = False
+    """Whether `MinimizeGPUs` makes the GPUs of all nodes fewest, which are paid for,
+    and among those the GPUs in use. `MinimizeCost` prices whole nodes in any case; the
+    other objectives refuse it."""
     engine: Annotated[str, Text(shortest=1, longest=64)] = "plimsoll"
     """What trains by the plan; `plimsoll` is Plimsoll's own trainer."""
     offers: OffersSource = field(default_factory=OffersSource)

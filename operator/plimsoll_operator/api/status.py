@@ -150,7 +150,11 @@ class CertificateStatus(ApiRecord):
     verdict: Verdict | None = None
     """What is known of the count just below that of the plan."""
     reason: Words = ""
-    """Why the count just below will not do, for the plan that comes nearest."""
+    """Why the count just below will not do, for the plan that comes nearest; with
+    `paidGPUs`, what is known of all plans that pay for fewer."""
+    paid_gpus: Count | None = None
+    """The GPUs of all nodes of the plan, where their number is what was made least
+    (`spec.search.wholeNodes`); the count just below may then fit, on more nodes."""
     fewest_at_any_speed: Count | None = None
     """The fewest GPUs with a plan that fits, whatever its rate."""
     fewest_unfixed: Count | None = None

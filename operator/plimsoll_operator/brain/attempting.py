@@ -33,8 +33,19 @@ def ended_before(look: Look) -> Said:
         return Said(truth=Truth.UNKNOWN, reason=WAITING, goes_on=True)
     clear = tuple(Clear(child=c) for c in look.seen.children if is_train(c))
     if latest.ending is Ending.DONE:
-        return Said(truth=Truth.TRUE, reason="Trained", actions=clear, is_final=True)
-    failure = given_up(look.spec, look.counted, look.fewest_unfixed)
+        return Said(
+            truth=Truth.TRUE,
+            reason="Trained",
+            message=look.seen.step_fault,
+            actions=clear,
+            is_final=True,
+        )
+    failure = given_up(
+        look.spec,
+        look.counted,
+        look.fewest_unfixed,
+        is_fixed_by_hand=look.is_fixed_by_hand,
+    )
     if failure is not None:
         return Said(
             truth=Truth.FALSE,
@@ -153,7 +164,12 @@ def succeeded(look: Look) -> Said:
         if reason := child.stopping or asked:
             return Said(truth=Truth.UNKNOWN, reason=reason, actions=(stop,))
         wake = () if limit_s is None else (WakeAt(at_s=child.started_s + limit_s + 1),)
-        return Said(truth=Truth.UNKNOWN, reason="Running", actions=wake)
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason="Running",
+            message=look.seen.step_fault,
+            actions=wake,
+        )
     was_late = is_late and child.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
     ending = Ending.TIMED_OUT if was_late else child.ending
     record = RecordEnding(attempt=attempt.number, child=child, ending=ending)

@@ -21,10 +21,12 @@ from plimsoll_planner.exit_codes import DECISIVE, ExitCode
 from plimsoll_planner.records.task import End
 
 RESERVED = {
+    ExitCode.ENTRY_POINT_OUT_OF_MEMORY: Ending.ENTRY_POINT_OUT_OF_MEMORY,
     ExitCode.DEVICE_OUT_OF_MEMORY: Ending.OUT_OF_MEMORY,
     ExitCode.FOREIGN_FINGERPRINT: Ending.FOREIGN_FINGERPRINT,
     ExitCode.BAD_WORKLOAD: Ending.BAD_WORKLOAD,
     ExitCode.UNUSABLE_CHECKPOINT: Ending.UNUSABLE_CHECKPOINT,
+    ExitCode.UNEQUAL_REPLICAS: Ending.UNEQUAL_REPLICAS,
 }
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"

@@ -15,6 +15,8 @@ edits it, or runs what has failed again, has seen what went wrong.
     asked to stop          nothing         no limit                  resuming
     foreign fingerprint    nothing         once                      profiling again
     unusable checkpoint                    never                     -
+    unequal replicas                       never                     -
+    entry point too large                  never                     -
     never started                          never                     -
     bad workload, deadline                 never                     -
 """
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 
-from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
+from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Failures
 from plimsoll_operator.brain.seen import Attempt, Ending
 
@@ -71,6 +73,10 @@ RESPONSES = {
     ),
     Ending.BAD_WORKLOAD: Response(reason="BadWorkload", kind=Kind.FINAL),
     Ending.UNUSABLE_CHECKPOINT: Response(reason="UnusableCheckpoint", kind=Kind.FINAL),
+    Ending.UNEQUAL_REPLICAS: Response(reason="UnequalReplicas", kind=Kind.FINAL),
+    Ending.ENTRY_POINT_OUT_OF_MEMORY: Response(
+        reason="EntryPointOutOfMemory", kind=Kind.FINAL
+    ),
     Ending.TIMED_OUT: Response(reason="DeadlineExceeded", kind=Kind.FINAL),
     Ending.NEVER_STARTED: Response(reason="PendingTimeout", kind=Kind.FINAL),
 }
@@ -100,7 +106,11 @@ def failures_of(attempts: tuple[Attempt, ...]) -> Failures:
 
 
 def given_up(
-    spec: TrainingPlanSpec, attempts: tuple[Attempt, ...], fewest_unfixed: int | None
+    spec: TrainingPlanSpec,
+    attempts: tuple[Attempt, ...],
+    fewest_unfixed: int | None,
+    *,
+    is_fixed_by_hand: bool,
 ) -> GiveUp | None:
     """Return why nothing more is tried after the latest attempt, None to go on.
 
@@ -110,12 +120,13 @@ def given_up(
         spec: what a person asks for.
         attempts: whose ends count, the oldest first.
         fewest_unfixed: certified fewest GPUs without what is fixed, where known.
+        is_fixed_by_hand: a person fixed more of the plan than it needs.
     """
     latest = attempts[-1] if attempts else None
     if latest is None or latest.ending is None or latest.ending is Ending.DONE:
         return None
     response = RESPONSES[latest.ending]
-    if response.kind is Kind.OUT_OF_MEMORY and spec.override != PlanOverride():
+    if response.kind is Kind.OUT_OF_MEMORY and is_fixed_by_hand:
         fewest = UNFIXED.format(fewest_unfixed) if fewest_unfixed else ""
         message = f"{latest.message}; {FIXED}{fewest}"
         return GiveUp(reason=response.reason, message=message)

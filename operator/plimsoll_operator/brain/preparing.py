@@ -182,6 +182,7 @@ def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
         Ending.HOST_OUT_OF_MEMORY: f"{what}HostOOM",
         Ending.TIMED_OUT: f"{what}Timeout",
         Ending.BAD_WORKLOAD: "BadWorkload",
+        Ending.ENTRY_POINT_OUT_OF_MEMORY: "EntryPointOutOfMemory",
         Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
         Ending.NEVER_STARTED: f"{what}PendingTimeout",
     }.get(child.ending, f"{what}Failed")

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from plimsoll_operator.api.spec import PlanOverride, ProfileSource, TrainingPlanSpec
+from plimsoll_operator.api.spec import (
+    PlanOverride,
+    ProfileSource,
+    Search,
+    TrainingPlanSpec,
+)
 from plimsoll_operator.brain.spec_paths import told_in_spec
 from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
@@ -26,6 +31,7 @@ from plimsoll_planner.records.problem import (
     Problem,
     check_batch,
     check_prices,
+    check_whole_nodes,
 )
 
 MOST_TUPLES: Final = 10_000
@@ -52,6 +58,7 @@ def question_of(
     """
     mine = tuple(offer for offer in offers if offer.device_kind is profile.device_kind)
     with told_in_spec():
+        check_most_gpus(spec)
         return Problem(
             profile=profile,
             overheads=with_built_in(overheads, mine),
@@ -62,6 +69,7 @@ def question_of(
             limits=limits_of(spec),
             objective=objective_of(spec),
             override=override_of(spec.override),
+            batch_statistics=spec.training.batch_statistics,
         )
 
 
@@ -74,23 +82,37 @@ def require_sound(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
     require_seconds(spec, offers)
     with told_in_spec():
         engine_of(spec)
+        check_whole_nodes(limits_of(spec), objective_of(spec))
         check_prices(offers, objective_of(spec))
+        check_most_gpus(spec)
         check_batch(
             spec.training.global_batch_size, limits_of(spec), override_of(spec.override)
         )
+
+
+def check_most_gpus(spec: TrainingPlanSpec) -> None:
+    """Raise `InvalidFieldError` if more is fixed than a limit that somebody set allows.
+
+    The default, which every stored spec has, is widened instead (`limits_of`).
+    """
+    most, needed = spec.search.max_gpus, override_of(spec.override).least_gpus
+    if most < needed and most != Search().max_gpus:
+        rule = f"at least {needed}, which what is fixed needs; or leave it out"
+        raise InvalidFieldError("Problem.limits.max_gpus", most, rule)
 
 
 def require_seconds(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
     """Refuse a trace, which counts work, where no rate turns work into seconds.
 
     Raises:
-        InvalidFieldError: an offer states no rate, as those of this machine.
+        InvalidFieldError: no offer states a rate, as those of this machine.
     """
-    bare = [offer.name for offer in offers if not offer.compute_rates]
-    if spec.profile.source is ProfileSource.TRACED and bare:
+    if spec.profile.source is not ProfileSource.TRACED:
+        return
+    if offers and not any(offer.compute_rates for offer in offers):
         rule = (
-            f"Auto or Measured: a trace has no seconds, and {bare[0]} states no rate "
-            "to make them from"
+            f"Auto or Measured: a trace has no seconds, and {offers[0].name} states no "
+            "rate to make them from"
         )
         raise InvalidFieldError("spec.profile.source", spec.profile.source.value, rule)
 
@@ -110,6 +132,7 @@ def limits_of(spec: TrainingPlanSpec) -> Limits:
         max_gpus=max(search.max_gpus, fixed.least_gpus),
         headroom=float(search.headroom),
         max_micro_batch=search.max_micro_batch,
+        whole_nodes=search.whole_nodes,
         max_tuples=MOST_TUPLES,
     )
 

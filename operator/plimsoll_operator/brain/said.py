@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import Action
 from plimsoll_operator.brain.seen import Attempt, Child, Seen
+from plimsoll_planner.records.problem import BatchStatistics
 
 DRY_RUN: Final = "PlanOnly"
 """Reason of a plan that is there, and is not to be launched."""
@@ -38,6 +39,21 @@ class Look:
         """The attempts whose ends count: those of this generation."""
         attempts = self.seen.attempts
         return tuple(one for one in attempts if one.generation == self.generation)
+
+    @property
+    def is_fixed_by_hand(self) -> bool:
+        """Whether a person fixed more of the plan than it needs.
+
+        Layers such as BatchNorm need a micro-batch. While no profile is seen, a
+        micro-batch counts as needed, because giving up is final and going on looks for
+        the profile first.
+        """
+        fixed, profile = self.spec.override, self.seen.profile
+        is_needed = profile is None or profile.has_batch_statistics
+        chosen_by = self.spec.training.batch_statistics
+        if is_needed and chosen_by is BatchStatistics.FIXED_MICRO_BATCH:
+            fixed = replace(fixed, micro_batch=None)
+        return fixed != PlanOverride()
 
     def is_late(self, child: Child) -> bool:
         """Tell whether a child that is pending has waited for longer than it may."""

@@ -36,6 +36,8 @@ class Ending(StrEnum):
     """It was asked to stop, and saved."""
     OUT_OF_MEMORY = "out-of-memory"
     """Of the device."""
+    ENTRY_POINT_OUT_OF_MEMORY = "entry-point-out-of-memory"
+    """Of the device, by the entry point itself: under every plan."""
     HOST_OUT_OF_MEMORY = "host-out-of-memory"
     DISRUPTED = "disrupted"
     """Killed, evicted, or its machine is gone."""
@@ -45,6 +47,8 @@ class Ending(StrEnum):
     """The entry point breaks the contract."""
     UNUSABLE_CHECKPOINT = "unusable-checkpoint"
     """There is none to go on from: missing, broken, or of another training."""
+    UNEQUAL_REPLICAS = "unequal-replicas"
+    """Ranks that hold the same tensor built different values."""
     APPLICATION_ERROR = "application-error"
     DELETED = "deleted"
     """By a person."""
@@ -115,6 +119,8 @@ class SeenProfile:
     """It was there before this plan was."""
     is_of_this_code: bool = True
     """False where the code or its libraries are known to have changed since."""
+    has_batch_statistics: bool = False
+    """Layers such as BatchNorm compute over a micro-batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,6 +162,8 @@ class Seen:
     children: tuple[Child, ...] = ()
     observed: ObservedStatus | None = None
     """What the ranks of the latest attempt have used so far."""
+    step_fault: str = ""
+    """That its steps did not take what was predicted; empty where they did."""
 
     def child(self, kind: ChildKind, subject: str) -> Child | None:
         """Return one child, None where it does not exist."""

@@ -18,14 +18,23 @@ from plimsoll_operator.api.status import (
     ProfileStatus,
 )
 from plimsoll_operator.brain.seen import Seen
-from plimsoll_planner.explain import infeasible_lines, reason_text, space_text
+from plimsoll_planner.explain import (
+    infeasible_lines,
+    paid_text,
+    reason_text,
+    space_text,
+)
 from plimsoll_planner.headline import headline_text
+from plimsoll_planner.records.certificate import Certificate, CountVerdict
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.units import at_least
+
+SHORT_STEP_S = 0.01
+"""Below it the time between layers counts as much as that in them."""
 
 
 def profile_status(seen: Seen) -> ProfileStatus | None:
@@ -61,6 +70,32 @@ def observed_status(
         peak=at_least(max(peaks.values())),
         error_percent=rounded(100 * max(errors, default=0.0)),
         step_seconds=rounded(median(step_s)) if step_s else None,
+    )
+
+
+def step_fault(plan: HybridPlan, observed: ObservedStatus | None) -> str:
+    """Return that a step did not take what was predicted; empty where it did."""
+    predicted, measured = plan.step_time, observed and observed.step_seconds
+    if predicted is None or not measured:
+        return ""
+    if predicted.lower_s <= float(measured) <= predicted.upper_s:
+        return ""
+    return (
+        f"a step takes {float(measured):.3g} s, outside of what was predicted, "
+        f"{predicted.lower_s:.3g} to {predicted.upper_s:.3g} s: rates, costs and the "
+        f"choice by them are off as much; {step_advice(float(measured))}"
+    )
+
+
+def step_advice(measured_s: float) -> str:
+    """What to do about a step that did not take what was predicted."""
+    if measured_s < SHORT_STEP_S:
+        return (
+            f"a step below {SHORT_STEP_S * 1000:g} ms is mostly overhead, which no "
+            "profile of layers holds, or other work ran on the machine"
+        )
+    return (
+        "profile the model again, measured on the device while nothing else runs there"
     )
 
 
@@ -121,17 +156,28 @@ def alternatives_of(answer: Solution) -> tuple[PlanStatus, ...]:
 
 
 def certificate_status(answer: Solution) -> CertificateStatus:
-    """Return why the count just below the plan's will not do."""
+    """Why no smaller choice will do: the count just below, or what is paid for."""
     certificate = answer.certificate
     smaller = answer.plan.num_gpus - 1
     below = next((c for c in certificate.counts if c.num_gpus == smaller), None)
     return CertificateStatus(
         smaller_gpus=smaller if below is not None else 0,
         verdict=None if below is None else below.verdict,
-        reason=""
-        if below is None
-        else reason_text(below, certificate.space.offers)[:1024],
+        reason=reason_of(certificate, below)[:1024],
+        paid_gpus=certificate.paid_gpus,
         fewest_at_any_speed=certificate.fewest_at_any_speed,
         fewest_unfixed=answer.fewest_unfixed,
         space=space_text(certificate.space)[:1024],
     )
+
+
+def reason_of(certificate: Certificate, below: CountVerdict | None) -> str:
+    """Reason of a certificate in short.
+
+    Args:
+        certificate: of the answer.
+        below: verdict on the count just below the plan's, None where it was not judged.
+    """
+    if certificate.paid_gpus is not None:
+        return paid_text(certificate, certificate.paid_gpus)
+    return "" if below is None else reason_text(below, certificate.space)

@@ -28,6 +28,7 @@ from plimsoll_operator.brain.summary import (
     observed_peak_bytes,
     observed_status,
     predicted_peaks,
+    step_fault,
 )
 from plimsoll_operator.cluster.admission import Admission, holds_to_one_node
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api, Object
@@ -184,9 +185,11 @@ class Eyes:
         if of_record is None:
             return seen
         told = await self._store.observations.of(plan.owner.uid, latest.number)
+        observed = observed_status(of_record, told)
         return replace(
             seen,
-            observed=observed_status(of_record, told),
+            observed=observed,
+            step_fault=step_fault(of_record, observed),
             ranks=rank_peaks(of_record, told),
         )
 
@@ -248,6 +251,7 @@ def seen_profile(plan: PlanObject, known: Known, profile: StoredProfile) -> Seen
         source=Source(known.wish.source),
         made_s=profile.made_s,
         was_cached=profile.made_s < plan.created_s,
+        has_batch_statistics=bool(profile.profile.batch_statistics),
     )
 
 

@@ -34,14 +34,15 @@ from plimsoll_operator.cluster.taints import barring_taint
 from plimsoll_operator.local_inventory import CROWDED_SLOWDOWN, EMULATED_PRODUCT
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_planner.errors import one_line, shorten
+from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import CapacityType, Offer
 
 MIB: Final = 2**20
 MOST_DEVICES: Final = 1024
 """Of a node; the largest have 16 GPUs, emulated ones a few hundred."""
-MOST_DEVICE_MIB: Final = 2**22
-"""4 TiB, some ten times the largest GPU of 2026: above it a label is a mistake."""
+MOST_DEVICE_MIB: Final = LARGEST_DEVICE_BYTES // MIB
+"""Above it a label is a mistake."""
 SLICE: Final = "-MIG-"
 CORES: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?|[0-9]{1,9}m")
 READ: Final = (

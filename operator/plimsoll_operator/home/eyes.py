@@ -23,7 +23,7 @@ from plimsoll_operator.brain.seen import (
     Seen,
     SeenProfile,
 )
-from plimsoll_operator.brain.summary import observed_status
+from plimsoll_operator.brain.summary import observed_status, step_fault
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.code import fingerprint_now
 from plimsoll_operator.home.reports import GangReports
@@ -93,7 +93,9 @@ class Eyes:
             told = reports.observations or await self._store.observations.of(
                 plan.uid, attempts[-1].number
             )
-            seen = replace(seen, observed=observed_status(attempts[-1].plan, told))
+            observed = observed_status(attempts[-1].plan, told)
+            fault = step_fault(attempts[-1].plan, observed)
+            seen = replace(seen, observed=observed, step_fault=fault)
         look = Look(spec=plan.spec, seen=seen, generation=plan.generation, now_s=now_s)
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
         if is_settled or profile is None or not is_current(look):
@@ -123,6 +125,7 @@ class Eyes:
             made_s=profile.made_s,
             was_cached=profile.made_s < plan.created_s,
             is_of_this_code=here in (None, profile.profile.fingerprint),
+            has_batch_statistics=bool(profile.profile.batch_statistics),
         )
 
     def reports(

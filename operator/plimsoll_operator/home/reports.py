@@ -30,6 +30,15 @@ class StepTold:
     step_s: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unsaved:
+    """A checkpoint that could not be saved."""
+
+    message: str
+    waits: bool
+    """Training is over, and the ranks wait for room."""
+
+
 class Report:
     """The report of one rank, read as it grows."""
 
@@ -42,6 +51,8 @@ class Report:
         """The latest."""
         self.full_device: FullDevice | None = None
         self.steps: list[StepTold] = []
+        self.unsaved: Unsaved | None = None
+        """Of the latest save, where that has failed."""
 
     def read(self) -> None:
         """Read what has come since the last time."""
@@ -64,6 +75,12 @@ class Report:
                         step_s=float(line["step_s"]),
                     )
                 )
+            case "unsaved":
+                self.unsaved = Unsaved(
+                    message=str(line["message"]), waits=bool(line.get("waits"))
+                )
+            case "checkpoint":
+                self.unsaved = None
             case "failure" if "asked_bytes" in line:
                 self.full_device = FullDevice(
                     rank=self._rank,
@@ -114,6 +131,11 @@ class GangReports:
         """The first rank that ran out of device memory."""
         found = (report.full_device for report in self.ranks)
         return next((one for one in found if one is not None), None)
+
+    @property
+    def unsaved(self) -> Unsaved | None:
+        """The latest checkpoint of the gang, where it could not be saved."""
+        return self.ranks[0].unsaved
 
     @property
     def steps(self) -> list[StepTold]:

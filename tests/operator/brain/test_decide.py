@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +14,14 @@ from plimsoll_operator.api.spec import parse_spec
 from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
 from plimsoll_operator.brain.failures import FIRST_WAIT_S
 from plimsoll_operator.brain.preparing import LEAST_S
-from plimsoll_operator.brain.seen import ChildKind, Ending
+from plimsoll_operator.brain.said import Look
+from plimsoll_operator.brain.seen import ChildKind, Ending, Seen, SeenProfile
+from plimsoll_planner.records.problem import BatchStatistics
 from tests.support.builders import a_solution, an_infeasible
 from tests.support.plan_world import ANOTHER_PLAN, World
 from tests.support.specs import a_spec
+
+MEASURED = SeenProfile(source="measured", made_s=1.0, was_cached=True)
 
 
 def a_world(spec: dict[str, Any] | None = None, **fields: Any) -> World:
@@ -92,6 +97,13 @@ TABLE: list[tuple[list[Ending], dict[str, Any], tuple[Truth, str], int]] = [
     ([Ending.FOREIGN_FINGERPRINT] * 2, {}, (Truth.FALSE, "ForeignFingerprint"), 2),
     ([Ending.BAD_WORKLOAD], {}, (Truth.FALSE, "BadWorkload"), 1),
     ([Ending.UNUSABLE_CHECKPOINT], {}, (Truth.FALSE, "UnusableCheckpoint"), 1),
+    ([Ending.UNEQUAL_REPLICAS], {}, (Truth.FALSE, "UnequalReplicas"), 1),
+    (
+        [Ending.ENTRY_POINT_OUT_OF_MEMORY],
+        {},
+        (Truth.FALSE, "EntryPointOutOfMemory"),
+        1,
+    ),
     ([Ending.TIMED_OUT], {}, (Truth.FALSE, "DeadlineExceeded"), 1),
     ([Ending.NEVER_STARTED], {}, (Truth.FALSE, "PendingTimeout"), 1),
 ]
@@ -133,6 +145,51 @@ def test_what_a_person_fixed_fails_with_the_count_that_is_certified() -> None:
         assert said.message.endswith(told or "take it away, or fix less")
 
 
+@pytest.mark.parametrize(
+    ("override", "reason"), [({}, "Trained"), ({"gpus": 1}, "GPUOutOfMemory")]
+)
+def test_a_micro_batch_that_batch_norm_needs_is_planned_around(
+    override: dict[str, int], reason: str
+) -> None:
+    """Out of memory asks for another plan, unless more than that is fixed.
+
+    It ended with the advice to take the micro-batch away, which the planner refuses.
+    """
+    world = a_world(
+        {"override": {"microBatch": 2} | override},
+        profile=replace(MEASURED, has_batch_statistics=True),
+        endings={ChildKind.TRAIN: [Ending.OUT_OF_MEMORY]},
+    )
+    world.run()
+    assert ended(world)[1] == reason
+
+
+@pytest.mark.parametrize(
+    ("profile", "chosen_by", "is_by_hand"),
+    [
+        (None, "FixedMicroBatch", False),
+        (MEASURED, "FixedMicroBatch", True),
+        (MEASURED, "PerMicroBatch", True),
+        (replace(MEASURED, has_batch_statistics=True), "FixedMicroBatch", False),
+        (replace(MEASURED, has_batch_statistics=True), "PerMicroBatch", True),
+    ],
+)
+def test_a_micro_batch_alone_is_by_hand_where_nothing_needs_it(
+    profile: SeenProfile | None, chosen_by: str, is_by_hand: bool
+) -> None:
+    """While no profile is seen nobody knows, and giving up is final."""
+    spec = a_spec(override={"microBatch": 2})
+    statistics = BatchStatistics(chosen_by)
+    training = replace(spec.training, batch_statistics=statistics)
+    look = Look(
+        spec=replace(spec, training=training),
+        seen=Seen(profile=profile),
+        generation=1,
+        now_s=1.0,
+    )
+    assert look.is_fixed_by_hand is is_by_hand
+
+
 @pytest.mark.parametrize("ending", [Ending.APPLICATION_ERROR, Ending.BAD_WORKLOAD])
 def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
     """A plan that was given up and is opened again goes on with its next attempt."""
@@ -155,6 +212,7 @@ def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
         (Ending.OUT_OF_MEMORY, "ProfileOOM"),
         (Ending.TIMED_OUT, "ProfileTimeout"),
         (Ending.BAD_WORKLOAD, "BadWorkload"),
+        (Ending.ENTRY_POINT_OUT_OF_MEMORY, "EntryPointOutOfMemory"),
         (Ending.APPLICATION_ERROR, "ProfileFailed"),
         (Ending.NEVER_STARTED, "ProfilePendingTimeout"),
     ],

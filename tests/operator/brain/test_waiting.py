@@ -170,6 +170,24 @@ def test_what_runs_goes_on_while_the_store_is_down() -> None:
     assert found.status.observed == told
 
 
+def test_steps_that_do_not_take_what_was_predicted_are_told_of_their_attempt() -> None:
+    """While the ranks train and when they are done; it stood on the plan page alone."""
+    fault = "a step takes 3 s, outside of what was predicted, 1 to 2 s"
+    runs = a_child(
+        ChildKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
+    )
+    running = replace(READY, attempts=(BEGUN,), children=(runs,), step_fault=fault)
+    done = replace(BEGUN, ending=Ending.DONE, ended_s=NOW_S - 1, generation=1)
+    for seen, reason in (
+        (running, "Running"),
+        (replace(READY, attempts=(done,), step_fault=fault), "Trained"),
+    ):
+        told = said(decided(seen), ConditionType.SUCCEEDED)
+        assert (told.reason, told.message) == (reason, fault)
+        as_predicted = decided(replace(seen, step_fault=""))
+        assert said(as_predicted, ConditionType.SUCCEEDED).message == ""
+
+
 def test_what_was_used_is_not_told_of_another_plan() -> None:
     """Whether or not the store can be asked."""
     told = ObservedStatus(peak_bytes=2**20, error_percent=Decimal(1))

@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,7 +80,7 @@ def test_an_error_that_stays_fails_after_its_limit(run: HomeRun, code: Path) -> 
     message = succeeded(ended).message
     assert "ValueError: no sample of this step at " in message
     assert "own.py:" in message
-    assert message.endswith("; `plimsoll logs` shows the traceback")
+    assert message.endswith("; `plimsoll logs NAME` shows the traceback")
     [log] = run.home.root.glob("plans/*/logs/train-1/0.err")
     assert "Traceback (most recent call last):" in log.read_text()
     assert wait_until_gone(run) == {}
@@ -134,21 +133,23 @@ def test_what_the_search_cannot_judge_is_refused(
         assert accepted.message in line
 
 
-def test_a_plan_whose_rank_ran_out_untold_is_not_tried_again(
+def test_an_entry_point_that_fills_the_device_is_not_planned_around(
     run: HomeRun, code: Path
 ) -> None:
-    """No rank lived to report anything; the next attempt is planned otherwise."""
-    write(run, "runPolicy: {oomReplanLimit: 1}")
+    """It is tried once, and teaches nothing of the device: plans stay as small."""
+    write(run)
     (code / "fill").touch()
-    ended = run.run(*DEVICES[:3], "8", *DEVICES[4:], code=code)
+    ended = run.run(code=code)
     assert ended.code == ExitCode.FAILED
-    assert succeeded(ended).reason == "GPUOutOfMemory"
-    assert not list(run.home.root.glob("plans/*/logs/train-*/report-*"))
-    first, second = (
-        (plan.micro_batch, [replace(stage, peaks=()) for stage in plan.stages])
-        for plan in (attempt.plan for attempt in run.attempts())
-    )
-    assert first != second
+    assert succeeded(ended).reason == "EntryPointOutOfMemory"
+    assert "own:workload: it needs more memory for itself" in succeeded(ended).message
+    assert ended.status.attempt == 1
+    assert ended.status.plan is not None
+    (code / "fill").unlink()
+    again = run.run(code=code)
+    assert again.code == ExitCode.DONE, again.err
+    assert again.status.plan is not None
+    assert again.status.plan.gpus == ended.status.plan.gpus
 
 
 def test_running_out_of_memory_is_planned_around_only_so_often(

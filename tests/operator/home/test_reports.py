@@ -66,3 +66,20 @@ def test_a_full_device_is_told_with_what_did_not_fit(tmp_path: Path) -> None:
     assert reports.full_device.rank == 1
     assert reports.full_device.phase is Phase.BACKWARD
     assert reports.full_device.asked_bytes == 4096
+
+
+def test_a_checkpoint_that_was_not_saved_is_told_until_one_is(tmp_path: Path) -> None:
+    """The latest save counts, and whether the ranks wait for room."""
+    path = report_of(tmp_path, 0)
+    reports = GangReports(tmp_path, 1)
+    lines = (
+        ({"event": "unsaved", "step": 5, "message": "full"}, (False, "full")),
+        ({"event": "unsaved", "message": "waits", "waits": True}, (True, "waits")),
+        ({"event": "checkpoint", "step": 10}, None),
+    )
+    for line, expected in lines:
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        reports.read()
+        found = reports.unsaved
+        assert (found and (found.waits, found.message)) == expected
