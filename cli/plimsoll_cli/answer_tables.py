@@ -15,16 +15,15 @@ from rich.table import Table
 
 from plimsoll_cli.output import BARS, new_table
 from plimsoll_planner.explain import (
-    cost_of,
     counted,
     device_noun,
-    nodes_text,
     offer_text,
-    rule_lines,
 )
+from plimsoll_planner.plan_texts import cost_of, nodes_text
 from plimsoll_planner.records.certificate import CountVerdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
+from plimsoll_planner.rule_texts import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most
 
 BAR_LENGTH = 20
@@ -189,7 +188,7 @@ def grouped(count: CountVerdict, offers: Sequence[Offer]) -> list[TupleGroup]:
             TupleGroup(
                 mesh=(found.pipeline_degree[first], found.data_degree[first]),
                 offer=offer_text(offers[found.offer[first]]),
-                ending=(found.verdict[first], found.rule[first]),
+                ending=(found.verdict[first], RULE_NAMES[found.rule[first]]),
                 micro_batches=span(found.micro_batch[first], found.micro_batch[last]),
                 least_peak=at_least(least) if least else "-",
                 most_rate=f"{rate:.4g}" if rate else "-",
@@ -207,7 +206,7 @@ def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
             ("MICRO-BATCH", "right"),
             ("OFFER", "left"),
             ("VERDICT", "left"),
-            ("RULE", "left"),
+            ("DECIDED BY", "left"),
             ("LEAST PEAK", "right"),
             ("AT MOST SAMPLES/S", "right"),
         )
@@ -232,7 +231,7 @@ def tuples_legend(count: CountVerdict) -> list[str]:
     """Return what the columns of the table mean, and the rules that occur in it."""
     return [
         "LEAST PEAK: the fullest rank of every plan of the row needs that or more; "
-        "states-exceed and layer-exceeds are quick bounds, and the need is larger",
+        "where states or a layer are too large it is a quick bound, and more is needed",
         "AT MOST SAMPLES/S: no plan of the row is faster",
         *rule_lines(count.decisions.rule),
     ]

@@ -38,10 +38,10 @@ ANYWHERE = (1, 3)
 def calibrations(forget: str | None, home: Path, output: str) -> None:
     """List what devices hold besides tensors, and what stands behind it.
 
-    Every run adds what its ranks used. From eight ranks of a kind of device on they
-    count, at the micro-batches and meshes that were seen; how sure that is depends on
-    how many different plans they trained by. What comes with Plimsoll stays for as long
-    as no rank contradicts it. One that ran out of memory counts at once, until it is
+    Every run adds what its ranks used, which counts at the micro-batches and meshes
+    that were seen; how sure that is depends on how many different plans they trained
+    by. What comes with Plimsoll stays for as long as no rank, of eight or more,
+    contradicts it. One that ran out of memory counts at once, until it is
     forgotten.
     """
     found = asyncio.run(known(home.absolute(), forget))

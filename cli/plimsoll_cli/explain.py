@@ -22,7 +22,7 @@ from plimsoll_planner.explain import explain as explained
 
 @click.command()
 @click.argument("solution", type=click.Path(path_type=Path))
-@click.option("--gpus", type=COUNT, help="List every tuple of this count.")
+@click.option("--gpus", type=COUNT, help="List every combination of this count.")
 @output_option
 def explain(solution: Path, gpus: int | None, output: str) -> None:
     """Say why the answer in SOLUTION is the fewest; written by `plan --solution`."""
@@ -39,7 +39,7 @@ def explain(solution: Path, gpus: int | None, output: str) -> None:
         say(*explained(answer))
     else:
         count = certificate.counts[gpus - 1]
-        say(count_text(count, certificate.space.offers), "")
+        say(count_text(count, certificate.space), "")
         table = tuples_table(count, certificate.space.offers)
         print_table(table, less_important=TUPLES_LESS_IMPORTANT)
         say("", *tuples_legend(count))

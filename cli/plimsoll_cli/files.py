@@ -19,6 +19,7 @@ from plimsoll_planner.records.document import (
     Document,
     from_text,
     load,
+    read_whole,
     to_text,
     write_whole,
 )
@@ -57,11 +58,11 @@ def read_answer(path: Path) -> Solution | Infeasible:
         UnreadableError: no such file, no JSON, or neither of the two kinds.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_whole(path)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; {WRITERS[Solution]}") from None
+    try:
         value: object = json.loads(text)
-    except OSError as error:
-        reason = f"{path}: {error.strerror}; {WRITERS[Solution]}"
-        raise UnreadableError(reason) from None
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
     kind: object = None

@@ -23,7 +23,7 @@ from plimsoll_cli.presence import Presence, presence_of
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.explain import duration_text
+from plimsoll_planner.plan_texts import duration_text
 
 LESS_IMPORTANT = ("AGE", "ATTEMPT", "ERROR", "PEAK")
 Looked = tuple[StoredPlan, Presence]

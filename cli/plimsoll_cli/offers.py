@@ -22,6 +22,7 @@ from plimsoll_operator.errors import InventoryError
 from plimsoll_operator.local_inventory import cuda_offers, emulated_offer
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.offer_catalog import parse_offers
+from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 
@@ -82,25 +83,21 @@ def read_table(path: Path) -> tuple[Offer, ...]:
         UnreadableError, InvalidFieldError: see `parse_offers`.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_TABLE_BYTES + 1)
-        text = content.decode("utf-8-sig")
+        text = read_whole(path, LARGEST_TABLE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError(f"{path}: not text in UTF-8: {error.reason}") from None
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from None
-    if len(content) > LARGEST_TABLE_BYTES:
-        raise UnreadableError(
-            f"{path}: larger than {format_bytes(LARGEST_TABLE_BYTES)}"
-        )
     return parse_offers(text, str(path)).offers
 
 
-def cheapest_first(offer: Offer) -> tuple[bool, float, int, str]:
-    """Order by price of a device, unpriced ones last, then by memory and name."""
+def cheapest_first(offer: Offer) -> tuple[bool, str, float, int, str]:
+    """Order by price of a device, unpriced ones last, then by memory and name.
+
+    Currencies are listed one after the other: their prices cannot be compared.
+    """
     price = offer.price_per_device_hour
     return (
         price is None,
+        offer.currency or "",
         float(price or 0),
         -offer.device_memory_bytes,
         offer.name,

@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 
@@ -66,6 +67,24 @@ def say(*lines: str) -> None:
         for part in Text(in_options(line)).wrap(page, page.width) or [Text()]:
             part.rstrip()
             page.print(part, soft_wrap=True)
+
+
+@contextmanager
+def at_work(what: str) -> Generator[None]:
+    """Show on a terminal what is under way, and for how long; nothing in a log."""
+    page = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if not page.is_terminal:
+        yield
+        return
+    # Imported here, for most commands are done before anybody would look.
+    from rich import progress as bars  # noqa: PLC0415
+
+    shown = bars.TextColumn("{task.description}"), bars.TimeElapsedColumn()
+    with bars.Progress(
+        bars.SpinnerColumn(), *shown, console=page, transient=True
+    ) as page_bars:
+        page_bars.add_task(what, total=None)
+        yield
 
 
 def new_table(headings: Iterable[tuple[str, JustifyMethod]]) -> Table:

@@ -20,11 +20,16 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.files import require_places, write
 from plimsoll_cli.output import (
     Output,
+    at_work,
     output_option,
     print_table,
     say,
 )
-from plimsoll_cli.question_options import override_options, question_options
+from plimsoll_cli.question_options import (
+    goal_options,
+    override_options,
+    question_options,
+)
 from plimsoll_cli.questions import read_problem
 from plimsoll_planner.explain import (
     certificate_lines,
@@ -32,9 +37,9 @@ from plimsoll_planner.explain import (
     gpus_text,
     infeasible_lines,
     space_text,
-    training_text,
     why_text,
 )
+from plimsoll_planner.plan_texts import training_text
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("profile", type=click.Path(path_type=Path))
 @question_options
+@goal_options
 @override_options
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Write the plan here, as JSON."
@@ -79,7 +85,8 @@ def plan(
     problem = read_problem(profile, options)
     found: ReplayedAnswer | None = None
     if replay is None:
-        answer = answer_to(problem)
+        with at_work("searching"):
+            answer = answer_to(problem)
     else:
         found = replayed_answer(problem, replay)
         answer = found.answer

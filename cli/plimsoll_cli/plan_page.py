@@ -14,6 +14,7 @@ from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.brain.summary import step_fault
 from plimsoll_planner.explain import certificate_lines, counted, space_text
 from plimsoll_planner.overheads import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
@@ -28,13 +29,15 @@ def plan_lines(record: RunRecord) -> Iterator[str]:
 
 def outcome_lines(record: RunRecord) -> Iterator[str]:
     """Yield how a plan ended, or where it stands, in a few lines."""
-    if record.losses and record.plan is not None:
+    if record.losses:
         (_, first), (step, last) = record.losses[0], record.losses[-1]
         yield f"trained {counted(step, 'step')}, loss {first:.3g} -> {last:.3g}"
     has_trained = any(one.num_steps for one in record.observations)
     if record.status.observed is not None and has_trained:
         error = record.status.observed.error_percent
         yield f"worst error of the predicted peaks {error:.2g} %"
+        if record.plan is not None:
+            yield from filter(None, [step_fault(record.plan, record.status.observed)])
     ended = record.status.condition(ConditionType.SUCCEEDED)
     if ended is not None and ended.reason == "PlanOnly":
         yield "a dry run: spec.launch.policy is PlanOnly, and nothing was launched"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from plimsoll_cli.homes import Home, open_old_home
@@ -30,30 +31,46 @@ async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunReco
     """Gather what there is of a plan."""
     hands = home.hands(plan)
     attempts = await home.store.attempts.of(plan.uid)
-    observations: tuple[Observation, ...] = ()
+    observed: dict[int, tuple[Observation, ...]] = {}
     losses: dict[int, float] = {}
     for attempt in attempts:
         reports = hands.eyes.reports(plan, attempt, hands.children)
         losses = gone_on(losses, reports.steps)
         stored = await home.store.observations.of(plan.uid, attempt.number)
         told = stored or reports.observations
-        observations = tuple(one for one in told if one.peaks) or observations
-    shown = observations[0].attempt if observations else len(attempts)
-    by = attempts[shown - 1].problem_digest if shown else ""
-    asked, answer = await answered(home.store, plan, by)
-    return RunRecord(
+        observed[attempt.number] = tuple(one for one in told if one.peaks)
+    by = attempts[-1].problem_digest if attempts else ""
+    asked, answer = await latest_answer(home.store, plan, by)
+    record = RunRecord(
         name=plan.name,
         uid=plan.uid,
         status=plan.status,
         presence=presence,
         problem=None if asked is None else asked.problem,
         answer=None if answer is None else answer.answer,
+        is_planned_anew=answer is not None and asked is not None and asked.digest != by,
         attempts=attempts,
-        observations=observations,
+        observations=(),
         losses=tuple(sorted(losses.items())),
         saved_step=newest_step(hands.checkpoints),
         suspends=plan.spec.suspend,
     )
+    return replace(record, observations=observations_of(record, observed))
+
+
+def observations_of(
+    record: RunRecord, observed: Mapping[int, tuple[Observation, ...]]
+) -> tuple[Observation, ...]:
+    """Observations of the latest attempt that has any, of those by the shown plan.
+
+    What an attempt by another plan has measured says nothing about this one.
+
+    Args:
+        record: without observations.
+        observed: by attempt.
+    """
+    of_plan = [observed[a.number] for a in record.attempts if a.plan == record.plan]
+    return next(filter(None, reversed(of_plan)), ())
 
 
 def gone_on(before: dict[int, float], steps: Sequence[StepTold]) -> dict[int, float]:
@@ -66,20 +83,24 @@ def gone_on(before: dict[int, float], steps: Sequence[StepTold]) -> dict[int, fl
     return kept | {one.step: one.loss for one in steps}
 
 
-async def answered(
+async def latest_answer(
     store: Store, plan: StoredPlan, digest: str
 ) -> tuple[StoredQuestion | None, StoredAnswer | None]:
-    """Return a question of a plan, and its answer.
+    """Latest question of a plan that was answered, and its answer.
+
+    No question is gone back to that is older than the one of the newest attempt.
 
     Args:
         store: of the home.
         plan: that was asked about.
-        digest: of the question that the attempt which is shown was planned by; empty
-            before there is one: then the latest question that was answered.
+        digest: of the question that the newest attempt was planned by; empty before
+            there is one.
     """
     questions = await store.questions.of(plan.uid)
-    for asked in (one for one in questions if digest in ("", one.digest)):
+    for asked in questions:
         answer = await store.answers.find(asked.digest)
         if answer is not None:
             return asked, answer
+        if asked.digest == digest:
+            return asked, None
     return (questions[0] if questions else None), None

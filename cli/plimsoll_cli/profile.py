@@ -21,7 +21,7 @@ from plimsoll_cli.output import (
     output_option,
     print_table,
 )
-from plimsoll_planner.explain import counted
+from plimsoll_planner.explain import counted, uncounted_text
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -158,6 +158,8 @@ def show(made: ModelProfile, out: Path) -> None:
     if lost:
         probes = counted(lost, "probe")
         page.print(f"warning: {probes} ran out of memory; intervals are wider")
+    if uncounted := uncounted_text(made, is_measured=made.costs.is_timed):
+        page.print(f"warning: {uncounted}")
     how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
     layers = counted(len(made.layers.name), "layer")
     page.print(f"{layers}, {how}; written to {out}")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from plimsoll_cli.option_types import COUNT, FiniteNumber
-from plimsoll_planner.records.problem import Goal
+from plimsoll_planner.records.problem import BatchStatistics, Goal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_BATCH = 32
@@ -48,14 +48,6 @@ OPTIONS = (
         "--max-gpus",
         type=COUNT,
         help=f"Search every count up to this.  [default: {DEFAULT_MAX_GPUS}]",
-    ),
-    click.option(
-        "--objective",
-        type=click.Choice([goal.value for goal in Goal], case_sensitive=False),
-        default=Goal.MINIMIZE_GPUS.value,
-        show_default=True,
-        metavar=f"[{'|'.join(Goal)}]",
-        help="What is made smallest or largest; MinimizeCost needs --steps and prices.",
     ),
     click.option(
         "--rate-floor",
@@ -95,7 +87,34 @@ OPTIONS = (
         help="Search every micro-batch up to this.  [default: --batch]",
     ),
     click.option(
-        "--max-tuples", type=COUNT, help="Work limit: how many tuples are searched."
+        "--max-tuples",
+        type=COUNT,
+        help="Work limit: how many combinations of offer, stages, replicas and "
+        "micro-batch are searched.",
+    ),
+    click.option(
+        "--batch-statistics",
+        type=click.Choice([one.value for one in BatchStatistics], case_sensitive=False),
+        default=BatchStatistics.FIXED_MICRO_BATCH.value,
+        metavar=f"[{'|'.join(BatchStatistics)}]",
+        help="Who chooses the micro-batch where BatchNorm makes it matter: you, by "
+        "--micro-batch, or the search.",
+    ),
+)
+GOAL = (
+    click.option(
+        "--objective",
+        type=click.Choice([goal.value for goal in Goal], case_sensitive=False),
+        default=Goal.MINIMIZE_GPUS.value,
+        show_default=True,
+        metavar=f"[{'|'.join(Goal)}]",
+        help="What is made smallest or largest; MinimizeCost needs --steps and prices.",
+    ),
+    click.option(
+        "--whole-nodes",
+        is_flag=True,
+        help="Count the devices of whole nodes, used or not, as they are paid for; "
+        "with MinimizeGPUs.",
     ),
 )
 OVERRIDES = (
@@ -109,8 +128,15 @@ OVERRIDES = (
 
 
 def question_options(command: Command) -> Command:
-    """Add the options that make a problem, but for overrides."""
+    """Add the options that make a problem, but for goal and overrides."""
     for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def goal_options(command: Command) -> Command:
+    """Add the options that say what is made least or most."""
+    for option in reversed(GOAL):
         command = option(command)
     return command
 

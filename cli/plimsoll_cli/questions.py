@@ -20,10 +20,11 @@ from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import InvalidFieldError, UnreadableError
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
-from plimsoll_planner.records.document import from_text
+from plimsoll_planner.records.document import from_text, read_whole
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import (
+    BatchStatistics,
     Goal,
     Limits,
     Objective,
@@ -56,6 +57,8 @@ class Question:
     headroom: float
     max_micro_batch: int | None
     max_tuples: int | None
+    whole_nodes: bool
+    batch_statistics: str
 
 
 def read_problem(path: Path, options: dict[str, Any]) -> Problem:
@@ -90,6 +93,7 @@ def problem_of(
             headroom=question.headroom,
             max_micro_batch=question.max_micro_batch,
             max_tuples=question.max_tuples,
+            whole_nodes=question.whole_nodes,
         ),
         objective=Objective(
             goal=next(
@@ -103,6 +107,11 @@ def problem_of(
             deadline_s=question.deadline,
         ),
         override=override,
+        batch_statistics=next(
+            choice
+            for choice in BatchStatistics
+            if choice.value.casefold() == question.batch_statistics.casefold()
+        ),
     )
 
 
@@ -132,10 +141,8 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
     if path.suffix.casefold() != ".json":
         return read_table(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_whole(path).decode("utf-8-sig")
         value: object = json.loads(text)
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
     if not isinstance(value, list):

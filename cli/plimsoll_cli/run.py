@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import sys
 from collections.abc import Callable, Generator
@@ -39,12 +40,16 @@ from plimsoll_planner.errors import (
     InvalidInputError,
     UnreadableError,
 )
-from plimsoll_planner.explain import counted
+from plimsoll_planner.explain import counted, reason_text
+from plimsoll_planner.records.document import read_whole, require_end
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_profiler.entrypoint_path import require_module
 
+LARGEST_MANIFEST_BYTES = 64 * 2**20
+"""With a whole table of machines in it."""
+MANIFEST_ADVICE = "name a file with one TrainingPlan"
 EXIT_CODES = """
 Exit codes: 0 trained, or planned where launch.policy is PlanOnly; 1 failed, a line or
 Succeeded in the JSON says why; 2 no such option; 3 the manifest or an option breaks a
@@ -144,7 +149,7 @@ def run(
     )
     code = asyncio.run(run_here(home.absolute(), asked, wishes, view))
     if output == Output.JSON:
-        click.echo(json.dumps(view.status.to_json(), indent=2))
+        click.echo(json.dumps(view.status.to_json() | view.outcome, indent=2))
     click.get_current_context().exit(code)
 
 
@@ -154,16 +159,26 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         InvalidInputError: no such file, or not a TrainingPlan.
     """
+    if path == Path("-"):
+        return parse_manifest(read_stdin(), "stdin")
     try:
-        if path == Path("-") and sys.stdin is None:
-            raise UnreadableError("stdin is closed; name a file with one TrainingPlan")
-        if path == Path("-"):
-            return parse_manifest(sys.stdin.buffer.read(), "stdin")
-        return parse_manifest(path.read_bytes(), str(path))
+        content = read_whole(path, LARGEST_MANIFEST_BYTES)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; {MANIFEST_ADVICE}") from None
+    return parse_manifest(content, str(path))
+
+
+def read_stdin() -> bytes:
+    """Read a manifest that is piped in."""
+    if sys.stdin is None:
+        raise UnreadableError(f"stdin is closed; {MANIFEST_ADVICE}")
+    try:
+        content = sys.stdin.buffer.read(LARGEST_MANIFEST_BYTES + 1)
     except OSError as error:
-        raise UnreadableError(
-            f"{path}: {error.strerror}; name a file with one TrainingPlan"
-        ) from None
+        reason = f"stdin: {error.strerror}; {MANIFEST_ADVICE}"
+        raise UnreadableError(reason) from None
+    require_end(content, "stdin", LARGEST_MANIFEST_BYTES)
+    return content
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,6 +232,7 @@ async def run_plan(
         record = await record_of(home, loop.plan, Presence.GONE)
         place = wishes.report or hands.folder.root / "report.html"
         write_text(place, report_html(record))
+    view.outcome = outcome_json(record)
     if not view.is_quiet:
         tell(record, view, place)
     code = exit_code(outcome, record, loop)
@@ -225,6 +241,41 @@ async def run_plan(
     if outcome is Outcome.OVER and code is not ExitCode.INTERRUPTED:
         await home.store.plans.set_told(loop.plan.uid)
     return code
+
+
+def outcome_json(record: RunRecord) -> dict[str, object]:
+    """Return for machines what the status has no room for: losses and the proof."""
+    found: dict[str, object] = {
+        "losses": [  # JSON has no number for a loss that is none
+            {"step": step, "loss": loss if math.isfinite(loss) else None}
+            for step, loss in record.losses
+        ]
+    }
+    if record.answer is not None:
+        certificate = record.answer.certificate
+        found["proof"] = {
+            "isProof": certificate.is_proof,
+            "withinFixed": certificate.space.is_fixed_by_hand,
+            "fewestUnfixed": (
+                record.answer.fewest_unfixed
+                if isinstance(record.answer, Solution)
+                else None
+            ),
+            "isExhaustive": certificate.is_exhaustive,
+            "fewestAtFloor": certificate.fewest_at_floor,
+            "fewestAtAnySpeed": certificate.fewest_at_any_speed,
+            "paidGpus": certificate.paid_gpus,
+            "warnings": list(record.answer.warnings),
+            "counts": [
+                {
+                    "gpus": count.num_gpus,
+                    "verdict": count.verdict,
+                    "reason": reason_text(count, certificate.space),
+                }
+                for count in certificate.counts
+            ],
+        }
+    return found
 
 
 async def show_proof_or_stop(

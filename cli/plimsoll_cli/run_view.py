@@ -28,6 +28,7 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.home.loop import Glance
+from plimsoll_operator.home.reports import Unsaved
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.explain import counted, device_noun
 
@@ -71,8 +72,11 @@ class RunView:
         self._line_s = 0.0
         self._line: str = ""
         self._waits = ""
+        self._unsaved: Unsaved | None = None
         self._spinner = Spinner("dots")
         self.status = Status()
+        self.outcome: dict[str, object] = {}
+        """What JSON has beside the status, once the plan has ended."""
 
     @property
     def is_watched(self) -> bool:
@@ -111,6 +115,7 @@ class RunView:
         self._glance, self.status = glance, glance.status
         for condition in glance.status.conditions:
             self._settle(glance, condition)
+        self._tell_unsaved(glance)
         self._tell_endings(glance)
         self.tick()
 
@@ -147,6 +152,19 @@ class RunView:
         self._told[condition.type] = said
         is_good = condition.status is Truth.TRUE
         self.say(settled_text(glance, condition), DONE if is_good else BAD)
+
+    def _tell_unsaved(self, glance: Glance) -> None:
+        """Add a line where checkpoints are no longer saved, and where they are again.
+
+        Not for each of them: many may fail in a row.
+        """
+        before = self._unsaved
+        found = glance.reports.unsaved if glance.reports is not None else None
+        self._unsaved = found
+        if found is None and before is not None and is_training(glance):
+            self.say("checkpoints are saved again", DONE)
+        elif found is not None and (before is None or before.waits != found.waits):
+            self.say(found.message, BAD)
 
     def _tell_endings(self, glance: Glance) -> None:
         """Add a line for each attempt that has ended, but for one that is done."""

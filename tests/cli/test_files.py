@@ -9,6 +9,7 @@ import pytest
 from plimsoll_cli import plan as plan_verb
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
+from plimsoll_planner.records import document
 from tests.support.command_lines import a_profile_file, an_offers_file, words
 
 
@@ -94,3 +95,31 @@ def test_a_device_takes_both(tmp_path: Path) -> None:
     """What is not wanted may go to /dev/null, from both options."""
     options = ["--out", "/dev/null", "--solution", "/dev/null"]
     assert main(words(tmp_path, *options)) == ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["plan", "/dev/zero", "--offers", "offer.json"],
+        ["plan", "profile.json", "--offers", "/dev/zero"],
+        ["compare", "/dev/zero", "--gpus", "2", "--offers", "offer.json"],
+        ["explain", "/dev/zero"],
+        ["offers", "/dev/zero"],
+        ["run", "/dev/zero"],
+    ],
+)
+def test_a_file_without_an_end_is_one_line(
+    command: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every command that reads a file stops at a number of bytes."""
+    monkeypatch.setattr(document, "LARGEST_DOCUMENT_BYTES", 2**20)
+    monkeypatch.chdir(tmp_path)
+    a_profile_file(tmp_path)
+    an_offers_file(tmp_path)
+    assert main(command) == ExitCode.BAD_INPUT
+    said = capsys.readouterr().err
+    assert "/dev/zero: larger than " in said
+    assert said.count("\n") == 1

@@ -98,7 +98,7 @@ def test_filters_narrow_the_list(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["offers", "/dev/zero"],
             ExitCode.BAD_INPUT,
-            "/dev/zero: larger than 64.0 MiB",
+            "/dev/zero: larger than 64 MiB",
         ),
         (["offers", "/bin/true"], ExitCode.BAD_INPUT, "/bin/true: not text in UTF-8"),
         (["offers", "/dev/null"], ExitCode.BAD_INPUT, "InstanceType is missing"),

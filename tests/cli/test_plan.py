@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ import pytest
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_planner.records.document import load, save
-from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    LayerStatistics,
+    ModelProfile,
+)
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution
 from tests.support.builders import MIB, an_overhead
@@ -36,9 +41,9 @@ def test_a_plan_is_a_table_a_proof_and_alternatives(
     captured = capsys.readouterr()
     assert captured.err == ""
     lines = captured.out.splitlines()
-    assert lines[0] == "3 devices (proven, the search was exhaustive)"
+    assert lines[0] == "3 devices (proven, every combination was searched)"
     assert lines[1].startswith("h200-8: 3 stages x 1 replica; micro-batch 1 x 8; step ")
-    assert lines[1].endswith("; 1 node of 8 devices, 5 idle; 2.50 USD/h")
+    assert lines[1].endswith("; 1 node of 8 devices: 8 paid for, 3 used; 2.50 USD/h")
     assert lines[2].startswith("why: the fewest devices at 50% of the best samples/s")
     assert "(--rate-floor)" in lines[2]
     assert "(--tolerance)" in lines[2]
@@ -67,12 +72,30 @@ def test_a_narrow_terminal_cuts_no_number(
     assert "\N{HORIZONTAL ELLIPSIS}" not in output
     assert "###" not in output
     assert "93.46 MiB" in output
-    assert "97%" in output
+    assert "94%" in output
     lines = output.splitlines()
     assert all(len(line) <= columns and line == line.rstrip() for line in lines)
     (heading,) = [line for line in lines if line.startswith("DEVICES")]
     assert "STAGES" in heading
     assert ("BATCH" in heading) is (columns >= 60)
+
+
+def test_a_micro_batch_that_matters_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """BatchNorm: one line with both options; either of them gives a plan that warns."""
+    asked = words(tmp_path)
+    profile = load(tmp_path / "profile.json", ModelProfile)
+    norm = LayerStatistics(kind=0, what="BatchNorm2d")
+    save(tmp_path / "profile.json", replace(profile, batch_statistics=(norm,)))
+    assert main(asked) == ExitCode.BAD_INPUT
+    [line] = capsys.readouterr().err.splitlines()
+    assert "--micro-batch: missing" in line
+    assert "(BatchNorm2d)" in line
+    assert "--batch-statistics to PerMicroBatch" in line
+    for option in (("--micro-batch", "1"), ("--batch-statistics", "PerMicroBatch")):
+        assert main([*asked, *option]) == ExitCode.DONE
+        assert "(BatchNorm2d): here over 1, on each replica" in capsys.readouterr().out
 
 
 def test_json_and_files_are_the_records(
@@ -147,7 +170,7 @@ def test_without_a_price_no_money_is_shown(
     assert main([*command, "--steps", "1000"]) == ExitCode.DONE
     output = capsys.readouterr().out
     assert "PRICE/H" not in output
-    assert "1000 steps: 29.2 h\n" in output
+    assert "1000 steps: 29.7 h\n" in output
 
 
 def test_a_missed_deadline_is_answered_with_one_that_is_met(
@@ -161,6 +184,16 @@ def test_a_missed_deadline_is_answered_with_one_that_is_met(
     assert found is not None
     met = ["--steps", "1", "--deadline", found[1]]
     assert main(words(tmp_path, *met)) == ExitCode.DONE
+
+
+def test_whole_nodes_that_no_goal_counts_are_refused_in_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were accepted, and a certificate listed them that did not hold to them."""
+    options = ["--whole-nodes", "--objective", "MinimizeMemory"]
+    assert main(words(tmp_path, *options)) == ExitCode.BAD_INPUT
+    said = capsys.readouterr().err
+    assert "--whole-nodes: got True, allowed is false with MinimizeMemory" in said
 
 
 def test_overrides_are_obeyed(
@@ -197,23 +230,25 @@ def test_explain_tells_every_count_and_every_tuple(
     capsys.readouterr()
     assert main(["explain", answer]) == ExitCode.DONE
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "3 devices: proven, the search was exhaustive"
+    assert lines[0] == "3 devices: proven, every combination was searched"
     first = lines.index("devices  verdict") + 1
     counts = [line.split()[:2] for line in lines[first : first + 3]]
     assert counts == [["1", "fails"], ["2", "fails"], ["3", "fits"]]
-    assert lines[first + 3].startswith("a tuple is an offer, stages, replicas and")
+    assert lines[first + 3].startswith(
+        "a combination is an offer, stages, replicas and"
+    )
     assert main(["explain", answer, "--gpus", "2"]) == ExitCode.DONE
     header, *tuples = capsys.readouterr().out.splitlines()[2:]
     assert header.split()[:2] == ["STAGES", "REPLICAS"]
     assert [line.split()[:6] for line in tuples[: tuples.index("")]] == [
-        ["1", "2", "1-4", "h200-8", "fails", "states-exceed"],
-        ["2", "1", "1-4", "h200-8", "fails", "memory-corner"],
-        ["2", "1", "8", "h200-8", "fails", "engine-cannot-run"],
+        ["1", "2", "1-4", "h200-8", "fails", "states"],
+        ["2", "1", "1-4", "h200-8", "fails", "least"],
+        ["2", "1", "8", "h200-8", "fails", "engine"],
     ]
     legend = "\n".join(tuples[tuples.index("") :])
     assert "LEAST PEAK: " in legend
-    assert "memory-corner: the plan of the least memory" in legend
-    assert "rate-bound" not in legend
+    assert "least memory too large: the plan of the least memory" in legend
+    assert "too slow" not in legend
     assert main(["explain", answer, "--gpus", "2", "-o", "json"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["num_gpus"] == 2
 
@@ -253,6 +288,41 @@ def test_compare_puts_the_usual_cuts_beside_the_exact_ones(
             assert row["peak_bytes"] <= 96 * MIB
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--max-gpus 2", "--max-gpus: got 2, allowed is at least 3, which is --gpus"),
+        ("--pipeline 2", "--gpus: got 3, allowed is a multiple of 2, for --pipeline 2"),
+        (
+            "--pipeline 4 --data 2",
+            "--gpus: got 3, allowed is 8, for --pipeline 4 times --data 2",
+        ),
+        ("--objective MinimizeCost", "No such option '--objective'."),
+        ("--whole-nodes", "No such option '--whole-nodes'."),
+    ],
+)
+def test_compare_refuses_what_it_cannot_obey(
+    options: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such options changed nothing, or left rows of '-' without a reason."""
+    command = ["compare", *words(tmp_path)[1:], "--gpus", "3", *options.split()]
+    assert main(command) in {ExitCode.BAD_INPUT, ExitCode.USAGE}
+    assert message in capsys.readouterr().err
+
+
+def test_compare_says_why_a_row_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row that has the memory is too slow, and one that is not searched unknown."""
+    command = ["compare", *words(tmp_path)[1:], "--gpus", "3"]
+    assert main([*command, "--min-throughput", "1e9"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert "too slow" in out
+    assert "samples/s where 1e+09 are needed" in out
+    assert main([*command, "--max-tuples", "1"]) == ExitCode.DONE
+    assert "cut off by --max-tuples" in capsys.readouterr().out
+
+
 def test_calibrated_overhead_and_csv_offers_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,13 +330,13 @@ def test_calibrated_overhead_and_csv_offers_are_read(
     table = tmp_path / "offers.csv"
     table.write_text(
         "InstanceType,AcceleratorName,AcceleratorCount,DeviceMemoryMiB,Price\n"
-        "big,H200,8,4096,10\n"
+        "big,H200,8,8192,10\n"
     )
     save(tmp_path / "overhead.json", an_overhead())
     profile = a_profile_file(tmp_path, device_kind=DeviceKind.CUDA)
     command = ["plan", profile, "--offers", str(table), "--batch", "8"]
     assert main(command) == ExitCode.DONE
-    assert "no calibrated overhead for H200" in capsys.readouterr().out
+    assert "what H200 holds besides tensors was never" in capsys.readouterr().out
     overhead = ["--overhead", str(tmp_path / "overhead.json")]
     assert main([*command, *overhead]) == ExitCode.DONE
     assert "warning" not in capsys.readouterr().out

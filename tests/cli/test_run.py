@@ -6,18 +6,24 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import click
 import pytest
 
+pytest.importorskip("numpy")
+
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.homes import open_home
-from plimsoll_cli.run import run
+from plimsoll_cli.run import outcome_json, run
 from plimsoll_operator.store.backend import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.problem import Override
 from tests.support.command_lines import an_offers_file
 from tests.support.home_runs import run_in
+from tests.support.questions import a_question
+from tests.support.reports import a_record
 from tests.support.stores import READ_ONLY, TMPFS, on_own_mount
 
 ROOT = Path(__file__).parents[2]
@@ -332,3 +338,19 @@ def test_a_closed_stdin_is_told(
     assert main(["run", "-", "--home", str(home)]) == BAD
     said = "plimsoll: stdin is closed; name a file with one TrainingPlan\n"
     assert capsys.readouterr().err == said
+
+
+def test_a_proof_says_that_it_holds_within_what_is_fixed() -> None:
+    """For a program that reads it: fewer devices would do, were nothing fixed."""
+    free = outcome_json(a_record(a_question(3000)))["proof"]
+    fixed = outcome_json(a_record(a_question(3000, override=Override(num_stages=2))))
+    expected: dict[str, object] = {
+        "isProof": True,
+        "withinFixed": False,
+        "fewestUnfixed": None,
+    }
+    assert expected.items() <= cast("dict[str, object]", free).items()
+    proof = cast("dict[str, Any]", fixed["proof"])
+    expected = {"isProof": True, "withinFixed": True, "fewestUnfixed": 1}
+    assert expected.items() <= proof.items()
+    assert proof["counts"][0]["reason"] == "outside what was fixed by hand"

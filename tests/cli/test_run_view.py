@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.text import Text
@@ -15,10 +15,13 @@ from plimsoll_cli.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import Ending, Seen
+from plimsoll_operator.brain.summary import observed_status
 from plimsoll_operator.home.loop import Glance
+from plimsoll_operator.home.reports import StepTold, Unsaved
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.overheads import EMULATED
+from plimsoll_planner.records.interval import SecondsInterval
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible
 from tests.support.questions import a_question
@@ -194,6 +197,20 @@ def test_a_dry_run_has_nothing_under_way(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
+@pytest.mark.parametrize(("upper_s", "is_said"), [(42.0, False), (40.5, True)])
+def test_a_step_outside_of_its_interval_is_said(upper_s: float, is_said: bool) -> None:
+    """Ranks took 41 s: one line of what was predicted, and what to do about it."""
+    time = SecondsInterval(lower_s=39.0, expected_s=40.0, upper_s=upper_s)
+    plan = replace(a_plan_of_record(), step_time=time)
+    run = a_run()
+    run = replace(run, attempts=(replace(run.attempts[0], plan=plan),))
+    status = replace(run.status, observed=observed_status(plan, run.observations))
+    lines = list(outcome_lines(replace(run, status=status)))
+    said = [line for line in lines if line.startswith("a step takes 41 s, outside of")]
+    assert len(said) == is_said
+    assert all("predicted, 39 to 40.5 s: " in line for line in said)
+
+
 def test_a_plan_that_fits_nowhere_says_that_devices_ran_out_before() -> None:
     """What was learned may be why, and only a person knows whether it still holds."""
     asked = a_question(900)
@@ -206,3 +223,33 @@ def test_a_plan_that_fits_nowhere_says_that_devices_ran_out_before() -> None:
     assert any(hint in line for line in outcome_lines(record))
     fits = a_record(asked)
     assert not any("--forget" in line for line in outcome_lines(fits))
+
+
+class GangWithoutRoom:
+    """Reports of ranks whose saves may fail."""
+
+    steps: ClassVar[list[StepTold]] = []
+    observations = ()
+    unsaved: Unsaved | None = None
+
+
+def test_checkpoints_that_are_not_saved_are_told_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Once for a row of them; again when training is over, and when they are saved."""
+    reports: Any = GangWithoutRoom()
+    one, two, last = (
+        Unsaved(message=text, waits=text == "waits for room")
+        for text in ("step 5 was not saved", "step 10 was not saved", "waits for room")
+    )
+    with RunView() as view:
+        for found in (None, one, one, two, None, last, last, None):
+            reports.unsaved = found
+            view.passed(a_glance(reports=reports))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if " saved" in line or "room" in line] == [
+        "✗ step 5 was not saved",
+        "✓ checkpoints are saved again",
+        "✗ waits for room",
+        "✓ checkpoints are saved again",
+    ]

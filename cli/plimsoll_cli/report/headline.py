@@ -21,17 +21,16 @@ from plimsoll_cli.report.scales import (
     time_text,
 )
 from plimsoll_operator.api.status import Condition, ConditionType, Truth
-from plimsoll_operator.brain.summary import observed_status
+from plimsoll_operator.brain.summary import observed_status, step_fault
 from plimsoll_planner.explain import (
-    cost_of,
     counted,
-    duration_text,
     fail_text,
     gpus_text,
     infeasible_lines,
     is_searched,
     reason_text,
 )
+from plimsoll_planner.plan_texts import cost_of, duration_text
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination
@@ -129,12 +128,12 @@ def fewer_text(answer: Solution, plan: HybridPlan) -> str:
         do = "does" if fewer == 1 else "do"
         return f"{fewer} {fits} too, and {do} worse by what was asked for."
     if count.verdict is Verdict.UNDECIDED:
-        return f"{fewer} undecided: {reason_text(count, certificate.space.offers)}."
+        return f"{fewer} undecided: {reason_text(count, certificate.space)}."
     miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
-        return f"{fail_text(fewer)}: {reason_text(count, certificate.space.offers)}."
+        return f"{fail_text(fewer)}: {reason_text(count, certificate.space)}."
     short = at_least(miss.short_bytes)
-    return f"{fail_text(fewer)} at rank {miss.rank}, {miss.phase}, short by {short}."
+    return f"{fail_text(fewer)} at {miss.place}, short by {short}."
 
 
 def state_of(record: RunRecord) -> State:
@@ -194,6 +193,9 @@ def speed_figures(record: RunRecord, plan: HybridPlan) -> Iterator[Figure]:
         value = f"{plan.global_batch_size / step_s:.3g} samples/s"
         yield Figure(name="Rate", value=value, note=note)
         note = f"predicted {seconds_text(time.expected_s)}" if time else ""
+        if time and step_fault(plan, found):
+            low, high = seconds_text(time.lower_s), seconds_text(time.upper_s)
+            note = f"outside of the predicted {low} to {high}"
         yield Figure(name="Step", value=seconds_text(step_s), note=note)
     elif rate and time:
         yield Figure(name="Rate, predicted", value=f"{rate:.3g} samples/s")

@@ -7,14 +7,13 @@ In: an answer. Out: a `ProofView`. Called by `page`. The sentences are those of
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_planner.explain import (
-    RULES,
     certificate_lines,
+    decided_text,
     device_noun,
     ending_text,
     offer_text,
@@ -29,6 +28,7 @@ from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.rule_texts import RULE_NAMES, RULES
 from plimsoll_planner.units import at_least, at_most
 
 MOST_ROWS = 24
@@ -105,7 +105,7 @@ def proof_view(
         heading=heading_of(certificate.space.offers),
         folded=rows[:-MOST_ROWS],
         rows=rows[-MOST_ROWS:],
-        rules=tuple((str(rule), RULES[rule]) for rule in Rule if rule in used),
+        rules=tuple((RULE_NAMES[rule], RULES[rule]) for rule in Rule if rule in used),
         space=space_text(certificate.space),
         warnings=answer.warnings,
     )
@@ -146,7 +146,6 @@ def overload(count: CountVerdict) -> float:
 def row_of(answer: Solution | Infeasible, count: CountVerdict, most: float) -> CountRow:
     """Return one count; `most` is the largest overload of all."""
     offers = answer.certificate.space.offers
-    rules = Counter(count.decisions.rule).most_common()
     need = shortfall(count, offers, most)
     if isinstance(answer, Solution) and answer.plan.num_gpus == count.num_gpus:
         need = fill(answer, most)
@@ -154,9 +153,9 @@ def row_of(answer: Solution | Infeasible, count: CountVerdict, most: float) -> C
         first=count.num_gpus,
         last=count.num_gpus,
         verdict=count.verdict,
-        reason="" if need is not None else reason_text(count, offers),
+        reason="" if need is not None else reason_text(count, answer.certificate.space),
         need=need,
-        decided=", ".join(f"{number} {rule}" for rule, number in rules),
+        decided=decided_text(count),
     )
 
 
@@ -171,7 +170,7 @@ def shortfall(count: CountVerdict, offers: Sequence[Offer], most: float) -> Need
         if len(offers) == 1 or miss.offer is None
         else (offer_text(offers[miss.offer]),)
     )
-    where = ", ".join((*on, f"rank {miss.rank}", str(miss.phase)))
+    where = ", ".join((*on, miss.place))
     return Need(
         text=f"{where}: needs {at_least(needed)}, has {at_most(has)}",
         short=at_least(miss.short_bytes),

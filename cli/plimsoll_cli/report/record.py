@@ -30,10 +30,12 @@ class RunRecord:
     """What the search was asked; None before it was."""
     answer: Solution | Infeasible | None
     """What it said last."""
+    is_planned_anew: bool
+    """The answer is newer than every attempt: the next one trains by it."""
     attempts: tuple[StoredAttempt, ...]
     """All of them, the oldest first."""
     observations: tuple[Observation, ...]
-    """Of the latest attempt that has any, by rank."""
+    """Of the latest attempt by this plan that has any, by rank."""
     losses: tuple[tuple[int, float], ...]
     """Step and loss, in order of the steps."""
     saved_step: int | None
@@ -77,10 +79,10 @@ class RunRecord:
 
     @property
     def plan(self) -> HybridPlan | None:
-        """The plan that was observed, else the newest of record, else the answer's."""
-        observed = {one.attempt for one in self.observations}
-        of_record = [a.plan for a in self.attempts if a.number in observed]
-        of_record = of_record or [attempt.plan for attempt in self.attempts]
-        if of_record:
-            return of_record[-1]
+        """The latest plan: the newest of record, or the answer's where that is newer.
+
+        None where the search said last that none fits, or has not answered.
+        """
+        if self.attempts and not self.is_planned_anew:
+            return self.attempts[-1].plan
         return self.answer.plan if isinstance(self.answer, Solution) else None

@@ -20,7 +20,19 @@ from tests.support.browser import Browser, require_chromium
 from tests.support.questions import a_device, a_question
 from tests.support.reports import a_record, a_run, a_status
 
-PHONE, DESK = 390, 1280
+PHONE, WINDOW, DESK = 390, 1120, 1280
+CUT_OFF = """[...document.querySelectorAll('svg text')].filter(text => {
+  const own = text.getBoundingClientRect()
+  const all = text.closest('svg').getBoundingClientRect()
+  return own.right > all.right + 0.5 || own.left < all.left - 0.5
+}).map(text => text.textContent)"""
+"""Words of a chart that stand beyond its edge."""
+CLIPPED = """
+[...document.querySelectorAll('.scroll')].filter(
+  box => box.querySelector('table') && box.scrollWidth > box.clientWidth + 1
+).map(box => box.getAttribute('aria-label')).join(', ')
+"""
+"""Tables that are wider than the page shows, in JavaScript."""
 BROKEN_NOWHERE = "a-name-that-is-nowhere-broken-" * 6
 
 
@@ -67,17 +79,20 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def test_a_page_is_quiet_alone_and_narrow(
     name: str, is_dark: bool, browser: Browser, tmp_path: Path
 ) -> None:
-    """No complaint, no request, no scrolling sideways; every part has a place.
+    """No complaint, no request, no scrolling sideways; no table or word is clipped.
 
-    On a phone and on a desk, in light and dark; dark is another page than light.
+    On a phone, a narrow window and a desk, in light and dark, which are two pages.
     """
     file = tmp_path / "report.html"
     file.write_text(report_html(RECORDS[name]()), encoding="utf-8")
-    for width in (PHONE, DESK):
+    for width in (PHONE, WINDOW, DESK):
         page = browser.open(file, width=width, is_dark=is_dark)
         assert page.complaints() == []
         assert page.requests() == []
         assert page.value("document.documentElement.scrollWidth") == width
+        page.value("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert page.value(CLIPPED) == ""
+        assert page.value(CUT_OFF) == []
         paper = page.value("getComputedStyle(document.body).backgroundColor")
         assert (paper == "rgb(18, 22, 27)") is is_dark
 
@@ -109,3 +124,17 @@ def test_the_load_line_stands_at_the_same_place_in_all_bars(
     )
     assert len(lefts) > 2
     assert len(set(lefts)) == 1
+
+
+def test_a_timeline_that_is_cut_says_that_it_scrolls(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """On a phone, and not where all of it is there; no chart of plans is blown up."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html(a_run()), encoding="utf-8")
+    hint = "getComputedStyle(document.querySelector('.hint')).display"
+    assert browser.open(file, width=PHONE).value(hint) == "block"
+    page = browser.open(file, width=WINDOW)
+    assert page.value(hint) == "none"
+    width = "document.querySelector('.front .plot').clientWidth"
+    assert page.value(width) <= 34 * 16

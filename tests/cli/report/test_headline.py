@@ -22,7 +22,7 @@ from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.records.certificate import Binding
-from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.interval import SecondsInterval, Verdict
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
 from tests.support.builders import (
@@ -105,7 +105,7 @@ def test_one_fewer_that_is_open() -> None:
         gap=0.25,
     )
     told = said_of(a_record(answer=answer, problem=None)).lead
-    assert told.startswith("3 undecided: 1 of 1 tuples are open")
+    assert told.startswith("3 undecided: 1 of 1 combinations are open")
 
 
 def test_fewer_than_was_fixed_are_not_claimed_to_fail() -> None:
@@ -220,6 +220,20 @@ def test_figures_of_a_run_are_measured() -> None:
     assert found["Rate"][0] == f"{8 / 41:.3g} samples/s"
     assert found["Rate"][1].startswith("predicted ")
     assert found["Worst error of a peak"][0] == "0.00%"
+
+
+def test_a_step_outside_of_its_interval_stands_beside_it() -> None:
+    """A step of 41 s is as predicted between 40 and 42 s, and not below 40 s."""
+    run = a_run()
+    assert run.plan is not None
+    for upper_s, note in ((42.0, "predicted 40 s"), (40.5, OUTSIDE)):
+        time = SecondsInterval(lower_s=39.0, expected_s=40.0, upper_s=upper_s)
+        plan = replace(run.plan, step_time=time)
+        attempts = (replace(run.attempts[0], plan=plan),)
+        assert figures(replace(run, attempts=attempts))["Step"][1] == note
+
+
+OUTSIDE = "outside of the predicted 39 s to 40.5 s"
 
 
 def test_figures_of_a_plan_are_predicted() -> None:

@@ -13,12 +13,13 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.report.record import RunRecord
+from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.problem import Limits
 from tests.support.builders import a_fingerprint
 from tests.support.questions import a_question
-from tests.support.reports import a_record, a_run
+from tests.support.reports import a_record, a_run, a_status
 
 EVIL = "</style></title><script>alert('x')</script>\"><img src=x onerror=alert(1)>&amp;"
 VOID = {"meta", "link", "br", "img"}
@@ -197,3 +198,16 @@ def test_code_that_was_profiled_anew_has_another_problem() -> None:
     assert "Memory by rank" in text
     assert "optimizer state" not in text
     assert "One step" not in text
+
+
+def test_a_dry_run_has_no_failure() -> None:
+    """That nothing was launched is what it asked for, and no red cross."""
+    status = a_status("Valid", "PlanOnly", truth=Truth.FALSE)
+    assert "✗" not in conditions_of(status)
+    assert "✗" in conditions_of(a_status("Valid", "AppError", truth=Truth.FALSE))
+
+
+def conditions_of(status: Status) -> str:
+    """List of conditions in a page."""
+    _, _, rest = report_html(a_record(status=status)).partition('class="conditions"')
+    return rest.partition("</ol>")[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("numpy")
@@ -12,8 +14,12 @@ from tests.support.questions import a_question, solved
 from tests.support.reports import a_record, told_by
 
 
-def test_the_plan_is_the_one_that_was_observed() -> None:
-    """Else the newest of record, else the answer's, else none."""
+def test_the_plan_is_the_latest() -> None:
+    """The newest of record, though an older one was observed; else the answer's.
+
+    So it is also where the answer is newer than all attempts; an answer that none fits
+    leaves no plan.
+    """
     problem = a_question(700)
     first, second = a_plan(), a_plan(revision=2)
     attempts = (
@@ -21,7 +27,8 @@ def test_the_plan_is_the_one_that_was_observed() -> None:
         StoredAttempt(number=2, plan=second),
     )
     told = told_by(first, 0, 1, attempt=1)
-    assert a_record(problem, attempts=attempts, observations=(told,)).plan == first
-    assert a_record(problem, attempts=attempts).plan == second
+    record = a_record(problem, attempts=attempts, observations=(told,))
+    assert record.plan == second
     assert a_record(problem).plan == solved(problem).plan
+    assert replace(record, is_planned_anew=True).plan == solved(problem).plan
     assert a_record(a_question(1)).plan is None
