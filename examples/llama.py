@@ -4,7 +4,8 @@
       workload: {entrypoint: "examples.llama:llama_8b", args: {sequence_length: 8192}}
 
 Used by tiny-llama.yaml, llama-8b.yaml, llama-70b.yaml and cheapest.yaml. In bf16 the
-optimizer works on master weights in fp32, so AdamW takes 16 bytes for each parameter.
+optimizer works on master weights in fp32 and gradients are added up in fp32, so AdamW
+takes 18 bytes for each parameter; 16 where they are added up in bf16.
 The text is made of bytes; the vocabulary keeps its size all the same, because the
 logits are what a large vocabulary costs.
 """
@@ -18,7 +19,7 @@ from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.workload import Workload
 
 
-def workload(
+def workload(  # noqa: PLR0913 - the arguments of a manifest
     *,
     depth: int = 4,
     width: int = 128,
@@ -28,6 +29,7 @@ def workload(
     vocabulary: int = 256,
     sequence_length: int = 128,
     precision: str = "fp32",
+    gradient_precision: str = "fp32",
 ) -> Workload:
     """Build the model.
 
@@ -40,6 +42,7 @@ def workload(
         vocabulary: number of tokens, 256 at least.
         sequence_length: tokens in a sample.
         precision: fp32 or bf16.
+        gradient_precision: in which gradients are added up, fp32 or bf16.
     """
     config = LlamaConfig(
         vocab_size=vocabulary,
@@ -52,11 +55,19 @@ def workload(
         rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
     )
     return causal_lm(
-        config, sequence_length=sequence_length, precision=Precision(precision)
+        config,
+        sequence_length=sequence_length,
+        precision=Precision(precision),
+        gradient_precision=Precision(gradient_precision),
     )
 
 
-def llama_8b(*, sequence_length: int = 4096, precision: str = "bf16") -> Workload:
+def llama_8b(
+    *,
+    sequence_length: int = 4096,
+    precision: str = "bf16",
+    gradient_precision: str = "fp32",
+) -> Workload:
     """Build the shape of Llama 3 with 8 billion parameters."""
     return workload(
         depth=32,
@@ -67,10 +78,16 @@ def llama_8b(*, sequence_length: int = 4096, precision: str = "bf16") -> Workloa
         vocabulary=128256,
         sequence_length=sequence_length,
         precision=precision,
+        gradient_precision=gradient_precision,
     )
 
 
-def llama_70b(*, sequence_length: int = 8192, precision: str = "bf16") -> Workload:
+def llama_70b(
+    *,
+    sequence_length: int = 8192,
+    precision: str = "bf16",
+    gradient_precision: str = "fp32",
+) -> Workload:
     """Build the shape of Llama 3 with 70 billion parameters."""
     return workload(
         depth=80,
@@ -81,4 +98,5 @@ def llama_70b(*, sequence_length: int = 8192, precision: str = "bf16") -> Worklo
         vocabulary=128256,
         sequence_length=sequence_length,
         precision=precision,
+        gradient_precision=gradient_precision,
     )
