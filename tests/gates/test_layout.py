@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,25 @@ def test_a_source_root_holds_one_package_and_its_dockerfile(
     """A stray module would import in the checkout and be missing from the wheel."""
     found = {path.name for path in (ROOT / folder).iterdir()} - NOT_OURS
     assert found - {"Dockerfile"} == {package}
+
+
+LISTED = [
+    ROOT / "training_job" / "plimsoll_trainer",
+    ROOT / "profiler_job" / "plimsoll_profiler",
+    *(file.parent for file in (ROOT / "planner").rglob("__init__.py")),
+]
+"""Packages whose docstring is a table of contents."""
+
+
+@pytest.mark.parametrize("folder", LISTED, ids=lambda folder: folder.name)
+def test_a_package_lists_its_modules(folder: Path) -> None:
+    """Whoever opens a package reads there what is in it, and in which order."""
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    modules = [file.stem for file in folder.glob("*.py")]
+    modules += [file.parent.name for file in folder.glob("*/__init__.py")]
+    named = set(re.findall(r"\w+", text))
+    missing = {name for name in modules if not name.startswith("__")} - named
+    assert not missing
 
 
 def test_no_init_file_shadows_another_package() -> None:
