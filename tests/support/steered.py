@@ -71,8 +71,11 @@ def batch(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
     if step >= given.get("raise_at", step + 1):
         raise ValueError("no sample of this step")
     obey_at_once(given)
-    torch.manual_seed(1000 * step + first)
-    x = torch.randn(count, 16, 32)
+    samples = []
+    for sample in range(first, first + count):
+        torch.manual_seed(1000 * step + sample)
+        samples.append(torch.randn(16, 32))
+    x = torch.stack(samples)
     return x, x[..., :NUM_CLASSES].argmax(dim=-1)
 
 
