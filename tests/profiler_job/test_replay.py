@@ -6,7 +6,7 @@ import gc
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ from plimsoll_trainer.world import join_world
 from tests.support import unet
 from tests.support.profiles import a_request, profile_here
 from tests.support.ranks import run_on_device, run_ranks
-from tests.support.workloads import a_gpt, a_mamba, a_turning
+from tests.support.workloads import a_giving_back, a_gpt, a_mamba, a_turning
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -153,12 +153,19 @@ def test_a_replay_holds_what_real_ranks_hold(case: Case) -> None:
         assert abs(peak - replayed[rank // case.replicas]) <= TOLERANCE_BYTES, rank
 
 
-def test_copies_at_boundaries_are_counted_to_the_byte() -> None:
-    """Of activations and gradients that lie across their memory; 40,960 bytes each.
+GIVING_BACK = Case(
+    cuts=(0, 2, 3, 4, 6), recomputed=(0, 6), make=a_giving_back, fields=()
+)
+TURNING = Case(cuts=(0, 2, 3), make=a_turning, fields=())
+
+
+@pytest.mark.parametrize("case", [TURNING, GIVING_BACK], ids=["turned", "given back"])
+def test_copies_at_boundaries_are_counted_to_the_byte(case: Case) -> None:
+    """Of tensors that lie across their memory, 40,960 bytes each, or are the input.
 
     Formula, replay and real ranks agree, inside of stages and at their ends.
     """
-    case = Case(cuts=(0, 2, 3), make=a_turning, fields=(), micro_batch=256)
+    case = replace(case, micro_batch=256)
     real = run_ranks(real_peak, len(case.cuts), case)
     for predict in (replayed_peaks, predicted_peaks):
         assert run_on_device(predict, case) == pytest.approx(real, abs=64)

@@ -313,6 +313,25 @@ def a_turning(**fields: Any) -> Workload:
     return from_factories(factories, **(defaults | fields))
 
 
+def a_giving_back() -> Workload:
+    """Build a chain of which many layers give back their input, in whole or as a view.
+
+    A cut before each of them leaves two tensors where no cut leaves one.
+    """
+    factories: dict[str, Callable[[], nn.Module]] = {
+        "flat": nn.Flatten,
+        "wide": partial(nn.Linear, 30, 64),
+        "bend": partial(nn.ReLU, inplace=True),
+        "apart": partial(nn.Unflatten, 1, (8, 8)),
+        "each": partial(nn.Linear, 8, 8),
+        "bend again": partial(nn.ReLU, inplace=True),
+        "flat again": partial(nn.Flatten, 1),
+        "last": partial(nn.Linear, 64, 6),
+    }
+    optimizer = AdamW(learning_rate=1e-2)
+    return from_factories(factories, loss=mean_square, batch=ramps, optimizer=optimizer)
+
+
 def ramps(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
     """Make five vectors of six numbers for a sample; nothing is made besides them."""
     x = torch.arange(first, first + count, 1 / 30)[: 30 * count].sin_()

@@ -67,6 +67,8 @@ class Boundaries:
     targets: TensorSpec
     overwritten: frozenset[int] = frozenset()
     """Layers that write to what enters them, so that no recompute could start there."""
+    given_back: frozenset[int] = frozenset()
+    """Layers whose output lies in the memory of what enters them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +110,7 @@ def boundaries_of(workload: Workload, micro_batch: int) -> Boundaries:
         between=tuple(between),
         targets=TensorSpec.of(targets),
         overwritten=frozenset(i for i, made in enumerate(passed) if made.overwrites),
+        given_back=frozenset(i for i, made in enumerate(passed) if made.gives_back),
     )
 
 

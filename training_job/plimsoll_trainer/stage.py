@@ -75,6 +75,7 @@ class StageModule(nn.Module):
         *,
         gradients: Mapping[str, Sequence[Tensor]],
         recomputed: frozenset[int],
+        copies_input: bool,
         loss: Loss | None,
         seed: int,
         device: torch.device,
@@ -85,6 +86,7 @@ class StageModule(nn.Module):
         self.gradients = gradients
         """Of each layer, in whole buffers; shared ones are in the first layer's."""
         self._recomputed = recomputed
+        self._copies_input = copies_input
         self._loss = loss
         self._last = list(layers)[-1]
         self._seed = seed
@@ -104,6 +106,8 @@ class StageModule(nn.Module):
         """
         if x.requires_grad:
             x = Received.apply(x)
+        if self._copies_input:
+            x = x.clone()
         for name, layer in self.layers.items():
             index = int(name)
             key = random_key(self._seed, self.step, self.first_sample, index)
@@ -162,9 +166,15 @@ def run_layer(layer: nn.Module, device: torch.device, key: int, x: Tensor) -> Te
 
 
 def build_stage(
-    workload: Workload, part: StageSlice, device: torch.device
+    workload: Workload,
+    part: StageSlice,
+    device: torch.device,
+    given_back: frozenset[int] = frozenset(),
 ) -> StageModule:
     """Build the layers of a slice, each from its own seed, with gradients at zero.
+
+    Where its first layer gives back its input, that is a copy of what was received: the
+    engine holds the one and the layer's output is another, as the formula counts them.
 
     Gradients are there from the start: their bytes are needed at the peak of the
     backward pass anyway, and it then does not matter how many micro-batches there are.
@@ -182,6 +192,7 @@ def build_stage(
         layers,
         gradients=gradients,
         recomputed=part.recomputed,
+        copies_input=part.first_layer in given_back,
         loss=workload.loss if ends_chain else None,
         seed=workload.seed,
         device=device,

@@ -94,7 +94,9 @@ class Trainer:
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
         self.on_phase = on_phase
-        self.stage = build_stage(workload, self.part, world.device)
+        self.stage = build_stage(
+            workload, self.part, world.device, boundaries.given_back
+        )
         self.shared = shared_tensors(workload, slices, self.stage, world)
         spread_values(self.shared)
         self.optimizers = layer_optimizers(self.stage, workload)
