@@ -110,16 +110,16 @@ def causal_flop(packet: Any, *args: Any, out_val: object = None, **kwargs: Any) 
     return int(flop * pairs // (num_queries * num_keys))
 
 
-def product_flop(x: Tensor, left: Tensor, right: Tensor, **kwargs: Any) -> int:
-    """2 b m k n of a product that is added to `x`, of b matrices or of one."""
-    del x, kwargs
-    return 2 * left.numel() * right.shape[-1]
-
-
-def scaled_flop(left: Tensor, right: Tensor, *args: Any, **kwargs: Any) -> int:
-    """2 m k n of a product of matrices, whatever their numbers are scaled by."""
+def product_flop(left: Tensor, right: Tensor, *args: Any, **kwargs: Any) -> int:
+    """2 b m k n of a product of b matrices, or of one, however it is scaled."""
     del args, kwargs
     return 2 * left.numel() * right.shape[-1]
+
+
+def added_product_flop(x: Tensor, left: Tensor, right: Tensor, **kwargs: Any) -> int:
+    """FLOPs of such a product that is added to `x`."""
+    del x
+    return product_flop(left, right, **kwargs)
 
 
 def inner_flop(left: Tensor, right: Tensor, **kwargs: Any) -> int:
@@ -241,11 +241,11 @@ FORMULAS: dict[Formula, tuple[str, ...]] = {
         "aten::_scaled_grouped_mm_v2",
     ),
     fallback_backward_flop: (f"{FALLBACK}_backward",),
-    product_flop: (
+    product_flop: ("aten::_scaled_mm_v2",),
+    added_product_flop: (
         *("aten::addmm_", "aten::baddbmm_", "aten::addbmm", "aten::addbmm_"),
         "aten::_addmm_activation",
     ),
-    scaled_flop: ("aten::_scaled_mm_v2",),
     inner_flop: ("aten::mv", "aten::dot", "aten::vdot"),
     added_inner_flop: ("aten::addmv", "aten::addmv_"),
     outer_flop: ("aten::addr", "aten::addr_", "aten::ger"),

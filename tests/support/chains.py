@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from plimsoll_planner.memory.stage_peaks import Flow
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
     ByteColumns,
@@ -59,6 +60,16 @@ class Layer:
     step_s: float = 0.0
     flop: float = 0.0
     traffic: float = 0.0
+
+
+def full_flow(in_flight: int) -> Flow:
+    """Micro-batches of one sample, all of them in flight at once."""
+    return Flow(
+        in_flight=in_flight,
+        num_micro_batches=in_flight,
+        micro_batch=1,
+        data_degree=1,
+    )
 
 
 def lines(slopes: Sequence[int], relative_error: float) -> ByteColumns:

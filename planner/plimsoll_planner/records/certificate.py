@@ -271,8 +271,12 @@ class Certificate(Document):
 
     @property
     def undecided_counts(self) -> list[int]:
-        """Counts below the fewest that fits which are not proven to fail."""
-        smaller = self.counts[: (self.fewest_at_floor or 1) - 1]
+        """Counts below the fewest that fits which are not proven to fail.
+
+        Of all counts where none fits.
+        """
+        fewest = self.fewest_at_floor
+        smaller = self.counts if fewest is None else self.counts[: fewest - 1]
         return [c.num_gpus for c in smaller if c.verdict is not Verdict.FAILS]
 
     @property
@@ -283,8 +287,8 @@ class Certificate(Document):
         """
         if self.paid_gpus is not None:
             return 1 - (self.fewest_paid_open or self.paid_gpus) / self.paid_gpus
-        undecided = self.undecided_counts
-        return 1 - undecided[0] / (self.fewest_at_floor or 1) if undecided else 0.0
+        fewest, undecided = self.fewest_at_floor, self.undecided_counts
+        return 1 - undecided[0] / fewest if fewest and undecided else 0.0
 
     @property
     def fewest_paid_open(self) -> int | None:
@@ -327,10 +331,7 @@ class Certificate(Document):
         """
         if self.paid_gpus is not None:
             return not self.cut_off and self.fewest_paid_open is None
-        fewest = self.fewest_at_floor
-        smaller = self.counts if fewest is None else self.counts[: fewest - 1]
-        failing = all(count.verdict is Verdict.FAILS for count in smaller)
-        return failing and not self.cut_off
+        return not self.cut_off and not self.undecided_counts
 
     def check_rules(self) -> None:
         """Counts are complete, cite what is there, and what was cut off is said."""

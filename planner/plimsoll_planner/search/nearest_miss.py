@@ -59,15 +59,15 @@ def fullest(
     cuts = first_cuts(matrices, float(corner))
     labels = search.tables.corner_labels(bound, candidate.micro_batch, merge=merge)
     found: list[tuple[int, int, Phase]] = []
-    for place, (first, end) in enumerate(zip(cuts, (*cuts[1:], size), strict=True)):
+    ends, layers = (*cuts[1:], size), search.tables.layers(cuts)
+    for place, (first, end) in enumerate(zip(cuts, ends, strict=True)):
         flow = search.flow(candidate, place)
         peaks = peaks_of_run(
             search.tables.stages(bound, candidate.micro_batch), labels, flow, first, end
         )
-        first_layer, end_layer = search.tables.layers(cuts)[place]
         load = StageLoad(
-            first=first_layer,
-            end=end_layer,
+            first=layers[place][0],
+            end=layers[place][1],
             recomputed=frozenset(labels.recomputed(first, end, int(peaks.argmin()))),
             in_flight=flow.in_flight,
             num_micro_batches=flow.num_micro_batches,

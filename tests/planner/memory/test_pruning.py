@@ -20,7 +20,7 @@ from plimsoll_planner.memory.stage_peaks import (
     peaks_of_run,
     stage_bytes,
 )
-from tests.support.chains import LAYERS, Activation, Layer, chain_profile
+from tests.support.chains import LAYERS, Activation, Layer, chain_profile, full_flow
 
 HELD = held_by(PLIMSOLL.holds)
 DIFFERENT = st.lists(LAYERS, min_size=4, max_size=8)
@@ -34,12 +34,7 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
     """Merged ones are never above, dropped ones never below, and those are real."""
     chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
     added = np.array([layer.recompute_s for layer in layers])
-    flow = Flow(
-        in_flight=in_flight,
-        num_micro_batches=in_flight,
-        micro_batch=1,
-        data_degree=1,
-    )
+    flow = full_flow(in_flight)
     stages = stage_bytes(chain, HELD)
     exact = build_labels(chain, HELD, added)
     merged = build_labels(chain, HELD, added, is_lower=True, most=2)

@@ -26,6 +26,7 @@ from tests.support.chains import (
     Activation,
     Layer,
     chain_profile,
+    full_flow,
     random_profiles,
 )
 
@@ -154,12 +155,7 @@ def test_least_recomputing_is_the_optimum_over_choices(
     """Least added seconds of a stage under a capacity, layers as binary variables."""
     chain = chain_bytes(chain_profile(layers), Bound.UPPER, 1)
     added = np.array([layer.recompute_s for layer in layers])
-    flow = Flow(
-        in_flight=in_flight,
-        num_micro_batches=in_flight,
-        micro_batch=1,
-        data_degree=1,
-    )
+    flow = full_flow(in_flight)
     labels = build_labels(chain, HELD, added)
     found = least_seconds(stage_bytes(chain, HELD), labels, flow, capacity)
     best = least_seconds_by_choice(chain, flow, capacity, list(added))
