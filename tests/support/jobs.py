@@ -56,6 +56,12 @@ def counting_in_floats(**fields):
                     self.state[parameter]["count"] = 1.0
     return workload(optimizer=Counting, **fields)
 
+def with_data():
+    import torch
+    global DATA
+    DATA = torch.ones(2**20)
+    return workload()
+
 def loss_of_nothing():
     return workload(loss=lambda logits, targets: logits.mean() * float("nan"))
 

@@ -88,6 +88,21 @@ print(device.current_bytes - start, device.peak_bytes > start)
     assert printed == "0 True"
 
 
+def test_what_is_left_to_the_host_counts_neither_alive_nor_freed() -> None:
+    """8 kB are there when it is left out; what comes later counts as ever."""
+    printed = worker(
+        """
+earlier = torch.empty(2000)
+device.leave_out()
+later = torch.empty(3)
+found = device.current_bytes, device.peak_bytes
+del earlier
+print(*found, device.current_bytes)
+"""
+    )
+    assert printed == "12 12 12"
+
+
 def test_a_tensor_may_be_freed_by_another_thread() -> None:
     """Torch's backward runs on threads of its own; the sum still comes out even."""
     printed = worker(

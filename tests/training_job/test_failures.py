@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -128,6 +129,26 @@ def test_an_error_of_the_workload_is_told_with_its_line(job: Job) -> None:
     )
 
 
+def peaks_of(report: Path) -> dict[int, int]:
+    """The most that each rank held at once, in bytes."""
+    found = [json.loads(line) for line in report.read_text().splitlines()]
+    return {
+        line["rank"]: max(p["device_bytes"] for p in line["observation"]["peaks"])
+        for line in found
+        if line["event"] == "observation"
+    }
+
+
+def test_what_the_entry_point_keeps_is_the_hosts(job: Job) -> None:
+    """As beside a GPU: 4 MiB of data in its module change no rank's peak."""
+    for name in ("workload", "with_data"):
+        entrypoint = f"tiny_model:{name}"
+        ends = job.run((0, 2, 5), 2, entrypoint=entrypoint, report=name)
+        assert set(ends) == {ExitCode.DONE}
+    plain, with_data = (peaks_of(job.report(n)) for n in ("workload", "with_data"))
+    assert with_data == pytest.approx(plain, abs=64)
+
+
 @pytest.mark.parametrize("depth", [3, 6])
 def test_every_rank_under_its_cap_or_dead_with_the_bytes(depth: int, job: Job) -> None:
     """A cap just under the peak of a rank kills that rank, by name and phase.
@@ -137,13 +158,7 @@ def test_every_rank_under_its_cap_or_dead_with_the_bytes(depth: int, job: Job) -
     args = json.dumps({"depth": depth})
     cuts = (0, 2, depth + 2)
     job.run(cuts, 3, args=args, report="free")
-    lines = (job.report("free")).read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    peaks = {
-        line["rank"]: max(p["device_bytes"] for p in line["observation"]["peaks"])
-        for line in found
-        if line["event"] == "observation"
-    }
+    peaks = peaks_of(job.report("free"))
     caps = [peaks[0] + 64, peaks[1] + 64]
     assert job.try_to_run(cuts, 3, args=args, caps_bytes=caps) == [0, 0]
     ends = job.try_to_run(cuts, 3, args=args, caps_bytes=[caps[0], peaks[1] - 64])

@@ -89,11 +89,14 @@ class HostDevice:
     def __init__(self) -> None:
         """Find the counters; one thread, for ranks share the cores of one machine.
 
+        What an entry point keeps, such as data, lies in the host's memory beside a GPU,
+        so it takes none of this device's either.
+
         Raises:
             NoEmulatedDeviceError: the process was not started as an emulated device.
         """
         self._counters = EmulatedDevice()
-        self._counters.reset_peak()
+        self._counters.leave_out()
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(1)
 

@@ -144,6 +144,10 @@ class EmulatedDevice:
         """Start counting the peak from what is alive now."""
         self._shim.plimsoll_reset_peak()
 
+    def leave_out(self) -> None:
+        """Leave to the host what is alive now; neither its bytes nor its end count."""
+        self._shim.plimsoll_leave_out()
+
     def set_cap(self, cap_bytes: int) -> None:
         """Give the device another memory; 0 is no cap."""
         self._shim.plimsoll_set_cap(ctypes.c_uint64(cap_bytes))

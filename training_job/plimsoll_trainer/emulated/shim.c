@@ -5,7 +5,8 @@
  * Other libraries align likewise (oneDNN does, for workspaces that die with a kernel, and
  * crashes when it gets none), so the caller must lie in libc10, where the allocator is.
  * A block that would bring the sum over the cap is refused with ENOMEM, which torch
- * raises as out of memory: what a full device does.
+ * raises as out of memory: what a full device does. Blocks may be left to the host; they
+ * are known by their address until they are given back, with 0 bytes.
  *
  * Thread-safe. A block is found again by its address in one of SHARDS tables, each with
  * a lock of its own, because torch frees on other threads than it allocates on.
@@ -136,6 +137,21 @@ static uint64_t forget(uintptr_t block)
     }
     pthread_mutex_unlock(&shard->lock);
     return bytes;
+}
+
+/* Leave to the host what is alive now: it takes none of the device's memory any more. */
+void plimsoll_leave_out(void)
+{
+    for (struct shard *shard = shards; shard < shards + SHARDS; shard++) {
+        pthread_mutex_lock(&shard->lock);
+        for (size_t i = 0; i < shard->num_slots; i++)
+            if (shard->slots[i].block > 1) {
+                atomic_fetch_sub(&current_bytes, shard->slots[i].bytes);
+                shard->slots[i].bytes = 0;
+            }
+        pthread_mutex_unlock(&shard->lock);
+    }
+    plimsoll_reset_peak();
 }
 
 /* Whether a call comes from torch's allocator. Callers are few: remember the last ones. */
