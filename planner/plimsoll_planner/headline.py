@@ -26,7 +26,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Goal, Problem
 from plimsoll_planner.records.solution import Solution, Termination
-from plimsoll_planner.units import GIB, MIB, at_least
+from plimsoll_planner.units import at_least, at_most
 
 HALF = 0.5
 
@@ -101,8 +101,8 @@ def devices_text(plan: HybridPlan) -> str:
 
 def size_text(num_bytes: int) -> str:
     """Return the size of a device as people call it, `256 MiB` or `80 GiB`."""
-    unit, name = (GIB, "GiB") if num_bytes >= GIB else (MIB, "MiB")
-    return f"{num_bytes / unit:.4g} {name}"
+    number, unit = at_most(num_bytes).split()
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
 def shortfall_text(count: CountVerdict) -> str:
