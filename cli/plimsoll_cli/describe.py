@@ -44,7 +44,9 @@ def show(plan: StoredPlan, record: RunRecord) -> None:
     say(f"{plan.name}: {state}  (uid {plan.uid}, generation {plan.generation})")
     say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
     print_table(condition_table(record.status), less_important=("SINCE",))
-    say("", *plan_lines(record), *outcome_lines(record))
+    shown = {condition.message for condition in record.status.conditions}
+    outcome = [line for line in outcome_lines(record) if line not in shown]
+    say("", *plan_lines(record), *outcome)
     show_answer(record)
     if len(record.attempts) > 1:
         print_table(attempt_table(record), less_important=())

@@ -35,7 +35,7 @@ def outcome_lines(record: RunRecord) -> Iterator[str]:
     has_trained = any(one.num_steps for one in record.observations)
     if record.status.observed is not None and has_trained:
         error = record.status.observed.error_percent
-        yield f"worst error of the predicted peaks {error:.2g} %"
+        yield f"worst error of the predicted peaks {float(f'{error:.2g}'):g} %"
         if record.plan is not None:
             yield from filter(None, [step_fault(record.plan, record.status.observed)])
     ended = record.status.condition(ConditionType.SUCCEEDED)
