@@ -106,10 +106,13 @@ def test_devices_that_are_not_offered_are_said_to_do(
 ) -> None:
     """Two are to be had; as many as are named have a plan, one fewer has none."""
     device = a_device(memory_bytes, devices_per_node=1, nodes_available=2)
-    answer = refused(a_question(offers=(device,), override=override))
-    found = re.search(r"(\d) devices, if the offers had as many", answer.nearest_change)
+    refusal = refused(a_question(offers=(device,), override=override))
+    found = re.search(
+        r"(\d) devices, if the offers had as many", refusal.nearest_change
+    )
     assert found is not None
     offers = (replace(device, nodes_available=int(found[1])),)
-    assert solved(a_question(offers=offers, override=override))
+    answer = solved(a_question(offers=offers, override=override))
+    assert answer.plan.num_gpus == int(found[1])
     offers = (replace(device, nodes_available=int(found[1]) - 1),)
     refused(a_question(offers=offers, override=override))
