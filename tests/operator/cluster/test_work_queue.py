@@ -20,6 +20,7 @@ from plimsoll_operator.cluster.work_queue import (
     Key,
     WorkQueue,
 )
+from tests.support.drawing import draws
 
 A, B, C = ("ml", "a"), ("ml", "b"), ("vision", "a")
 
@@ -381,5 +382,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.queue) == len(self.due.keys() | self.working)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=40)
+QueueMachine.TestCase.settings = settings(
+    max_examples=draws(50), stateful_step_count=40
+)
 TestQueueMachine = QueueMachine.TestCase
