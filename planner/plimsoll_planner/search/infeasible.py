@@ -3,7 +3,7 @@
 In: the decisions of every count. Out: `Infeasible`. Called by `answer`. Each change is
 tried by really solving the changed problem, so what it promises holds:
 
-    more GPUs          up to `MOST_TIMES` times the limit
+    more GPUs          up to `MOST_TIMES` times the limit, or what the offers have
     larger devices     the least peak over all tuples says how large
     a smaller batch    halves of the global batch
     a lower floor      the rate that the fastest plan reaches
@@ -56,7 +56,7 @@ def infeasible(
     ]
     gpus = more_gpus(explorer.problem)
     changes = [
-        more_text(explorer.problem, gpus) if gpus else "",
+        more_text(explorer.problem, gpus) if gpus else more_offered(explorer.problem),
         larger_device(explorer) if binding is Binding.MEMORY else "",
         smaller_batch(explorer.problem) if binding is not Binding.RATE else "",
         lower_floor(explorer) if binding is Binding.RATE else "",
@@ -144,6 +144,27 @@ def more_text(problem: Problem, num_gpus: int) -> str:
     return f"{count} (limits.max_gpus is {problem.limits.max_gpus})"
 
 
+def more_offered(problem: Problem) -> str:
+    """Return how many would do of an offer that had them."""
+    most = most_offered(problem)
+    if most is None or problem.override.num_gpus:
+        return ""
+    offers = tuple(replace(offer, nodes_available=None) for offer in problem.offers)
+    limits = replace(problem.limits, max_gpus=most_tried(most))
+    gpus = first_count(replace(problem, offers=offers, limits=limits), 1)
+    return f"{gpus_text(gpus, offers)}, if the offers had as many" if gpus else ""
+
+
+def most_offered(problem: Problem) -> int | None:
+    """Return the most devices of one offer; None where one has no end."""
+    offered = [
+        offer.devices_per_node * offer.nodes_available
+        for offer in problem.offers
+        if offer.nodes_available is not None
+    ]
+    return max(offered) if len(offered) == len(problem.offers) else None
+
+
 def larger_device(explorer: Explorer) -> str:
     """Return the device memory with which the slimmest tuple would fit."""
     runnable = [
@@ -195,13 +216,8 @@ def smaller_micro_batch(problem: Problem) -> str:
 
 def fewer_gpus(problem: Problem) -> str:
     """Return how many devices there are, where more are asked for."""
-    counts = [offer.nodes_available for offer in problem.offers]
-    asked = problem.override.num_gpus
-    most = max(
-        (offer.nodes_available or 0) * offer.devices_per_node
-        for offer in problem.offers
-    )
-    if None in counts or not asked or asked <= most:
+    most, asked = most_offered(problem), problem.override.num_gpus
+    if most is None or not asked or asked <= most:
         return ""
     return f"at most {gpus_text(most, problem.offers)}, which is what the offers have"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -95,3 +96,20 @@ def test_a_large_number_of_samples_is_no_long_search() -> None:
         a_question(10**6, global_batch_size=10**6, limits=Limits(max_gpus=2))
     )
     assert isinstance(answer, Solution)
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "override"), [(9000, Override(num_stages=3)), (600, Override())]
+)
+def test_devices_that_are_not_offered_are_said_to_do(
+    memory_bytes: int, override: Override
+) -> None:
+    """Two are to be had; as many as are named have a plan, one fewer has none."""
+    device = a_device(memory_bytes, devices_per_node=1, nodes_available=2)
+    answer = refused(a_question(offers=(device,), override=override))
+    found = re.search(r"(\d) devices, if the offers had as many", answer.nearest_change)
+    assert found is not None
+    offers = (replace(device, nodes_available=int(found[1])),)
+    assert solved(a_question(offers=offers, override=override))
+    offers = (replace(device, nodes_available=int(found[1]) - 1),)
+    refused(a_question(offers=offers, override=override))
