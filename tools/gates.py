@@ -72,8 +72,32 @@ UNITS = (
     units("tests of planner", "planner", "cli"),
     units("tests of profiler", "profiler_job", "examples", "charts"),
 )
+BUILD = WHEEL.parent
+COVERED_BY = "coverage."
+"""Names of the data of each part begin so."""
+
+
+def searching(part: Part) -> Part:
+    """Return unit tests that draw far more instances, and say what they cover."""
+    data = str(BUILD / f"{COVERED_BY}{part.name.replace(' ', '-')}")
+    return replace(
+        part,
+        command=(*part.command, "--cov", "--cov-report="),
+        environment={"PLIMSOLL_DRAWS": "nightly", "COVERAGE_FILE": data},
+    )
+
+
+COVERED = Part(
+    name="coverage",
+    command=(sys.executable, "-m", "tools.covered"),
+    after=tuple(part.name for part in UNITS),
+    is_shown=True,
+)
 TREE_TESTS = pytest("tests of the tree", "-m", "not wheel", "tests/gates")
-QUICK_TESTS = pytest("quick tests", "-m", f"not ({IN_LAB} or wheel or slow)")
+QUICK_TESTS = replace(
+    pytest("quick tests", "-m", f"not ({IN_LAB} or wheel or slow)"),
+    environment={"PLIMSOLL_DRAWS": "quick"},
+)
 WHEEL_TESTS = pytest("wheel", "-m", "wheel and not nightly", "tests/gates")
 NIGHTLY_WHEEL_TESTS = pytest("every Python", "-m", "wheel and nightly", "tests/gates")
 LAB = Part(
@@ -86,12 +110,15 @@ LAB_TESTS = replace(
     pytest("lab tests", "-m", f"({IN_LAB}) and not {LONG}", "tests/lab"), after=("lab",)
 )
 LONG_TESTS = replace(pytest("long tests", "-m", LONG, "tests/lab"), after=("lab",))
-TEST = (INSTALLED, LAB, LAB_TESTS, *UNITS, WHEEL_TESTS, TREE_TESTS, *reversed(LINT))
+REST = (WHEEL_TESTS, TREE_TESTS, *reversed(LINT))
 GATES: dict[str, tuple[Part, ...]] = {
     "lint": LINT,
     "check": (QUICK_TESTS, *reversed(LINT)),
-    "test": TEST,
-    "all": (*TEST, LONG_TESTS, NIGHTLY_WHEEL_TESTS),
+    "test": (INSTALLED, LAB, LAB_TESTS, *UNITS, *REST),
+    "all": (
+        *(INSTALLED, LAB, LONG_TESTS, LAB_TESTS, *map(searching, UNITS), COVERED),
+        *(NIGHTLY_WHEEL_TESTS, *REST),
+    ),
     "nodes": (LAB, LONG_TESTS),
 }
 """The parts of each gate; what takes long or is waited for comes first."""
