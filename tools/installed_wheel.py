@@ -16,18 +16,21 @@ from pathlib import Path
 from tools.gates import WHEEL
 
 
+def run(*command: str | Path) -> None:
+    """Run one step."""
+    subprocess.run(command, check=True)  # noqa: S603 - our own steps
+
+
 def main() -> None:
     """Make the environment anew."""
     built = WHEEL.with_name("wheel-file")
     for folder in (WHEEL, built):
         shutil.rmtree(folder, ignore_errors=True)
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built]
-    subprocess.run(build, check=True)  # noqa: S603
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built)
     venv.create(WHEEL)
     python = WHEEL / "bin" / "python"
-    uv = [Path(sys.executable).parent / "uv", "pip", "install", "--quiet", "--no-deps"]
-    install = [*uv, "--python", python, *built.glob("*.whl")]
-    subprocess.run(install, check=True)  # noqa: S603
+    uv, options = Path(sys.executable).parent / "uv", ("--quiet", "--no-deps")
+    run(uv, "pip", "install", *options, "--python", python, *built.glob("*.whl"))
     (site,) = WHEEL.glob("lib/python3*/site-packages")
     # The checkout's packages are not among them: nobody reads .pth files of these.
     libraries = [path for path in sys.path if path.endswith("-packages")]
