@@ -145,18 +145,18 @@ def more_text(problem: Problem, num_gpus: int) -> str:
 
 
 def more_offered(problem: Problem) -> str:
-    """Return how many would do of an offer that had them."""
-    most = most_offered(problem)
-    if most is None or problem.override.num_gpus:
+    """How many would do within the limit, of an offer that had them."""
+    most, limit = most_offered(problem), problem.limits.max_gpus
+    if most is None or problem.override.num_gpus or limit > most + MOST_MORE_GPUS:
         return ""
     offers = tuple(replace(offer, nodes_available=None) for offer in problem.offers)
-    limits = replace(problem.limits, max_gpus=most_tried(most))
-    gpus = first_count(replace(problem, offers=offers, limits=limits), 1)
-    return f"{gpus_text(gpus, offers)}, if the offers had as many" if gpus else ""
+    gpus = first_count(replace(problem, offers=offers), 1) or 0
+    is_more = gpus > most
+    return f"{gpus_text(gpus, offers)}, if the offers had as many" if is_more else ""
 
 
 def most_offered(problem: Problem) -> int | None:
-    """Return the most devices of one offer; None where one has no end."""
+    """The most devices of one offer; None where one has no end."""
     offered = [
         offer.devices_per_node * offer.nodes_available
         for offer in problem.offers

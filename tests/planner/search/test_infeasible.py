@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,24 @@ def test_devices_that_are_not_offered_are_said_to_do(
     assert answer.plan.num_gpus == int(found[1])
     offers = (replace(device, nodes_available=int(found[1]) - 1),)
     refused(a_question(offers=offers, override=override))
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "fields"),
+    [
+        (1, {"override": Override(num_stages=5)}),
+        (1, {"limits": Limits(max_gpus=8, pipeline_degrees=(6,))}),
+        (0, {}),
+        (5, {"limits": Limits(max_gpus=1)}),
+    ],
+)
+def test_no_limit_is_passed_by_what_would_do(
+    num_nodes: int, fields: dict[str, Any]
+) -> None:
+    """More than a limit allows is no answer, and asking for it is no error."""
+    device = a_device(450, devices_per_node=1, nodes_available=num_nodes)
+    question = a_question(offers=(device,), **fields)
+    answer = refused(question)
+    found = re.search(r"(\d+) devices, if", answer.nearest_change)
+    assert num_nodes < int(found[1] if found else 99)
+    assert not found or int(found[1]) <= question.limits.max_gpus
