@@ -1,7 +1,8 @@
-"""`python -m plimsoll_profiler profile | replay`: what the loop starts as a process.
+"""`python -m plimsoll_profiler VERB`: what the loop starts as a process.
 
-    profile   profiles a workload: lines of progress on stdout, the profile in --out
-    replay    replays the ranks of a plan: the `Replay` on stdout
+    profile    profiles a workload: lines of progress on stdout, the profile in --out
+    replay     replays the ranks of a plan: the `Replay` on stdout
+    rehearse   runs the fullest rank of a plan on one device: the `Rehearsal` on stdout
 
 Exit codes are those of training (`plimsoll_planner.exit_codes`); the last line on
 stderr says why. A line of progress is `{"done": 3, "total": 20, "what": "block, .."}`.
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +27,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_profiler.errors import TooFewProbesError
 from plimsoll_profiler.profiling import profile
+from plimsoll_profiler.rehearser import environment_for
 from plimsoll_profiler.replay_process import environment_of
 from plimsoll_profiler.request import ProfileRequest
 from plimsoll_trainer.console import say
@@ -35,9 +37,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     options = parser().parse_args(words)
     try:
-        if options.verb == "replay":
-            replay(options)
-        run_profile(options)
+        match options.verb:
+            case "replay":
+                replay(options)
+            case "rehearse":
+                rehearse(options)
+            case _:
+                run_profile(options)
     except PlimsollError as error:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
@@ -60,10 +66,24 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--request-key", default="", help="that the profile is kept by")
     verb.add_argument("--out", type=Path, required=True, metavar="profile.json")
     verb = verbs.add_parser("replay", help="what the ranks of a plan hold")
+    add_plan(verb)
+    verb = verbs.add_parser("rehearse", help="run one rank alone on a device")
+    add_plan(verb)
+    verb.add_argument("--rank", type=int, help="the fullest, unless it is named")
+    verb.add_argument(
+        "--device-memory", type=int, default=0, metavar="BYTES", help=MEMORY_HELP
+    )
+    return made
+
+
+MEMORY_HELP = "of an emulated device, where it is not what the plan says"
+
+
+def add_plan(verb: argparse.ArgumentParser) -> None:
+    """Add the options that name a plan and what it is of."""
     verb.add_argument("--entrypoint", required=True, metavar="module:function")
     verb.add_argument("--plan", type=Path, required=True)
     verb.add_argument("--profile", type=Path, required=True, help="it is made from")
-    return made
 
 
 def run_profile(options: argparse.Namespace) -> None:
@@ -86,13 +106,37 @@ def tell(done: int, total: int, what: str) -> None:
 def replay(options: argparse.Namespace) -> NoReturn:
     """Become the replayer, as the device that the plan is for."""
     plan = load(options.plan, HybridPlan)
+    become("replayer", options, environment_of(plan.offers[0].device_kind))
+
+
+def rehearse(options: argparse.Namespace) -> NoReturn:
+    """Become the rehearser, as the device that the plan is for."""
+    plan = load(options.plan, HybridPlan)
+    rank = () if options.rank is None else ("--rank", str(options.rank))
+    extra = environment_for(plan, options.device_memory)
+    become("rehearser", options, extra, rank)
+
+
+def become(
+    module: str,
+    options: argparse.Namespace,
+    extra: Mapping[str, str],
+    more: Sequence[str] = (),
+) -> NoReturn:
+    """Replace this process by a module of ours, with the same plan.
+
+    Args:
+        module: its name in this package.
+        options: that name the plan.
+        extra: what its environment has on top.
+        more: options of its own.
+    """
     words = (
-        *(sys.executable, "-m", "plimsoll_profiler.replayer"),
+        *(sys.executable, "-m", f"plimsoll_profiler.{module}"),
         *("--plan", str(options.plan), "--profile", str(options.profile)),
-        *("--entrypoint", options.entrypoint),
+        *("--entrypoint", options.entrypoint, *more),
     )
-    extra = environment_of(plan.offers[0].device_kind)
-    os.execve(sys.executable, words, os.environ | extra)  # noqa: S606 - ourselves
+    os.execve(sys.executable, words, os.environ | dict(extra))  # noqa: S606 - ourselves
 
 
 def exit_code_of(error: PlimsollError) -> ExitCode:

@@ -3,6 +3,7 @@
     PlimsollError                   (plimsoll_planner.errors)
     └── ProfilerError               ends the profiling run
         ├── NoDeviceError           a device is to be measured, and there is none
+        ├── BusyDeviceError         other processes have the memory that was needed
         ├── ReplayFailedError       the replaying process ended without an answer
         ├── ReplayDisagreesError    torch does not behave as the replay believes
         ├── BadWorkloadError        the entry point breaks the workload contract
@@ -29,6 +30,10 @@ class TooFewProbesError(ProfilerError):
 
 class NoDeviceError(ProfilerError):
     """A device is to be measured, and this machine has none."""
+
+
+class BusyDeviceError(ProfilerError):
+    """A device ran out of memory that other processes use, so it tells nothing."""
 
 
 class ProbingFailedError(ProfilerError):

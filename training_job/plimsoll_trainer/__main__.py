@@ -12,16 +12,13 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.admission import Place, admit
+from plimsoll_trainer.allocator import allocator_environment
 from plimsoll_trainer.console import say
 from plimsoll_trainer.errors import NotSavedError
 from plimsoll_trainer.options import Options, parse
 from plimsoll_trainer.restart import be_device_of
 from plimsoll_trainer.stopping import StopSignal
 
-ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Today's name and the earlier one."""
-ALLOCATOR_SETTING = "expandable_segments:True"
-"""Without it, fragmentation has doubled what is reserved (torchtune#1185)."""
 INTERRUPTED = 130
 """As shells report Ctrl-C."""
 
@@ -55,7 +52,7 @@ def train(options: Options, place: Place, stop: StopSignal) -> ExitCode:
     admitted = admit(options, place)
     be_device_of(admitted, stop)
     if admitted.plan.offers[0].device_kind is DeviceKind.CUDA:
-        set_allocator()
+        os.environ.update(allocator_environment(os.environ))
     from plimsoll_trainer.failures import explain  # noqa: PLC0415
     from plimsoll_trainer.run import run  # noqa: PLC0415
 
@@ -63,12 +60,6 @@ def train(options: Options, place: Place, stop: StopSignal) -> ExitCode:
         return run(admitted, stop)
     except Exception as error:
         raise explain(error, Phase.BUILD, None) from error
-
-
-def set_allocator() -> None:
-    """Set torch's allocator up, before torch loads, unless the user did."""
-    if not any(name in os.environ for name in ALLOCATOR_VARIABLES):
-        os.environ[ALLOCATOR_VARIABLES[0]] = ALLOCATOR_SETTING
 
 
 def leave(code: int) -> None:

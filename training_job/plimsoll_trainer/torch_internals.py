@@ -29,7 +29,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest import mock
 
@@ -90,10 +90,26 @@ class HeldTensor:
         """Return at once: nothing is under way."""
 
 
+Fill = Callable[[Tensor], None]
+"""Puts numbers into a tensor in the place of those that would be received."""
+
+
+def leave_empty(tensor: Tensor) -> None:
+    """Put in nothing: tensors without data have no numbers."""
+
+
 def pretend_p2p(
-    operations: Sequence[dist.P2POp], desc: str | None = None
+    operations: Sequence[dist.P2POp],
+    desc: str | None = None,
+    *,
+    fill: Fill = leave_empty,
 ) -> list[HeldTensor]:
     """Send and receive nothing, but hold and refuse what the real operations do.
+
+    Args:
+        operations: sends and receives.
+        desc: of them, for torch's traces.
+        fill: called with each tensor that would be received into.
 
     Raises:
         ValueError: a tensor is not contiguous. Gloo raises as well; NCCL would send the
@@ -107,12 +123,22 @@ def pretend_p2p(
                 f"{list(operation.tensor.stride())} cannot be sent or received: "
                 "Tensors must be contiguous"
             )
+        if operation.op is dist.irecv:
+            fill(operation.tensor)
     return [HeldTensor(operation.tensor) for operation in operations]
 
 
 @contextmanager
-def single_process(rank: int, num_ranks: int) -> Iterator[None]:
-    """Be one rank of a process group that has no other members."""
+def single_process(
+    rank: int, num_ranks: int, fill: Fill = leave_empty
+) -> Iterator[None]:
+    """Be one rank of a process group that has no other members.
+
+    Args:
+        rank: of the group.
+        num_ranks: of the group.
+        fill: puts numbers into what would be received.
+    """
     # Half of what torch takes to import, and only a replay comes here.
     from torch.distributed.pipelining import schedules, stage  # noqa: PLC0415
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
@@ -128,7 +154,9 @@ def single_process(rank: int, num_ranks: int) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=num_ranks)
     try:
         with (
-            mock.patch.object(schedules, "_batch_p2p", pretend_p2p),
+            mock.patch.object(
+                schedules, "_batch_p2p", partial(pretend_p2p, fill=fill)
+            ),
             mock.patch.object(
                 stage._PipelineStageBase,
                 "_output_slot_is_releasable",

@@ -11,4 +11,5 @@ images (docs/decisions/0006). Reading order is import order:
     plan, certificate, solution         the answer and its proof
     replay, observation                 what a replay found, and what really happened
     task                                what a child is asked, and what became of it
+    rehearsal                           what one rank held, alone on a device
 """

@@ -173,6 +173,16 @@ class HybridPlan(Document):
         on_node = self.offers[0].devices_per_node // self.pods.gpus_per_pod
         return -(-self.pods.num_pods // on_node)
 
+    @property
+    def fullest_rank(self) -> int:
+        """First rank of the stage with the largest predicted upper bound."""
+
+        def upper_bytes(stage: Stage) -> int:
+            peak = stage.peak()
+            return 0 if peak is None else device_upper_bytes(peak)
+
+        return max(self.stages, key=upper_bytes).ranks[0]
+
     def stage_of(self, rank: int) -> Stage:
         """Return the stage that a rank is of."""
         return next(stage for stage in self.stages if rank in stage.ranks)

@@ -39,6 +39,7 @@ class ChildKind(StrEnum):
 
     PROFILE = "profile"
     REPLAY = "replay"
+    REHEARSAL = "rehearsal"
     TRAIN = "train"
 
 

@@ -1,0 +1,50 @@
+"""Result of rehearsing one rank of a plan: the third rung of the ladder of truth.
+
+The rank ran its real stage, schedule and optimizer with real tensors on one device, in
+a process group without other members. It held all that a rank holds but communicators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_planner.records.bounds import Bytes
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.task import FullDevice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rehearsal(Document):
+    """One rank of one plan; out of memory is a verdict, not an error."""
+
+    observation: Observation
+    """Peaks by phase and seconds of the steps that it finished. It talks in no group,
+    and its steps wait for no other rank."""
+    capacity_bytes: Bytes
+    """Of the device; 0: unlimited."""
+    other_bytes: Bytes | None = None
+    """In use by other processes when the rehearsal began; None: unknown."""
+    full_device: FullDevice | None = None
+    """Where the rank ran out of device memory; None: it fits."""
+
+    def check_rules(self) -> None:
+        """The rank that ran out is the one that was rehearsed, alone and seen."""
+        seen, full = self.observation, self.full_device
+        if full is not None and full.rank != seen.rank:
+            raise self.refuse("full_device", f"rank {seen.rank}", full.rank)
+        if seen.num_communicators:
+            rule = "0: a rehearsed rank talks in no group"
+            raise self.refuse("observation", rule, seen.num_communicators)
+        if not seen.peaks:
+            raise self.refuse("observation", "at least one peak")
+
+    @property
+    def fits(self) -> bool:
+        """Whether the rank ran all its steps."""
+        return self.full_device is None
+
+    @property
+    def device_bytes(self) -> int:
+        """Most of the device that was in use, over all phases."""
+        return max(peak.device_bytes for peak in self.observation.peaks)
