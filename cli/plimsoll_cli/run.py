@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.run_view import BAD, DONE, RunView
 from plimsoll_cli.taking import take
 from plimsoll_operator.api.manifest import Manifest, parse_manifest
-from plimsoll_operator.api.spec import LaunchPolicy
+from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.loop import Loop, Outcome
@@ -90,6 +90,12 @@ Ctrl-C or SIGTERM.
     "when a device has less than it says.",
 )
 @click.option(
+    "--rehearse",
+    is_flag=True,
+    help="First run the fullest rank alone on one device, and plan around what it "
+    "shows; as launch.rehearse Always.",
+)
+@click.option(
     "--prove",
     "prove_it",
     is_flag=True,
@@ -106,6 +112,7 @@ Ctrl-C or SIGTERM.
 def run(
     manifest: Path,
     real_device_memory: int | None,
+    rehearse: bool,
     prove_it: bool,
     report: Path | None,
     anew: bool,
@@ -126,6 +133,9 @@ def run(
     is spec.suspend and spec.runPolicy alone, or begin with --anew.
     """
     asked = read_manifest(manifest)
+    if rehearse:
+        launch = replace(asked.spec.launch, rehearse=Rehearse.ALWAYS)
+        asked = replace(asked, spec=replace(asked.spec, launch=launch))
     if prove_it and asked.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
         rule = "only with launch.policy Launch: a proof is shown by running it"
         raise InvalidFieldError("--prove", prove_it, rule)

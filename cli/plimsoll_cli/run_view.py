@@ -215,7 +215,10 @@ def settled_text(glance: Glance, condition: Condition) -> str:
     if condition.type is ConditionType.PLANNED:
         return f"plan: {condition.message}"
     if condition.type is ConditionType.CERTIFIED and is_true:
-        return "replay: every rank agrees"
+        agreed = "replay: every rank agrees"
+        is_rehearsed = condition.reason == "Rehearsed"
+        more = f"; rehearsal: {condition.message}" * is_rehearsed
+        return agreed + (more or f"; {condition.message}" * bool(condition.message))
     message = f": {condition.message}" if condition.message else ""
     return f"{condition.type.value.lower()}: {words_of(condition.reason)}{message}"
 

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.brain.question import question_of
+from plimsoll_operator.brain.said import is_fixed_by_hand
 from plimsoll_operator.brain.seen import Attempt, Ending, SeenAnswer
-from plimsoll_operator.brain.summary import headline_of
+from plimsoll_operator.brain.summary import headline_of, seen_rehearsal
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.explain import counted
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
@@ -28,6 +31,8 @@ from plimsoll_planner.records.solution import Solution
 
 ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
 """Endings after which what is known has changed."""
+
+REFUTED = "the plan before ran out of memory when it was rehearsed, on"
 
 Search = Callable[[Problem, Mapping[str, Replay]], Awaitable[StoredAnswer]]
 """Searches, with the replays that are known by the digest of their plan."""
@@ -44,6 +49,8 @@ class Asker:
     attempts: Sequence[Attempt]
     keeps_question: bool = False
     """It was a dry run before: what it asked then is asked again, word for word."""
+    rehearses: bool = False
+    """Its plan's fullest rank is rehearsed before it is launched."""
 
 
 class Asking:
@@ -54,6 +61,8 @@ class Asking:
         self._store = store
         self.refused: dict[str, str] = {}
         """By digest: questions that the search cannot judge, and why."""
+        self._planned_by: dict[str, str] = {}
+        """By digest of a question: that of the plan which answers it."""
 
     async def question(self, asker: Asker, profile: StoredProfile) -> StoredQuestion:
         """Return what the search is asked for a plan as it is now.
@@ -64,7 +73,7 @@ class Asking:
         occasion = Occasion(
             plan_uid=asker.uid,
             generation=asker.generation,
-            round=round_of(asker.attempts),
+            round=round_of(asker.attempts) + len(await self._refuted(asker, profile)),
             profile_digest=profile.digest,
         )
         before = await self._store.questions.find(occasion)
@@ -79,6 +88,47 @@ class Asking:
         )
         asked = question_of(asker.spec, profile.profile, asker.offers, overheads)
         return await self._store.questions.put(occasion, asked)
+
+    async def refuted_text(self, asker: Asker, profile: StoredProfile) -> str:
+        """Why the plan before ran out of memory when rehearsed; empty: none did."""
+        refuted = await self._refuted(asker, profile)
+        if not refuted:
+            return ""
+        asked = await self._store.rehearsals.asked(refuted[-1])
+        found = await self._store.rehearsals.find(refuted[-1])
+        if asked is None or found is None:
+            return ""
+        seen = seen_rehearsal(asked.plan, found)
+        return f"{REFUTED} {counted(asked.plan.num_gpus, 'GPU')}: {seen.message}"
+
+    async def _refuted(self, asker: Asker, profile: StoredProfile) -> list[str]:
+        """Digests of plans since the latest edit that ran out of memory when rehearsed.
+
+        Each has taught something, so that something else is asked, as often as a person
+        allows; what a person fixed is never planned around.
+        """
+        has_statistics = bool(profile.profile.batch_statistics)
+        if not asker.rehearses or is_fixed_by_hand(asker.spec, has_statistics):
+            return []
+        digests = await self._store.questions.digests(asker.uid, asker.generation)
+        refuted = [
+            planned
+            for planned in [await self._planned(digest) for digest in digests]
+            if planned and await self._store.rehearsals.ran_out(planned)
+        ]
+        return refuted[: asker.spec.run_policy.oom_replan_limit]
+
+    async def _planned(self, problem_digest: str) -> str:
+        """Digest of the plan that answers a question for good; empty: none yet."""
+        if problem_digest not in self._planned_by:
+            found = await self._store.answers.find(problem_digest)
+            if found is None or found.unreplayed:
+                return ""
+            answer = found.answer
+            self._planned_by[problem_digest] = (
+                digest_of(answer.plan) if isinstance(answer, Solution) else ""
+            )
+        return self._planned_by[problem_digest]
 
     async def _kept(self, asker: Asker, occasion: Occasion) -> StoredQuestion | None:
         """Return what was asked for a dry run, where an edit left that as it was.
@@ -97,13 +147,22 @@ class Asking:
                 return await self._store.questions.put(occasion, problem)
         return None
 
-    async def answer(self, asked: StoredQuestion) -> SeenAnswer | None:
-        """Return what the search said, and whether the replay it waits for has come."""
+    async def answer(
+        self, asked: StoredQuestion, *, rehearses: bool = False
+    ) -> SeenAnswer | None:
+        """Return what the search said, and whether the replay it waits for has come.
+
+        Args:
+            asked: the question.
+            rehearses: the rehearsal of its plan is looked up as well.
+        """
         found = await self._store.answers.find(asked.digest)
         if found is None:
             return None
         waits_for = found.unreplayed
         replay = await self._store.replays.find(waits_for) if waits_for else None
+        planned = await self._planned(asked.digest) if rehearses else ""
+        rehearsal = await self._store.rehearsals.find(planned) if planned else None
         return SeenAnswer(
             answer=found.answer,
             problem_digest=asked.digest,
@@ -112,7 +171,21 @@ class Asking:
             headline=headline_of(asked.problem, found.answer),
             is_certified=found.is_certified,
             num_rounds=found.num_rounds,
+            plan_digest=planned,
+            rehearsal=None
+            if rehearsal is None or not isinstance(found.answer, Solution)
+            else seen_rehearsal(found.answer.plan, rehearsal),
         )
+
+    async def rehearsed_plan(self, asked: StoredQuestion) -> AskedRehearsal | None:
+        """The plan that answers a question for good, to be rehearsed; None: none."""
+        found = await self._store.answers.find(asked.digest)
+        if found is None or found.unreplayed or not isinstance(found.answer, Solution):
+            return None
+        plan = found.answer.plan
+        offer = plan.offers[plan.stage_of(plan.fullest_rank).offer]
+        usable = asked.problem.limits.usable_bytes(offer.device_memory_bytes)
+        return AskedRehearsal(plan=plan, capacity_bytes=usable)
 
     async def solve(self, asked: StoredQuestion, search: Search) -> None:
         """Let the search answer, with the replays that are known; keep the answer."""

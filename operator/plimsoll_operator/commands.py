@@ -1,4 +1,4 @@
-"""The command lines of what the loop starts: profiling, replaying, training.
+"""The command lines of what the loop starts: profiling, replay, rehearsal, training.
 
 In: what is wanted, and where its files will lie. Out: a `Task`. The modules are named,
 never imported: they run in processes of their own, with torch, at home or in a pod.
@@ -74,14 +74,42 @@ def profile_task(wish: ProfileWish, spec: TrainingPlanSpec, where: Where) -> Tas
 
 def replay_task(digest: str, spec: TrainingPlanSpec, where: Where) -> Task:
     """Return what replays the plan in `PLAN`, made from `PROFILE`."""
+    return plan_task(ChildKind.REPLAY, "replay", digest, spec, where)
+
+
+def rehearsal_task(
+    digest: str, spec: TrainingPlanSpec, where: Where, device_memory_bytes: int = 0
+) -> Task:
+    """The task of rehearsing the fullest rank of the plan in `PLAN`.
+
+    Args:
+        digest: of the plan.
+        spec: what a person asks for.
+        where: it runs.
+        device_memory_bytes: of emulated devices that have less than planned; else 0.
+    """
+    less = ("--device-memory", str(device_memory_bytes)) if device_memory_bytes else ()
+    return plan_task(ChildKind.REHEARSAL, "rehearse", digest, spec, where, less)
+
+
+def plan_task(
+    kind: ChildKind,
+    verb: str,
+    digest: str,
+    spec: TrainingPlanSpec,
+    where: Where,
+    more: tuple[str, ...] = (),
+) -> Task:
+    """The task of a verb of the profiler on the plan in `PLAN`, made from `PROFILE`."""
     words = (
-        *(*where.interpreter, "-m", PROFILER, "replay"),
+        *(*where.interpreter, "-m", PROFILER, verb),
         *("--entrypoint", spec.workload.entrypoint),
         *("--plan", str(where.folder / PLAN)),
         *("--profile", str(where.folder / PROFILE)),
+        *more,
     )
     return Task(
-        child_kind=ChildKind.REPLAY,
+        child_kind=kind,
         subject=digest,
         commands=(Command(words=words),),
         folder=where.code,

@@ -17,7 +17,7 @@ QUERY = ("--query-gpu=index,uuid,memory.used", "--format=csv,noheader,nounits")
 TIMEOUT_S = 30.0
 MIB = 2**20
 IDLE_BYTES = 64 * MIB
-"""A GPU that nobody uses shows less: the driver's own (4 MiB on an H100, driver 580)."""
+"""An idle GPU shows less, which is the driver's own."""
 
 
 def other_process_bytes() -> int | None:

@@ -43,7 +43,7 @@ from plimsoll_trainer.workload import Workload
 from plimsoll_trainer.world import join_world
 
 NUM_STEPS = 3
-"""The first one brings buffers and optimizer state into being; the others are steady."""
+"""The first brings buffers and optimizer state into being; the others are steady."""
 RECEIVED_SCALE = 1e-2
 """Standard deviation of received numbers: gradients of that size overflow no type."""
 

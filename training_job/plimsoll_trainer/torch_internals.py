@@ -154,9 +154,7 @@ def single_process(
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=num_ranks)
     try:
         with (
-            mock.patch.object(
-                schedules, "_batch_p2p", partial(pretend_p2p, fill=fill)
-            ),
+            mock.patch.object(schedules, "_batch_p2p", partial(pretend_p2p, fill=fill)),
             mock.patch.object(
                 stage._PipelineStageBase,
                 "_output_slot_is_releasable",

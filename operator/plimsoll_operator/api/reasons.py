@@ -78,6 +78,13 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (FALSE, "ReplayDisagrees"): "Search and replay did not come together in the "
         "rounds that they have.",
         **of_child("Replay", "The replay"),
+        (UNKNOWN, "Rehearsing"): "The plan's fullest rank runs alone on a device.",
+        (TRUE, "Rehearsed"): "The replay holds what was predicted, and the fullest "
+        "rank ran on a device; the message says what it held there.",
+        **of_child("Rehearsal", "The rehearsal"),
+        (FALSE, "RehearsalOOM"): "The fullest rank ran out of memory on a device, and "
+        "nothing else is planned: it is fixed by `override`, or that happened "
+        "`runPolicy.oomReplanLimit` times.",
     },
     ConditionType.LAUNCHED: {
         (FALSE, "Starting"): "The attempt is written down and about to start.",

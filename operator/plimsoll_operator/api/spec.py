@@ -88,6 +88,22 @@ class LaunchPolicy(StrEnum):
     """A dry run: everything but the job."""
 
 
+class Rehearse(StrEnum):
+    """Whether the fullest rank is run alone on one device before the job is launched.
+
+    What it holds there decides: out of memory widens the bound, and another plan is
+    looked for.
+    """
+
+    NEVER = "Never"
+    """It is not."""
+    IF_DEVICE = "IfDevice"
+    """It is where such a device is at hand: on this machine, or on a node that gets
+    free within `runPolicy.pendingSeconds`."""
+    ALWAYS = "Always"
+    """It is, and without a device nothing is launched."""
+
+
 class Backend(StrEnum):
     """What runs the ranks on a cluster."""
 
@@ -210,7 +226,7 @@ class Profile(ApiRecord):
     policy: ProfilePolicy = ProfilePolicy.IF_MISSING
     source: ProfileSource = ProfileSource.AUTO
     timeout_seconds: Timeout = 900
-    """How long profiling may take, and a replay as well."""
+    """How long profiling may take, and a replay or a rehearsal as well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,6 +246,7 @@ class Launch(ApiRecord):
     policy: LaunchPolicy = LaunchPolicy.LAUNCH
     require_certified: bool = True
     """Whether a plan is launched only where its replay agrees with it."""
+    rehearse: Rehearse = Rehearse.NEVER
     backend: Backend = Backend.JOB
     queue_name: ObjectName = ""
     """The LocalQueue of Kueue that admits the job; empty: none."""

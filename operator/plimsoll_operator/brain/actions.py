@@ -46,6 +46,20 @@ class StoreReplay:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartRehearsal:
+    """Run the fullest rank of a plan alone on a device, in a child."""
+
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreRehearsal:
+    """Put what a rehearsal found, and what it teaches, into the store."""
+
+    child: Child
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RecordPlan:
     """Write down the plan of an attempt; if one is there already, that one counts."""
 
@@ -102,6 +116,8 @@ Action = (
     | Solve
     | StartReplay
     | StoreReplay
+    | StartRehearsal
+    | StoreRehearsal
     | RecordPlan
     | StartTraining
     | StopTraining

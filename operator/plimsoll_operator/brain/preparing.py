@@ -20,12 +20,12 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
+from plimsoll_operator.brain.child_steps import of_child
+from plimsoll_operator.brain.rehearsing import rehearsed
 from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending, Seen
+from plimsoll_operator.brain.seen import Child, ChildKind, Ending, Seen, SeenAnswer
 from plimsoll_planner.records.solution import Infeasible, Termination
 
-LEAST_S = 10.0
-"""From one beginning to the next of something that is disrupted each time."""
 STORE_AGAIN_S = 10.0
 """Until a store that could not be asked is asked again."""
 
@@ -141,70 +141,23 @@ def clearing_replays(look: Look, wanted: str) -> tuple[Action, ...]:
     )
 
 
-def again(child: Child, now_s: float) -> Action:
-    """Clear away what was disrupted, so that it begins anew: not too soon each time."""
-    at_s = child.started_s + LEAST_S
-    return WakeAt(at_s=at_s) if child.started_s <= now_s < at_s else Clear(child=child)
-
-
-def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
-    """Say where profiling or replaying stands.
-
-    Args:
-        look: what is looked at.
-        child: it exists.
-        what: opens the reason.
-        store: puts its result into the store.
-    """
-    if child.state is ChildState.PENDING and look.is_late(child):
-        return failed(child, f"{what}PendingTimeout")
-    if child.state is ChildState.PENDING:
-        return Said(
-            truth=Truth.UNKNOWN,
-            reason=f"{what}Pending",
-            message=child.message,
-            actions=(WakeAt(at_s=look.late_s(child)),),
-        )
-    if child.state is ChildState.RUNNING or child.ending is None:
-        reason = "Profiling" if what == "Profile" else "Replaying"
-        return Said(truth=Truth.UNKNOWN, reason=reason, message=child.message)
-    if child.ending is Ending.DONE:
-        return Said(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
-    if child.ending in (Ending.DISRUPTED, Ending.DELETED):
-        return Said(
-            truth=Truth.UNKNOWN,
-            reason=f"{what}Disrupted",
-            message=child.message,
-            actions=(again(child, look.now_s),),
-        )
-    reason = {
-        Ending.OUT_OF_MEMORY: f"{what}OOM",
-        Ending.HOST_OUT_OF_MEMORY: f"{what}HostOOM",
-        Ending.TIMED_OUT: f"{what}Timeout",
-        Ending.BAD_WORKLOAD: "BadWorkload",
-        Ending.ENTRY_POINT_OUT_OF_MEMORY: "EntryPointOutOfMemory",
-        Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
-        Ending.NEVER_STARTED: f"{what}PendingTimeout",
-    }.get(child.ending, f"{what}Failed")
-    return failed(child, reason)
-
-
-def failed(child: Child, reason: str) -> Said:
-    """Say that profiling or replaying has failed for good, and clear it away."""
-    return Said(
-        truth=Truth.FALSE,
-        reason=reason,
-        message=child.message,
-        actions=(Clear(child=child),),
-        is_final=True,
-    )
-
-
 def planned(look: Look) -> Said:
     """Say whether a plan fits."""
     found = look.seen.answer
     if found is None:
-        return Said(truth=Truth.UNKNOWN, reason="Solving", actions=(Solve(),))
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason="Solving",
+            message=look.seen.refuted,
+            actions=(Solve(),),
+        )
+    said = planned_as(found)
+    message = "; ".join(filter(None, (said.message, look.seen.refuted)))
+    return replace(said, message=message)
+
+
+def planned_as(found: SeenAnswer) -> Said:
+    """What an answer says of a plan."""
     answer = found.answer
     if isinstance(answer, Infeasible):
         return Said(
@@ -234,14 +187,16 @@ def skipped(said: Said) -> Said:
 
 
 def certified(look: Look) -> Said:
-    """Say whether the plan's replay agrees, and bring it about."""
+    """Say whether the plan's replay agrees and its rehearsal fits; bring them about."""
     found = look.seen.answer
     if found is not None and found.is_certified:
         clear = clearing_replays(look, "")
-        return Said(truth=Truth.TRUE, reason="Replayed", actions=clear)
-    wanted = found.unreplayed if found is not None else ""
-    said = replay_said(look)
-    return replace(said, actions=(*clearing_replays(look, wanted), *said.actions))
+        said = Said(truth=Truth.TRUE, reason="Replayed", actions=clear)
+    else:
+        wanted = found.unreplayed if found is not None else ""
+        said = replay_said(look)
+        said = replace(said, actions=(*clearing_replays(look, wanted), *said.actions))
+    return rehearsed(look, said)
 
 
 def replay_said(look: Look) -> Said:

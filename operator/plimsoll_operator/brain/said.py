@@ -44,16 +44,12 @@ class Look:
     def is_fixed_by_hand(self) -> bool:
         """Whether a person fixed more of the plan than it needs.
 
-        Layers such as BatchNorm need a micro-batch. While no profile is seen, a
-        micro-batch counts as needed, because giving up is final and going on looks for
-        the profile first.
+        While no profile is seen, a micro-batch counts as needed, because giving up is
+        final and going on looks for the profile first.
         """
-        fixed, profile = self.spec.override, self.seen.profile
+        profile = self.seen.profile
         is_needed = profile is None or profile.has_batch_statistics
-        chosen_by = self.spec.training.batch_statistics
-        if is_needed and chosen_by is BatchStatistics.FIXED_MICRO_BATCH:
-            fixed = replace(fixed, micro_batch=None)
-        return fixed != PlanOverride()
+        return is_fixed_by_hand(self.spec, is_needed)
 
     def is_late(self, child: Child) -> bool:
         """Tell whether a child that is pending has waited for longer than it may."""
@@ -78,3 +74,16 @@ class Said:
     """And that is what was asked for."""
     goes_on: bool = False
     """The next step is looked at, also where this one is not True."""
+
+
+def is_fixed_by_hand(spec: TrainingPlanSpec, has_batch_statistics: bool) -> bool:
+    """Whether a person fixed more of a plan than it needs.
+
+    Args:
+        spec: what the person asks for.
+        has_batch_statistics: layers such as BatchNorm need a micro-batch.
+    """
+    fixed, chosen_by = spec.override, spec.training.batch_statistics
+    if has_batch_statistics and chosen_by is BatchStatistics.FIXED_MICRO_BATCH:
+        fixed = replace(fixed, micro_batch=None)
+    return fixed != PlanOverride()

@@ -124,6 +124,15 @@ class SeenProfile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SeenRehearsal:
+    """What running the plan's fullest rank alone on a device gave."""
+
+    fits: bool
+    message: str
+    """The rank's peak beside what was predicted, in one line."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SeenAnswer:
     """What the search said to the problem as it is now, replays included."""
 
@@ -140,6 +149,9 @@ class SeenAnswer:
     """The plan's replay holds what was predicted."""
     num_rounds: int = 0
     """Of search and replay."""
+    plan_digest: str = ""
+    """Of the plan, where a rehearsal of it is looked for."""
+    rehearsal: SeenRehearsal | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,11 +164,15 @@ class Seen:
     """What a person should know of a spec that is good."""
     store_fault: str = ""
     """Why the store cannot be asked, in one line; empty where it answers."""
+    has_device: bool = False
+    """A device of the plan's kind is here, to rehearse a rank on."""
     profile: SeenProfile | None = None
     profile_key: str = ""
     """Of the profile that the spec asks for."""
     answer: SeenAnswer | None = None
     """Not looked for while an attempt is open."""
+    refuted: str = ""
+    """Which plan before that ran out of memory when rehearsed, and how."""
     attempts: tuple[Attempt, ...] = ()
     """All of them, the oldest first."""
     children: tuple[Child, ...] = ()

@@ -17,7 +17,7 @@ from plimsoll_operator.api.status import (
     PlanStatus,
     ProfileStatus,
 )
-from plimsoll_operator.brain.seen import Seen
+from plimsoll_operator.brain.seen import Seen, SeenRehearsal
 from plimsoll_planner.explain import (
     infeasible_lines,
     paid_text,
@@ -27,11 +27,13 @@ from plimsoll_planner.explain import (
 from plimsoll_planner.headline import headline_text
 from plimsoll_planner.records.certificate import Certificate, CountVerdict
 from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Problem
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.units import at_least
+from plimsoll_planner.units import at_least, at_most
 
 SHORT_STEP_S = 0.01
 """Below it the time between layers counts as much as that in them."""
@@ -71,6 +73,45 @@ def observed_status(
         error_percent=rounded(100 * max(errors, default=0.0)),
         step_seconds=rounded(median(step_s)) if step_s else None,
     )
+
+
+def seen_rehearsal(plan: HybridPlan, found: Rehearsal) -> SeenRehearsal:
+    """What the rehearsal of a plan's fullest rank says, as a decision looks at it."""
+    seen, full = found.observation, found.full_device
+    stage = plan.stage_of(seen.rank)
+    peak = stage.peak()
+    predicted = "" if peak is None else f", predicted {bytes_range(peak.device)}"
+    capacity = plan.offers[stage.offer].device_memory_bytes
+    device = at_most(found.capacity_bytes or capacity)
+    if full is None:
+        text = (
+            f"rank {seen.rank} held {at_least(found.device_bytes)} of {device} alone "
+            f"on a device{predicted}"
+        )
+    else:
+        asked = f", {at_least(full.asked_bytes)} more asked for" * bool(
+            full.asked_bytes
+        )
+        text = (
+            f"rank {seen.rank} ran out of memory in {full.phase}, alone on a device: "
+            f"{at_least(found.device_bytes)} in use of {device}{asked}{predicted}"
+        )
+    return SeenRehearsal(fits=found.fits, message=text + others_text(found))
+
+
+def others_text(found: Rehearsal) -> str:
+    """What other processes had of the device, as the end of a sentence."""
+    if found.other_bytes is None:
+        return "; what other processes use of it is unknown"
+    if found.other_bytes == 0:
+        return ""
+    return f"; other processes had {at_least(found.other_bytes)} of it"
+
+
+def bytes_range(interval: ByteInterval) -> str:
+    """An interval of bytes in words; one number where it is narrow."""
+    low, high = at_most(interval.lower_bytes), at_least(interval.upper_bytes)
+    return low if low == high else f"{low} to {high}"
 
 
 def step_fault(plan: HybridPlan, observed: ObservedStatus | None) -> str:

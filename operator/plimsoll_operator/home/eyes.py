@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.brain.preparing import is_current
 from plimsoll_operator.brain.question import require_sound
+from plimsoll_operator.brain.rehearsing import rehearses
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import (
@@ -67,15 +68,24 @@ class Eyes:
 
     def wish(self, plan: StoredPlan) -> ProfileWish:
         """Return the profile that a plan asks for."""
-        kind = plan.offers[0].device_kind
-        is_here = kind is DeviceKind.EMULATED or self._cuda_is_here
+        kind, is_here = plan.offers[0].device_kind, self._has_device(plan)
         return profile_wish(plan.spec, kind, plan.folder, is_here=is_here)
+
+    def _has_device(self, plan: StoredPlan) -> bool:
+        """Whether this machine has a device of the kind that a plan is for."""
+        is_emulated = plan.offers[0].device_kind is DeviceKind.EMULATED
+        return is_emulated or self._cuda_is_here
+
+    def _rehearses(self, plan: StoredPlan) -> bool:
+        """Whether a plan's fullest rank is rehearsed."""
+        has_device = self._has_device(plan)
+        return rehearses(plan.spec.launch.rehearse, has_device=has_device)
 
     async def look(
         self, plan: StoredPlan, children: Children, now_s: float
     ) -> HomeSeen:
         """Look at one plan."""
-        wish = self.wish(plan)
+        wish, has_device = self.wish(plan), self._has_device(plan)
         profile = await self._store.profiles.find(wish.key)
         self._found.setdefault(plan.uid, profile.made_s if profile else None)
         attempts = await self._store.attempts.of(plan.uid)
@@ -85,6 +95,7 @@ class Eyes:
             ),
             profile=None if profile is None else await self._seen(plan, wish, profile),
             profile_key=wish.key,
+            has_device=has_device,
             attempts=attempts,
             children=children.look(),
         )
@@ -100,13 +111,24 @@ class Eyes:
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
         if is_settled or profile is None or not is_current(look):
             return seen
+        return await self._with_answer(plan, profile, seen)
+
+    async def _with_answer(
+        self, plan: StoredPlan, profile: StoredProfile, seen: HomeSeen
+    ) -> HomeSeen:
+        """Add what the search said to the question that is asked now."""
+        asker = self._asker(plan, seen.attempts)
         try:
-            asked = await self.question(plan, attempts, profile)
+            asked = await self.asking.question(asker, profile)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
         if asked.digest in self.asking.refused:
             return replace(seen, complaint=self.asking.refused[asked.digest])
-        return replace(seen, answer=await self.asking.answer(asked))
+        return replace(
+            seen,
+            answer=await self.asking.answer(asked, rehearses=asker.rehearses),
+            refuted=await self.asking.refuted_text(asker, profile),
+        )
 
     async def _seen(
         self, plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
@@ -150,14 +172,18 @@ class Eyes:
         Raises:
             InvalidInputError: parts of the spec contradict each other or the profile.
         """
-        asker = Asker(
+        return await self.asking.question(self._asker(plan, attempts), profile)
+
+    def _asker(self, plan: StoredPlan, attempts: Sequence[Attempt]) -> Asker:
+        """A plan as one that asks the search."""
+        return Asker(
             uid=plan.uid,
             generation=plan.generation,
             spec=plan.spec,
             offers=plan.offers,
             attempts=attempts,
+            rehearses=self._rehearses(plan),
         )
-        return await self.asking.question(asker, profile)
 
 
 def complaint_of(
@@ -170,11 +196,16 @@ def complaint_of(
         offers: machines that may be used.
         cuda_is_here: this machine has GPUs.
     """
-    launches = spec.launch.policy is LaunchPolicy.LAUNCH
-    if launches and offers[0].device_kind is DeviceKind.CUDA and not cuda_is_here:
+    has_device = offers[0].device_kind is DeviceKind.EMULATED or cuda_is_here
+    if spec.launch.policy is LaunchPolicy.LAUNCH and not has_device:
         return (
             "spec.launch.policy: the offers are GPUs and this machine has none: use "
             "PlanOnly, run it where they are, or plan for --device cpu"
+        )
+    if spec.launch.rehearse is Rehearse.ALWAYS and not has_device:
+        return (
+            "spec.launch.rehearse: Always, but the offers are GPUs and this machine "
+            "has none to rehearse on: use IfDevice, or run it where one is"
         )
     try:
         require_sound(spec, offers)

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from plimsoll_operator.asking import search_once
 from plimsoll_operator.brain.actions import (
@@ -22,10 +23,12 @@ from plimsoll_operator.brain.actions import (
     RecordPlan,
     Solve,
     StartProfile,
+    StartRehearsal,
     StartReplay,
     StartTraining,
     StopTraining,
     StoreProfile,
+    StoreRehearsal,
     StoreReplay,
     WakeAt,
 )
@@ -37,6 +40,7 @@ from plimsoll_operator.commands import (
     Gang,
     Where,
     profile_task,
+    rehearsal_task,
     replay_task,
     train_task,
 )
@@ -46,12 +50,14 @@ from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import PlanFolder
 from plimsoll_operator.home.search_thread import in_thread
-from plimsoll_operator.learning import Lesson, learn, peak_of
+from plimsoll_operator.learning import Lesson, learn, learn_rehearsal, peak_of
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.records.document import from_text, load, save
+from plimsoll_planner.records.document import Document, from_text, load, save
 from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 
 STORE = "ranks.store"
@@ -107,6 +113,8 @@ class Hands:
                 await self._start_profile()
             case StartReplay(digest=digest):
                 await self._start_replay(digest)
+            case StartRehearsal(digest=digest):
+                await self._start_rehearsal(digest)
             case StartTraining(attempt=number):
                 await self._start_training(number)
             case StopTraining(attempt=number):
@@ -125,7 +133,11 @@ class Hands:
                 await self.store.profiles.save(load(path, ModelProfile), made_s)
             case StoreReplay(child=child):
                 folder = self.children.folder(child.kind, child.subject)
-                await self.store.replays.save(replay_in(folder / "0.out"))
+                await self.store.replays.save(printed(folder, Replay))
+            case StoreRehearsal(child=child):
+                folder = self.children.folder(child.kind, child.subject)
+                found = printed(folder, Rehearsal)
+                await learn_rehearsal(self.store, found, time.time())
             case Solve():
                 await self._solve()
             case RecordPlan(attempt=number, plan=plan):
@@ -180,12 +192,31 @@ class Hands:
         plan = await self.eyes.asking.unreplayed_plan(asked)
         if plan is None:
             return  # the question has changed since the decision
-        folder = self.children.folder(ChildKind.REPLAY, digest)
+        folder = self._folder_with(ChildKind.REPLAY, digest, plan, asked)
+        task = replay_task(digest, self.plan.spec, self.where(folder))
+        await asyncio.to_thread(self.children.start, task)
+
+    async def _start_rehearsal(self, digest: str) -> None:
+        """Start to rehearse the plan that answers the question."""
+        asked = await self._asked()
+        wanted = await self.eyes.asking.rehearsed_plan(asked)
+        if wanted is None:
+            return  # the question has changed since the decision
+        await self.store.rehearsals.ask(wanted)
+        folder = self._folder_with(ChildKind.REHEARSAL, digest, wanted.plan, asked)
+        where, spec = self.where(folder), self.plan.spec
+        task = rehearsal_task(digest, spec, where, self.device_memory_bytes)
+        await asyncio.to_thread(self.children.start, task)
+
+    def _folder_with(
+        self, kind: ChildKind, digest: str, plan: HybridPlan, asked: StoredQuestion
+    ) -> Path:
+        """Folder of a child, with a plan and the profile that it was made from."""
+        folder = self.children.folder(kind, digest)
         folder.mkdir(parents=True, exist_ok=True)
         save(folder / PLAN, plan)
         save(folder / PROFILE, asked.problem.profile)
-        task = replay_task(digest, self.plan.spec, self.where(folder))
-        await asyncio.to_thread(self.children.start, task)
+        return folder
 
     async def _start_training(self, number: int) -> None:
         """Start a gang by its plan of record."""
@@ -249,11 +280,15 @@ class Hands:
         )
 
 
-def replay_in(path: Path) -> Replay:
-    """Return the replay that a process printed last.
+D = TypeVar("D", bound=Document)
+
+
+def printed(folder: Path, kind: type[D]) -> D:
+    """The document that the process of a child printed last.
 
     Raises:
         UnreadableError: it printed none.
     """
+    path = folder / "0.out"
     lines = path.read_text().splitlines() or [""]
-    return from_text(lines[-1], Replay, str(path))
+    return from_text(lines[-1], kind, str(path))

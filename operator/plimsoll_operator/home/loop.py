@@ -25,6 +25,7 @@ from plimsoll_operator.brain.actions import (
     RecordPlan,
     Solve,
     StartProfile,
+    StartRehearsal,
     StartReplay,
     StartTraining,
     StopTraining,
@@ -48,7 +49,10 @@ from plimsoll_planner.errors import DISK_FULL
 
 LOOK_S = 1.0
 """At most, between two looks."""
-BEGINNING = (StartProfile, StartReplay, Solve, RecordPlan, StartTraining)
+BEGINNING = (
+    *(StartProfile, StartReplay, StartRehearsal, Solve),
+    *(RecordPlan, StartTraining),
+)
 """Left undone for a plan that somebody stops."""
 WAITING = (WakeAt, StopTraining)
 """After which the next look is not made at once: nothing has changed yet."""

@@ -1,8 +1,9 @@
 """The store: what was profiled, asked, answered, planned, run and observed.
 
 open_store    opens a file or a database of a server, makes or migrates it; `Store`
-              holds a repository each for profiles, replays, questions, answers, plans,
-              attempts, observations, shortages, calibrations and ends of pods
+              holds a repository each for profiles, replays, rehearsals, questions,
+              answers, plans, attempts, observations, shortages, calibrations and ends
+              of pods
 rows          the tables           migrations   how they came about
 database      transactions         backend      what the two systems differ in
 sqlite        the one place that knows SQLite; `postgresql` likewise

@@ -62,6 +62,17 @@ class Questions:
             found = (await session.scalars(wanted)).one_or_none()
         return None if found is None else await question_of(found)
 
+    async def digests(self, plan_uid: str, generation: int) -> tuple[str, ...]:
+        """Digests of what was asked for a plan since its latest edit, in order."""
+        row = QuestionRow
+        wanted = (
+            select(row.problem_digest)
+            .where(row.plan_uid == plan_uid, row.generation == generation)
+            .order_by(row.number)
+        )
+        async with self._database.read() as session:
+            return tuple(await session.scalars(wanted))
+
     async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
         """Return all questions of a plan, the latest first."""
         wanted = (

@@ -22,12 +22,14 @@ from plimsoll_operator.store.plans import Plans
 from plimsoll_operator.store.pod_ends import PodEnds
 from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.questions import Questions
+from plimsoll_operator.store.rehearsals import Rehearsals
 from plimsoll_operator.store.replays import Replays
 from plimsoll_operator.store.rows import (
     AnswerRow,
     PodEndRow,
     ProfileRow,
     QuestionRow,
+    RehearsalRow,
     ReplayRow,
 )
 from plimsoll_operator.store.shortages import Shortages
@@ -47,9 +49,10 @@ class Store:
 
         Args:
             database: it may be shared by stores of several scopes.
-            scope: whose replays, answers, observations, shortages and calibrations it
-                is about: a namespace, or empty for the one home. The rest is found by
-                the uid of a plan, or by a key that holds the namespace.
+            scope: whose replays, answers, rehearsals, observations, shortages and
+                calibrations it is about: a namespace, or empty for the one home. The
+                rest is found by the uid of a plan, or by a key that holds the
+                namespace.
             shares: scopes that do have their replays and answers in common, and listen
                 to the calibrations of the others.
         """
@@ -57,6 +60,7 @@ class Store:
         common = "" if shares else scope
         self.profiles = Profiles(database)
         self.replays = Replays(database, common)
+        self.rehearsals = Rehearsals(database, scope)
         self.questions = Questions(database)
         self.answers = Answers(database, common)
         self.attempts = Attempts(database)
@@ -77,7 +81,7 @@ class Store:
                 await session.execute(delete(row).where(row.plan_uid == plan_uid))
 
     async def forget_unused(self, before_s: float) -> int:
-        """Forget profiles, answers and replays, of all scopes, that nobody uses.
+        """Forget profiles, answers, replays and rehearsals that nobody uses.
 
         What a plan needs that is there stays, however long it has waited, run, or been
         a dry run: the profiles and answers of its questions, which go with the plan
@@ -86,6 +90,8 @@ class Store:
         or a search. Observations and shortages stay: calibrations are fitted to them.
 
         A file of SQLite becomes no smaller; the room is used again.
+
+        Those of all scopes go.
 
         Args:
             before_s: seconds since 1970; what was used since then stays, and of what
@@ -105,6 +111,7 @@ class Store:
                 AnswerRow.problem_digest.not_in(select(asked.problem_digest)),
             ),
             delete(ReplayRow).where(ReplayRow.used_s < noted_s),
+            delete(RehearsalRow).where(RehearsalRow.used_s < noted_s),
         )
         async with self._database.write() as session:
             connection = await session.connection()

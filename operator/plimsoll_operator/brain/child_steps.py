@@ -1,0 +1,79 @@
+"""The step of a condition that a child brings about: profiling, replay, rehearsal.
+
+In: a look, and the child as it is. Out: what is said of the condition, with what is
+done about the child. Called by `preparing` and `rehearsing`.
+"""
+
+from __future__ import annotations
+
+from plimsoll_operator.api.status import Truth
+from plimsoll_operator.brain.actions import Action, Clear, WakeAt
+from plimsoll_operator.brain.said import Look, Said
+from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+
+LEAST_S = 10.0
+"""From one beginning to the next of something that is disrupted each time."""
+UNDER_WAY = {
+    ChildKind.PROFILE: "Profiling",
+    ChildKind.REPLAY: "Replaying",
+    ChildKind.REHEARSAL: "Rehearsing",
+}
+
+
+def again(child: Child, now_s: float) -> Action:
+    """Clear away what was disrupted, so that it begins anew: not too soon each time."""
+    at_s = child.started_s + LEAST_S
+    return WakeAt(at_s=at_s) if child.started_s <= now_s < at_s else Clear(child=child)
+
+
+def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
+    """Where a child stands.
+
+    Args:
+        look: what is looked at.
+        child: it exists.
+        what: opens the reason.
+        store: puts its result into the store.
+    """
+    if child.state is ChildState.PENDING and look.is_late(child):
+        return failed(child, f"{what}PendingTimeout")
+    if child.state is ChildState.PENDING:
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason=f"{what}Pending",
+            message=child.message,
+            actions=(WakeAt(at_s=look.late_s(child)),),
+        )
+    if child.state is ChildState.RUNNING or child.ending is None:
+        reason = UNDER_WAY[child.kind]
+        return Said(truth=Truth.UNKNOWN, reason=reason, message=child.message)
+    if child.ending is Ending.DONE:
+        return Said(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
+    if child.ending in (Ending.DISRUPTED, Ending.DELETED):
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason=f"{what}Disrupted",
+            message=child.message,
+            actions=(again(child, look.now_s),),
+        )
+    reason = {
+        Ending.OUT_OF_MEMORY: f"{what}OOM",
+        Ending.HOST_OUT_OF_MEMORY: f"{what}HostOOM",
+        Ending.TIMED_OUT: f"{what}Timeout",
+        Ending.BAD_WORKLOAD: "BadWorkload",
+        Ending.ENTRY_POINT_OUT_OF_MEMORY: "EntryPointOutOfMemory",
+        Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
+        Ending.NEVER_STARTED: f"{what}PendingTimeout",
+    }.get(child.ending, f"{what}Failed")
+    return failed(child, reason)
+
+
+def failed(child: Child, reason: str) -> Said:
+    """The step where a child has failed for good; it is cleared away."""
+    return Said(
+        truth=Truth.FALSE,
+        reason=reason,
+        message=child.message,
+        actions=(Clear(child=child),),
+        is_final=True,
+    )
