@@ -57,13 +57,11 @@ async def known(root: Path, forget: str | None) -> tuple[DeviceOverhead, ...]:
     """Return what is known, after what is to be forgotten is."""
     async with open_old_home(root) as home:
         learned = home.store.calibrations
-        if forget is not None:
-            if not await learned.forget_shortages(forget):
-                raise NothingMatchesError(
-                    f"no device of {forget} is known to have run out of memory; "
-                    "`plimsoll calibrations` lists the products"
-                )
-            await home.store.rehearsals.forget_failed(forget)
+        if forget is not None and not await learned.forget_shortages(forget):
+            raise NothingMatchesError(
+                f"no device of {forget} is known to have run out of memory; "
+                "`plimsoll calibrations` lists the products"
+            )
         return await learned.all()
 
 

@@ -52,6 +52,11 @@ class Asker:
     rehearses: bool = False
     """Its plan's fullest rank is rehearsed before it is launched."""
 
+    @property
+    def rehearsed_by(self) -> str:
+        """Its uid where it rehearses; else empty."""
+        return self.uid if self.rehearses else ""
+
 
 class Asking:
     """Questions and answers of the plans in a store."""
@@ -94,8 +99,8 @@ class Asking:
         refuted = await self._refuted(asker, profile)
         if not refuted:
             return ""
-        asked = await self._store.rehearsals.asked(refuted[-1])
-        found = await self._store.rehearsals.find(refuted[-1])
+        asked = await self._store.rehearsals.asked(asker.uid, refuted[-1])
+        found = await self._store.rehearsals.find(asker.uid, refuted[-1])
         if asked is None or found is None:
             return ""
         seen = seen_rehearsal(asked.plan, found)
@@ -114,7 +119,7 @@ class Asking:
         refuted = [
             planned
             for planned in [await self._planned(digest) for digest in digests]
-            if planned and await self._store.rehearsals.ran_out(planned)
+            if planned and await self._store.rehearsals.ran_out(asker.uid, planned)
         ]
         return refuted[: asker.spec.run_policy.oom_replan_limit]
 
@@ -148,21 +153,26 @@ class Asking:
         return None
 
     async def answer(
-        self, asked: StoredQuestion, *, rehearses: bool = False
+        self, asked: StoredQuestion, *, rehearsed_by: str = ""
     ) -> SeenAnswer | None:
         """Return what the search said, and whether the replay it waits for has come.
 
         Args:
             asked: the question.
-            rehearses: the rehearsal of its plan is looked up as well.
+            rehearsed_by: uid of the plan whose rehearsal is looked up as well; empty:
+                none is.
         """
         found = await self._store.answers.find(asked.digest)
         if found is None:
             return None
         waits_for = found.unreplayed
         replay = await self._store.replays.find(waits_for) if waits_for else None
-        planned = await self._planned(asked.digest) if rehearses else ""
-        rehearsal = await self._store.rehearsals.find(planned) if planned else None
+        planned = await self._planned(asked.digest) if rehearsed_by else ""
+        rehearsal = (
+            await self._store.rehearsals.find(rehearsed_by, planned)
+            if planned
+            else None
+        )
         return SeenAnswer(
             answer=found.answer,
             problem_digest=asked.digest,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.observed_overhead import Shortage, unreported_shortage
 from plimsoll_planner.records.observation import Observation
@@ -61,13 +62,16 @@ def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:
     return peak
 
 
-async def learn_rehearsal(store: Store, found: Rehearsal, now_s: float) -> None:
+async def learn_rehearsal(
+    store: Store, plan_uid: str, found: Rehearsal, now_s: float
+) -> None:
     """Keep a rehearsal that was asked for, and what it teaches.
 
     A peak beside other processes teaches nothing, because theirs is part of it.
 
     Args:
-        store: of the scope that asked.
+        store: of the scope that learns.
+        plan_uid: of the TrainingPlan that asked.
         found: the result.
         now_s: seconds since 1970.
 
@@ -75,28 +79,37 @@ async def learn_rehearsal(store: Store, found: Rehearsal, now_s: float) -> None:
         StoreError: it was not kept.
     """
     seen = found.observation
-    asked = await store.rehearsals.asked(seen.plan_digest)
+    asked = await store.rehearsals.asked(plan_uid, seen.plan_digest)
     if asked is None:
-        return  # forgotten meanwhile: it is asked for again where it is needed
-    plan, teaches = asked.plan, not found.other_bytes
-    uid = rehearsal_uid(store.rehearsals.scope, seen.plan_digest)
-    peak = peak_of(plan, seen.rank)
-    if teaches and found.fits:
+        return  # the plan was deleted meanwhile
+    if not found.other_bytes:
+        await learn_rank(store, rehearsal_uid(plan_uid, seen), asked, found, now_s)
+    await store.rehearsals.save(plan_uid, found)
+
+
+async def learn_rank(
+    store: Store, uid: str, asked: AskedRehearsal, found: Rehearsal, now_s: float
+) -> None:
+    """Keep what a rehearsed rank held, or what it lacked."""
+    seen, plan = found.observation, asked.plan
+    if found.full_device is None:
+        peak = peak_of(plan, seen.rank)
         await store.observations.save(uid, seen, peak, plan.micro_batch, now_s)
-    if teaches and found.full_device is not None:
-        shortage = shortage_seen(
-            plan, asked.capacity_bytes, seen, found.full_device.asked_bytes
-        )
-        if shortage.is_surprise:
-            await store.shortages.save(uid, seen.attempt, shortage)
-    if teaches:
-        await store.calibrations.refresh(seen.overhead_key)
-    await store.rehearsals.save(found)
+    else:
+        asked_bytes = found.full_device.asked_bytes
+        shortage = shortage_seen(plan, asked.capacity_bytes, seen, asked_bytes)
+        if not shortage.is_surprise:
+            return
+        await store.shortages.save(uid, seen.attempt, shortage)
+    await store.calibrations.refresh(seen.overhead_key)
 
 
-def rehearsal_uid(scope: str, plan_digest: str) -> str:
-    """What observations of a rehearsal are kept by, in place of a plan's uid."""
-    return hashlib.sha256(f"{scope}/{plan_digest}".encode()).hexdigest()
+def rehearsal_uid(plan_uid: str, seen: Observation) -> str:
+    """What a rehearsed rank is kept by in place of a plan's uid.
+
+    Attempts of the plan are kept apart from it.
+    """
+    return hashlib.sha256(f"{plan_uid}/{seen.plan_digest}".encode()).hexdigest()
 
 
 def shortage_of(lesson: Lesson) -> Shortage:

@@ -5,7 +5,8 @@ the name of the plan and what they are for, so that whoever makes an object agai
 it made; all are owned by the plan and go with it.
 
     <plan>-profile-<digest>   Job
-    <plan>-replay-<digest>    Job, and a ConfigMap with plan and profile
+    <plan>-replay-<digest>    Job, and a ConfigMap with plan and profile; alike
+    <plan>-rehearsal-<digest>
     <plan>-train-<attempt>    Indexed Job, a pod for each share of a node
     <plan>-ranks              headless Service: the names of all its pods
     <plan>-plan-<attempt>     ConfigMap: the plan of record

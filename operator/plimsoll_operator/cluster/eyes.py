@@ -17,6 +17,7 @@ from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.brain.decide import is_closed, was_dry
 from plimsoll_operator.brain.preparing import is_current
 from plimsoll_operator.brain.question import require_sound
+from plimsoll_operator.brain.rehearsing import rehearses
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import (
@@ -59,6 +60,8 @@ class Known:
     wish: ProfileWish
     claim: Object | None
     """For checkpoints; None where none is named or there."""
+    has_device: bool
+    """A node has a device of the kind, or needs none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +159,9 @@ class Eyes:
         is_here = await self.machines.has(kind, plan.spec, template)
         place = place_of("" if self._shares else namespace, template)
         wish = profile_wish(plan.spec, kind, place, is_here=is_here)
-        return Known(spec=plan.spec, offers=offers, wish=wish, claim=claim)
+        return Known(
+            spec=plan.spec, offers=offers, wish=wish, claim=claim, has_device=is_here
+        )
 
     def _asker(
         self, plan: PlanObject, known: Known, attempts: Sequence[Attempt]
@@ -169,6 +174,9 @@ class Eyes:
             offers=known.offers,
             attempts=attempts,
             keeps_question=was_dry(plan.status),
+            rehearses=rehearses(
+                known.spec.launch.rehearse, has_device=known.has_device
+            ),
         )
 
     async def _list(self, plan: PlanObject) -> list[Object]:
@@ -216,6 +224,7 @@ class Eyes:
         seen = replace(
             seen,
             profile_key=known.wish.key,
+            has_device=known.has_device,
             profile=None if profile is None else seen_profile(plan, known, profile),
         )
         look = Look(spec=known.spec, seen=seen, generation=plan.generation, now_s=now_s)
@@ -226,7 +235,11 @@ class Eyes:
         seen = replace(seen, asked=asked)
         if asked.digest in self.asking.refused:
             return replace(seen, complaint=self.asking.refused[asked.digest])
-        return replace(seen, answer=await self.asking.answer(asked))
+        return replace(
+            seen,
+            answer=await self.asking.answer(asked, rehearsed_by=asker.rehearsed_by),
+            refuted=await self.asking.refuted_text(asker, profile),
+        )
 
 
 def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak, ...]:

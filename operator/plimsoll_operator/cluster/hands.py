@@ -23,10 +23,12 @@ from plimsoll_operator.brain.actions import (
     RecordPlan,
     Solve,
     StartProfile,
+    StartRehearsal,
     StartReplay,
     StartTraining,
     StopTraining,
     StoreProfile,
+    StoreRehearsal,
     StoreReplay,
     WakeAt,
 )
@@ -72,6 +74,7 @@ from plimsoll_operator.commands import (
     Gang,
     Where,
     profile_task,
+    rehearsal_task,
     replay_task,
     train_task,
 )
@@ -129,6 +132,8 @@ class Hands:
                 await self._start_profile(plan, seen)
             case StartReplay():
                 await self._start_replay(plan, seen)
+            case StartRehearsal(digest=digest):
+                await self._start_rehearsal(plan, seen, digest)
             case StartTraining(attempt=number, memory_factor=factor):
                 await self._start_training(plan, seen, number, factor)
             case StopTraining(attempt=number):
@@ -138,6 +143,7 @@ class Hands:
                 Clear(child=child)
                 | StoreProfile(child=child)
                 | StoreReplay(child=child)
+                | StoreRehearsal(child=child)
             ):
                 # A result that a finished pod has told is in the store, and seen there;
                 # where it is not, it is lost, and made again.
@@ -179,14 +185,48 @@ class Hands:
             return  # the question has changed since the decision
         digest = seen.answer.unreplayed
         spec = spec_of(plan)
-        profile = asked.problem.profile
-        data = await asyncio.to_thread(packed, plan=wanted, profile=profile)
-        made = config_map(plan.owner, ChildKind.REPLAY, digest, data)
-        await self._create(CONFIG_MAPS, plan, made)
+        inputs = await self._inputs(plan, ChildKind.REPLAY, digest, wanted, asked)
         task = replay_task(digest, spec, IN_POD)
-        inputs = made["metadata"]["name"]
         template = self._template(plan, spec, task, inputs=inputs)
         await self._start(plan, seen, digest, ChildKind.REPLAY, template)
+
+    async def _start_rehearsal(
+        self, plan: PlanObject, seen: ClusterSeen, digest: str
+    ) -> None:
+        """Start to rehearse the plan that answers the question, on one device."""
+        asked, kind = asked_of(seen), ChildKind.REHEARSAL
+        wanted = await self.eyes.asking.rehearsed_plan(asked)
+        if wanted is None:
+            return  # the question has changed since the decision
+        await self.store.rehearsals.ask(plan.owner.uid, wanted)
+        inputs = await self._inputs(plan, kind, digest, wanted.plan, asked)
+        spec, rank = spec_of(plan), wanted.plan.fullest_rank
+        template = self._template(
+            plan,
+            spec,
+            rehearsal_task(digest, spec, IN_POD),
+            num_gpus=1,
+            affinity=node_affinity_for(
+                wanted.plan.offers[wanted.plan.stage_of(rank).offer]
+            ),
+            inputs=inputs,
+        )
+        await self._start(plan, seen, digest, kind, template)
+
+    async def _inputs(
+        self,
+        plan: PlanObject,
+        kind: ChildKind,
+        digest: str,
+        planned: HybridPlan,
+        asked: StoredQuestion,
+    ) -> str:
+        """Make the ConfigMap of a child, with plan and profile; its name."""
+        profile = asked.problem.profile
+        data = await asyncio.to_thread(packed, plan=planned, profile=profile)
+        made = config_map(plan.owner, kind, digest, data)
+        await self._create(CONFIG_MAPS, plan, made)
+        return str(made["metadata"]["name"])
 
     async def _start_training(
         self, plan: PlanObject, seen: ClusterSeen, number: int, memory_factor: int
@@ -337,7 +377,7 @@ class Hands:
         """Remove a child, and what was put beside its pods."""
         name = child_name(plan.owner, child.kind, child.subject)
         await self._delete_job(plan, name)
-        if child.kind is ChildKind.REPLAY:
+        if child.kind in (ChildKind.REPLAY, ChildKind.REHEARSAL):
             namespace = plan.owner.namespace
             found = await self.api.get(CONFIG_MAPS, namespace, name)
             if found is not None and plan.owner.owns(found):

@@ -5,6 +5,7 @@ about the plan, until a look finds that the place is free. Nothing is written do
 starts anew meets it again. Called by hands, which meet, and by eyes.
 
     <plan>-profile-.., <plan>-replay-..    it waits: ProfilePending, ReplayPending
+    <plan>-rehearsal-..                    it waits: RehearsalPending
     <plan>-train-<attempt>, <plan>-ranks   the gang waits: Pending
     <plan>-plan-<attempt>                  the plan is not accepted as it is named
 """
@@ -19,6 +20,7 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.brain.actions import (
     Action,
     StartProfile,
+    StartRehearsal,
     StartReplay,
     StartTraining,
 )
@@ -98,6 +100,8 @@ def wanted_by(action: Action) -> tuple[ChildKind, str] | None:
             return ChildKind.PROFILE, key
         case StartReplay(digest=digest):
             return ChildKind.REPLAY, digest
+        case StartRehearsal(digest=digest):
+            return ChildKind.REHEARSAL, digest
         case StartTraining(attempt=number):
             return ChildKind.TRAIN, str(number)
         case _:

@@ -126,7 +126,7 @@ class Eyes:
             return replace(seen, complaint=self.asking.refused[asked.digest])
         return replace(
             seen,
-            answer=await self.asking.answer(asked, rehearses=asker.rehearses),
+            answer=await self.asking.answer(asked, rehearsed_by=asker.rehearsed_by),
             refuted=await self.asking.refuted_text(asker, profile),
         )
 

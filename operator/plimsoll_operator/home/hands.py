@@ -137,7 +137,7 @@ class Hands:
             case StoreRehearsal(child=child):
                 folder = self.children.folder(child.kind, child.subject)
                 found = printed(folder, Rehearsal)
-                await learn_rehearsal(self.store, found, time.time())
+                await learn_rehearsal(self.store, self.plan.uid, found, time.time())
             case Solve():
                 await self._solve()
             case RecordPlan(attempt=number, plan=plan):
@@ -202,7 +202,7 @@ class Hands:
         wanted = await self.eyes.asking.rehearsed_plan(asked)
         if wanted is None:
             return  # the question has changed since the decision
-        await self.store.rehearsals.ask(wanted)
+        await self.store.rehearsals.ask(self.plan.uid, wanted)
         folder = self._folder_with(ChildKind.REHEARSAL, digest, wanted.plan, asked)
         where, spec = self.where(folder), self.plan.spec
         task = rehearsal_task(digest, spec, where, self.device_memory_bytes)

@@ -9,11 +9,14 @@ by a request key that holds the namespace.
 from __future__ import annotations
 
 from plimsoll_operator.ingest.identity import Reporter
+from plimsoll_operator.learning import learn_rehearsal
 from plimsoll_operator.store.profiles import KnownProfile
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import PhasePeak
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.task import End
 
@@ -42,6 +45,18 @@ class Records:
     async def keep_replay(self, reporter: Reporter, replay: Replay) -> None:
         """Keep a replay; the first one of a plan wins."""
         await self._within(reporter).replays.save(replay)
+
+    async def asked_rehearsal(self, reporter: Reporter) -> AskedRehearsal | None:
+        """The rehearsal that a reporter's Job was asked for; None: it is forgotten."""
+        rehearsals = self._store.rehearsals
+        return await rehearsals.asked(reporter.plan_uid, reporter.subject)
+
+    async def keep_rehearsal(
+        self, reporter: Reporter, rehearsal: Rehearsal, now_s: float
+    ) -> None:
+        """Keep a rehearsal, and what it teaches; the first one of a plan wins."""
+        store = self._within(reporter)
+        await learn_rehearsal(store, reporter.plan_uid, rehearsal, now_s)
 
     async def keep_observation(
         self,

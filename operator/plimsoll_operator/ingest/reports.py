@@ -7,6 +7,9 @@ the answer. Called by `server`.
     ---------------------------------------------------------------------------
     ModelProfile   profile   request key = subject                403
     Replay         replay    plan digest = subject                403
+    Rehearsal      rehearsal plan digest = subject                403
+                             rank, fingerprint, device kind       422
+                             no more bytes than a device has      422
     Observation    train     attempt, plan digest                 409
                              rank = one of the pod's              403
                              fingerprint, device kind             422
@@ -24,8 +27,14 @@ from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Reporter
 from plimsoll_operator.ingest.of_record import Recorded
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    Fingerprint,
+    ModelProfile,
+)
 from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.task import End
 
@@ -70,6 +79,59 @@ def check_replay(replay: Replay, reporter: Reporter) -> None:
         )
 
 
+def check_rehearsal(
+    rehearsal: Rehearsal, reporter: Reporter, asked: HybridPlan
+) -> None:
+    """Refuse a rehearsal that was not asked for.
+
+    Args:
+        rehearsal: what is reported.
+        reporter: whose pod reports it.
+        asked: the plan that was to be rehearsed.
+
+    Raises:
+        RefusedReportError: it is of another plan.
+        InvalidFieldError: of another rank, other code or devices.
+    """
+    seen = rehearsal.observation
+    if seen.plan_digest != reporter.subject:
+        raise not_its_business(
+            f"Rehearsal.observation.plan_digest: the Job was asked for "
+            f"{reporter.subject}"
+        )
+    if seen.rank != asked.fullest_rank:
+        rule = f"{asked.fullest_rank}, the fullest rank of the plan"
+        raise InvalidFieldError("Rehearsal.observation.rank", seen.rank, rule)
+    kind = asked.offers[0].device_kind
+    check_origin(seen, "Rehearsal.observation", asked.fingerprint, kind)
+
+
+def check_origin(
+    seen: Observation, path: str, fingerprint: Fingerprint, kind: DeviceKind
+) -> None:
+    """Refuse what was observed of other code or devices than a plan is for.
+
+    Args:
+        seen: what is reported.
+        path: of it in the document.
+        fingerprint: of the plan.
+        kind: of the plan's devices.
+
+    Raises:
+        InvalidFieldError: it is, or says more bytes than any device has.
+    """
+    if seen.fingerprint != fingerprint:
+        raise InvalidFieldError(
+            f"{path}.fingerprint", seen.fingerprint, "that of the plan"
+        )
+    if seen.device_kind is not kind:
+        raise InvalidFieldError(f"{path}.device_kind", seen.device_kind, kind)
+    for peak in seen.peaks:
+        most = max(peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes)
+        if most > MOST_DEVICE_BYTES:
+            raise InvalidFieldError(f"{path}.peaks", most, MOST_TEXT)
+
+
 def check_observation(
     observation: Observation, reporter: Reporter, recorded: Recorded
 ) -> None:
@@ -95,18 +157,7 @@ def check_observation(
         raise not_its_business(
             f"Observation.rank: those of the pod are {ranks.start} to {ranks.stop - 1}"
         )
-    if observation.fingerprint != recorded.fingerprint:
-        raise InvalidFieldError(
-            "Observation.fingerprint", observation.fingerprint, "that of the plan"
-        )
-    if observation.device_kind is not recorded.device_kind:
-        raise InvalidFieldError(
-            "Observation.device_kind", observation.device_kind, recorded.device_kind
-        )
-    for peak in observation.peaks:
-        most = max(peak.allocated_bytes, peak.reserved_bytes, peak.device_bytes)
-        if most > MOST_DEVICE_BYTES:
-            raise InvalidFieldError("Observation.peaks", most, MOST_TEXT)
+    check_origin(observation, "Observation", recorded.fingerprint, recorded.device_kind)
 
 
 def check_end(end: End, reporter: Reporter, recorded: Recorded) -> None:

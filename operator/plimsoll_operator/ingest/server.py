@@ -44,6 +44,7 @@ from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.task import End
 
@@ -86,6 +87,7 @@ ROUTES = (
         limit_bytes=32 * MIB,
     ),
     Route(path="/v1/replay", document=Replay, teller=ChildKind.REPLAY),
+    Route(path="/v1/rehearsal", document=Rehearsal, teller=ChildKind.REHEARSAL),
     Route(path="/v1/observation", document=Observation, teller=ChildKind.TRAIN),
     Route(path="/v1/end", document=End, teller=ChildKind.TRAIN),
 )
@@ -220,10 +222,12 @@ class Ingest:
             case Replay():
                 reports.check_replay(document, reporter)
                 await self._records.keep_replay(reporter, document)
+            case Rehearsal():
+                await self._keep_rehearsal(reporter, document)
             case Observation():
                 return await self._keep_observation(reporter, document)
             case _:
-                assert isinstance(document, End)  # noqa: S101 - there are four routes
+                assert isinstance(document, End)  # noqa: S101 - there are five routes
                 recorded = await self._attempts.plan(reporter)
                 reports.check_end(document, reporter, recorded)
                 await self._attempts.require_open(reporter)
@@ -251,6 +255,19 @@ class Ingest:
             made_s = reports.made_s(reporter, self._clocks.now())
             await self._records.keep_profile(profile, made_s)
         return HTTPStatus.NO_CONTENT
+
+    async def _keep_rehearsal(self, reporter: Reporter, found: Rehearsal) -> None:
+        """Keep what a rank held, alone on a device.
+
+        Raises:
+            RefusedReportError: it was not asked for, or is not any more.
+        """
+        asked = await self._records.asked_rehearsal(reporter)
+        if asked is None:
+            text = f"no rehearsal of {reporter.subject} is asked for any more"
+            raise RefusedReportError(HTTPStatus.CONFLICT, text)
+        reports.check_rehearsal(found, reporter, asked.plan)
+        await self._records.keep_rehearsal(reporter, found, self._clocks.now())
 
     async def _keep_observation(
         self, reporter: Reporter, observation: Observation

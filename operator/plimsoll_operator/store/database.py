@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from plimsoll_operator.errors import StoreError, StoreVersionError
 from plimsoll_operator.store.backend import WRITING, Backend, backend_of
 
-NEWEST_REVISION = "0003"
+NEWEST_REVISION = "0004"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
 
 

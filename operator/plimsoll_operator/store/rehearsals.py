@@ -1,19 +1,17 @@
-"""Rehearsals: what was asked for, and what came of it, by the plan's digest.
+"""Rehearsals of each plan: what was asked for, and what came of it.
 
 A row is made when a rehearsal is asked for, with all that is needed to learn from it,
-so that whoever takes the result in needs the store alone.
+so that whoever takes the result in needs the store alone. Nothing is taken over from an
+earlier TrainingPlan: devices are not what they were.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete
-
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import RehearsalRow
-from plimsoll_operator.store.uses import use
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.rehearsal import Rehearsal
@@ -29,78 +27,55 @@ class AskedRehearsal:
 
 
 class Rehearsals:
-    """One rehearsal of each plan, within a scope."""
+    """Rehearsals by the uid of a TrainingPlan and the digest of a plan of it."""
 
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
+    def __init__(self, database: Database) -> None:
+        """Work on a database."""
         self._database = database
-        self._scope = scope
 
-    @property
-    def scope(self) -> str:
-        """Whose rehearsals these are."""
-        return self._scope
-
-    async def ask(self, asked: AskedRehearsal) -> None:
+    async def ask(self, plan_uid: str, asked: AskedRehearsal) -> None:
         """Keep what is asked for, unless it was asked for already."""
-        key = self._key(digest_of(asked.plan))
-        text, now_s = await large_text_of(asked.plan), self._database.clock()
         row = RehearsalRow(
-            **key,
-            used_s=now_s,
-            device_product=asked.plan.offers[0].device_product,
+            plan_uid=plan_uid,
+            plan_digest=digest_of(asked.plan),
             capacity_bytes=asked.capacity_bytes,
-            plan=text,
+            plan=await large_text_of(asked.plan),
         )
+        key = plan_uid, row.plan_digest
         async with self._database.write() as session:
             if await session.get(RehearsalRow, key) is None:
                 session.add(row)
 
-    async def asked(self, plan_digest: str) -> AskedRehearsal | None:
-        """The rehearsal that was asked for of a plan; None: none was."""
-        row = await self._row(plan_digest)
+    async def asked(self, plan_uid: str, plan_digest: str) -> AskedRehearsal | None:
+        """The rehearsal that was asked for; None: none was."""
+        row = await self._row(plan_uid, plan_digest)
         if row is None:
             return None
         plan = await large_record_of(HybridPlan, row.plan)
         return AskedRehearsal(plan=plan, capacity_bytes=row.capacity_bytes)
 
-    async def find(self, plan_digest: str) -> Rehearsal | None:
-        """The result of a plan's rehearsal; None: there is none yet."""
-        row = await self._row(plan_digest)
+    async def find(self, plan_uid: str, plan_digest: str) -> Rehearsal | None:
+        """The result of a rehearsal; None: there is none yet."""
+        row = await self._row(plan_uid, plan_digest)
         if row is None or row.document is None:
             return None
-        await use(self._database, row)
         return await large_record_of(Rehearsal, row.document)
 
-    async def ran_out(self, plan_digest: str) -> bool:
-        """Whether a plan's rehearsal ran out of device memory."""
-        row = await self._row(plan_digest)
+    async def ran_out(self, plan_uid: str, plan_digest: str) -> bool:
+        """Whether a rehearsal ran out of device memory."""
+        row = await self._row(plan_uid, plan_digest)
         return row is not None and row.fits is False
 
-    async def save(self, rehearsal: Rehearsal) -> None:
-        """Keep a result that was asked for; the first one of a plan wins."""
-        key = self._key(rehearsal.observation.plan_digest)
+    async def save(self, plan_uid: str, rehearsal: Rehearsal) -> None:
+        """Keep a result that was asked for; the first one wins."""
+        key = plan_uid, rehearsal.observation.plan_digest
         text = await large_text_of(rehearsal)
         async with self._database.write() as session:
             row = await session.get(RehearsalRow, key)
             if row is not None and row.document is None:
                 row.document, row.fits = text, rehearsal.fits
 
-    async def forget_failed(self, device_product: str) -> None:
-        """Forget results of rehearsals that ran out of memory on devices of a kind."""
-        mine = (
-            RehearsalRow.scope == self._scope,
-            RehearsalRow.device_product == device_product,
-            RehearsalRow.fits.is_(False),
-        )
-        async with self._database.write() as session:
-            await session.execute(delete(RehearsalRow).where(*mine))
-
-    def _key(self, plan_digest: str) -> dict[str, str]:
-        """Primary key of a plan's row."""
-        return {"scope": self._scope, "plan_digest": plan_digest}
-
-    async def _row(self, plan_digest: str) -> RehearsalRow | None:
-        """Row of a plan."""
+    async def _row(self, plan_uid: str, plan_digest: str) -> RehearsalRow | None:
+        """Row of a rehearsal."""
         async with self._database.read() as session:
-            return await session.get(RehearsalRow, self._key(plan_digest))
+            return await session.get(RehearsalRow, (plan_uid, plan_digest))

@@ -6,7 +6,7 @@ them. Times are seconds since 1970. A change here needs a migration (`migrations
 
     profile    by request key          question   by plan and number
     replay     by the plan's digest    answer     by the problem's digest
-    rehearsal  by the plan's digest
+    rehearsal  by plan and digest
     plan       by uid; home's own      attempt    by plan and number
     observation, observed_peak, shortage   by plan and attempt, for calibration
     calibration   by overhead key          pod_end   by plan, attempt and pod
@@ -100,20 +100,19 @@ class ReplayRow(UsedRow):
     document: Mapped[Document]
 
 
-class RehearsalRow(UsedRow):
+class RehearsalRow(Base):
     """A rehearsal of a plan's fullest rank: asked for, then with its result."""
 
     __tablename__ = "rehearsal"
 
-    scope: Mapped[Scope] = mapped_column(primary_key=True)
+    plan_uid: Mapped[Uid] = mapped_column(primary_key=True)
     plan_digest: Mapped[Digest] = mapped_column(primary_key=True)
-    device_product: Mapped[ShortText]
     capacity_bytes: Mapped[int]
     """Of a device, less the headroom."""
     plan: Mapped[Document]
     fits: Mapped[bool | None]
     """None until there is a result."""
-    document: Mapped[Document | None]
+    document: Mapped[str | None] = mapped_column(Text)
 
 
 class QuestionRow(Base):

@@ -35,7 +35,7 @@ from plimsoll_operator.store.rows import (
 from plimsoll_operator.store.shortages import Shortages
 from plimsoll_operator.store.uses import DAY_S
 
-OF_A_PLAN = (QuestionRow, PodEndRow)
+OF_A_PLAN = (QuestionRow, RehearsalRow, PodEndRow)
 """What nobody needs once a plan of a cluster is gone."""
 
 
@@ -49,10 +49,9 @@ class Store:
 
         Args:
             database: it may be shared by stores of several scopes.
-            scope: whose replays, answers, rehearsals, observations, shortages and
-                calibrations it is about: a namespace, or empty for the one home. The
-                rest is found by the uid of a plan, or by a key that holds the
-                namespace.
+            scope: whose replays, answers, observations, shortages and calibrations it
+                is about: a namespace, or empty for the one home. The rest is found by
+                the uid of a plan, or by a key that holds the namespace.
             shares: scopes that do have their replays and answers in common, and listen
                 to the calibrations of the others.
         """
@@ -60,7 +59,7 @@ class Store:
         common = "" if shares else scope
         self.profiles = Profiles(database)
         self.replays = Replays(database, common)
-        self.rehearsals = Rehearsals(database, scope)
+        self.rehearsals = Rehearsals(database)
         self.questions = Questions(database)
         self.answers = Answers(database, common)
         self.attempts = Attempts(database)
@@ -81,7 +80,7 @@ class Store:
                 await session.execute(delete(row).where(row.plan_uid == plan_uid))
 
     async def forget_unused(self, before_s: float) -> int:
-        """Forget profiles, answers, replays and rehearsals that nobody uses.
+        """Forget profiles, answers and replays, of all scopes, that nobody uses.
 
         What a plan needs that is there stays, however long it has waited, run, or been
         a dry run: the profiles and answers of its questions, which go with the plan
@@ -90,8 +89,6 @@ class Store:
         or a search. Observations and shortages stay: calibrations are fitted to them.
 
         A file of SQLite becomes no smaller; the room is used again.
-
-        Those of all scopes go.
 
         Args:
             before_s: seconds since 1970; what was used since then stays, and of what
@@ -111,7 +108,6 @@ class Store:
                 AnswerRow.problem_digest.not_in(select(asked.problem_digest)),
             ),
             delete(ReplayRow).where(ReplayRow.used_s < noted_s),
-            delete(RehearsalRow).where(RehearsalRow.used_s < noted_s),
         )
         async with self._database.write() as session:
             connection = await session.connection()

@@ -77,14 +77,17 @@ def train(task: Task, place: Place, mail: Mail) -> End:
 
 
 def make_result(task: Task, place: Place, mail: Mail) -> End:
-    """Keep a process that makes a profile or a replay, and hand its result over."""
-    replays = task.child_kind is ChildKind.REPLAY
+    """Keep a process that makes one document, and hand that over.
+
+    A profile is written to a file, a replay and a rehearsal are printed.
+    """
+    prints = task.child_kind is not ChildKind.PROFILE
     printed = place.work / PRINTED
-    keeper = listening_keeper(task, PodOutputs(printed if replays else None))
+    keeper = listening_keeper(task, PodOutputs(printed if prints else None))
     end = keeper.keep()
     if any(one.status for one in end.exits):
         return end
-    body = last_line(printed) if replays else (place.work / PROFILE).read_bytes()
+    body = last_line(printed) if prints else (place.work / PROFILE).read_bytes()
     deadline = deadline_after(keeper, mail)
     answer = post(mail, f"/v1/{task.child_kind}", body, deadline)
     if answer.is_taken:
