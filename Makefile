@@ -7,7 +7,7 @@ ENV := .venv
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-nodes check lint format lab lab-down bench soak docs images \
+.PHONY: help quickstart test test-nodes check lint format lab lab-down bench gpu soak docs images \
   constraints clean
 
 help:           ## list the targets
@@ -47,6 +47,12 @@ bench-%: env-dev  ## measure benchmarks/NAME.py, write build/bench/NAME.json
 
 bench: env-dev  ## all benchmarks that this machine can run
 	@$(BIN)/python -m benchmarks.frame
+
+# Nothing is installed: a GPU machine without a network has a Python with torch already.
+GPU_PYTHON = $(or $(if $(filter command,$(word 1,$(origin PYTHON))),$(PYTHON)),$(wildcard $(BIN)/python),$(PYTHON))
+gpu:            ## measure a GPU against predictions, torch and numpy alone; DEVICE=cpu
+	@PYTHONPATH=planner:training_job:profiler_job:. $(GPU_PYTHON) -m benchmarks.gpu \
+	  --device $(or $(DEVICE),cuda) $(GPU)
 
 KILLS ?= 200
 soak: env-dev   ## kill runs at random moments, KILLS=200 times, and operators 5 times that

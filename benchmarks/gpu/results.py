@@ -1,0 +1,137 @@
+"""Results of `make gpu` as they are written: plain data with units in names.
+
+Bytes of a prediction are three: lower, expected, upper. Those of a measurement are
+three as well: allocated, reserved, device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Interval = tuple[int, int, int]
+Used = tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileRow:
+    """One quantity of the traced profile beside the measured one, over all kinds."""
+
+    quantity: str
+    largest_error: float
+    """(traced - measured) / measured of the worst kind and micro-batch."""
+    where: str
+    num_compared: int
+    largest_error_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankRow:
+    """One rehearsed rank."""
+
+    plan: str
+    rank: int
+    micro_batch: int
+    allocated: Interval
+    """Predicted from the traced profile."""
+    allocated_by_measured: Interval
+    """Predicted from the measured profile."""
+    device: Interval
+    """Predicted, with the assumed or calibrated overhead."""
+    replayed_bytes: int
+    """Tensors by the replay, which needs no GPU."""
+    phases: dict[str, Used]
+    """Measured."""
+    busy_s: tuple[float, float, float]
+    """Predicted seconds of a step, but for waiting."""
+    step_s: tuple[float, ...]
+    """Measured, of the steady steps."""
+    other_bytes: int | None
+    full_phase: str = ""
+    """Where it ran out of memory; empty: it did not."""
+
+    @property
+    def peak(self) -> Used:
+        """Largest of each number over the phases."""
+        a, r, d = zip(*self.phases.values(), strict=True)
+        return max(a), max(r), max(d)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EdgeRow:
+    """One plan on either side of what a device holds."""
+
+    micro_batch: int
+    predicted: str
+    """`fits`, `fails` or `undecided`."""
+    ran: bool
+    device: Interval
+    peak_device_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelResult:
+    """Everything about one model."""
+
+    model: str
+    num_parameters: int
+    wall_s: float
+    profile: tuple[ProfileRow, ...] = ()
+    ranks: tuple[RankRow, ...] = ()
+    edge: tuple[EdgeRow, ...] = ()
+    errors: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Results:
+    """All that was measured on one device with one torch."""
+
+    date: str
+    device: str
+    kind: str
+    capacity_bytes: int
+    versions: dict[str, str]
+    is_tiny: bool
+    models: dict[str, ModelResult] = field(default_factory=dict[str, ModelResult])
+    overhead: dict[str, Any] | None = None
+    """A `DeviceOverhead`, fitted to all rehearsed ranks."""
+    observations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What `plimsoll calibrations --learn` reads."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain JSON."""
+        return asdict(self)
+
+
+def results_from(data: dict[str, Any]) -> Results:
+    """Results as they were written.
+
+    Raises:
+        KeyError, TypeError: they were written by another release.
+    """
+    models = {
+        name: ModelResult(
+            **{
+                **model,
+                "profile": tuple(ProfileRow(**row) for row in model["profile"]),
+                "ranks": tuple(rank_from(row) for row in model["ranks"]),
+                "edge": tuple(
+                    EdgeRow(**{**row, "device": tuple(row["device"])})
+                    for row in model["edge"]
+                ),
+                "errors": tuple(model["errors"]),
+            }
+        )
+        for name, model in data["models"].items()
+    }
+    return Results(**{**data, "models": models})
+
+
+def rank_from(row: dict[str, Any]) -> RankRow:
+    """A rank as it was written: JSON knows no tuples."""
+    listed = ("allocated", "allocated_by_measured", "device", "busy_s", "step_s")
+    phases = {name: tuple(used) for name, used in row["phases"].items()}
+    return RankRow(
+        **{**row, **{name: tuple(row[name]) for name in listed}, "phases": phases}
+    )
