@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,12 +19,9 @@ from benchmarks.gpu.device import MeasuredDevice, NoGpuError, ask_gpu, find_devi
 from benchmarks.gpu.measuring import Measuring
 from benchmarks.gpu.models import NAMES
 from benchmarks.gpu.page import page
+from benchmarks.gpu.plans import CHOICES
 from benchmarks.gpu.results import Results, results_from
-from plimsoll_planner.observed_overhead import ObservedRank, observed_overhead
-from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.observation import Observation
-from plimsoll_planner.records.plan import PhasePeak
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"cuda": ROOT / "docs", "cpu": ROOT / "build"}
@@ -41,7 +39,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         device = find_device(options.device)
         results = begun(place / "gpu.json", device, anew=options.anew)
-        measure(results, device, names, place, options.minutes)
+        bench = Bench(device=device, place=place, num_plans=options.plans)
+        bench.measure(results, names, options.minutes)
     except NoGpuError as error:
         say(str(error))
         return FAILED
@@ -55,6 +54,12 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="make gpu GPU=..", description=__doc__)
     made.add_argument("--device", choices=list(FOLDERS), default="cuda")
     made.add_argument("--models", default="", help=f"of {', '.join(NAMES)}")
+    made.add_argument(
+        "--plans",
+        type=int,
+        default=len(CHOICES),
+        help=f"how many of the {len(CHOICES)} plans of each model",
+    )
     made.add_argument("--anew", action="store_true", help="keep nothing of before")
     made.add_argument(
         "--minutes", type=float, default=0.0, help="begin no model after these"
@@ -85,63 +90,56 @@ def begun(path: Path, device: MeasuredDevice, *, anew: bool) -> Results:
     )
 
 
-def measure(
-    results: Results,
-    device: MeasuredDevice,
-    names: Sequence[str],
-    place: Path,
-    minutes: float,
-) -> None:
-    """Measure the models that are left, and write what is there after each.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """Where models are measured, and where results go."""
 
-    Raises:
-        NoGpuError: the GPU is gone; what was measured before is written.
-    """
-    end_s = time.monotonic() + 60 * minutes if minutes else None
-    for name in names:
-        if name in results.models and not results.models[name].errors:
-            say(f"{name}: measured before")
-            continue
-        if end_s is not None and time.monotonic() > end_s:
-            say(f"{name}: no time is left; the same command goes on with it")
-            break
+    device: MeasuredDevice
+    place: Path
+    num_plans: int
+
+    def measure(self, results: Results, names: Sequence[str], minutes: float) -> None:
+        """Measure the models that are left, and write what is there after each.
+
+        Args:
+            results: of before; grows.
+            names: of models, in order.
+            minutes: after which no model is begun; 0: all are.
+
+        Raises:
+            NoGpuError: the GPU is gone; what was measured before is written.
+        """
+        end_s = time.monotonic() + 60 * minutes if minutes else None
+        for name in names:
+            if name in results.models and not results.models[name].errors:
+                say(f"{name}: measured before")
+                continue
+            if end_s is not None and time.monotonic() > end_s:
+                say(f"{name}: no time is left; the same command goes on with it")
+                break
+            self.measure_model(results, name)
+
+    def measure_model(self, results: Results, name: str) -> None:
+        """Measure one model, and write what is there.
+
+        Raises:
+            NoGpuError: the GPU is gone.
+        """
         measuring = Measuring(
-            model=name, device=device, is_tiny=results.is_tiny, say=say
+            model=name,
+            device=self.device,
+            is_tiny=results.is_tiny,
+            choices=CHOICES[: self.num_plans],
+            say=say,
         )
         found = measuring.run()
         results.models[name] = found
-        results.observations += [
-            {"model": name, **one} for one in measuring.observations
-        ]
-        fit(results)
-        write(results, place)
+        results.learn(measuring.measured)
+        write(results, self.place)
         for error in found.errors:
             say(f"{name}: not measured: {error}")
-        if found.errors and device.kind is DeviceKind.CUDA:
+        if found.errors and self.device.kind is DeviceKind.CUDA:
             ask_gpu()  # it may be gone
-
-
-def fit(results: Results) -> None:
-    """Fit what sits beside tensors to all that was observed."""
-    ranks: dict[OverheadKey, list[ObservedRank]] = {}
-    for place, one in enumerate(results.observations):
-        seen = Observation.from_json(one["observation"], f"observations[{place}]")
-        peak = PhasePeak.from_json(one["predicted"], f"observations[{place}]")
-        fullest = max(seen.peaks, key=lambda found: found.device_bytes)
-        ranks.setdefault(seen.overhead_key, []).append(
-            ObservedRank(
-                attempt=f"{one['model']} {seen.plan_digest}",
-                micro_batch=one["micro_batch"],
-                num_communicators=seen.num_communicators,
-                predicted_allocated_bytes=peak.allocated.expected_bytes,
-                allocated_bytes=fullest.allocated_bytes,
-                reserved_bytes=fullest.reserved_bytes,
-                device_bytes=fullest.device_bytes,
-            )
-        )
-    for key, observed in ranks.items():
-        overhead = observed_overhead(key, observed, ())
-        results.overhead = None if overhead is None else overhead.to_json()
 
 
 def write(results: Results, place: Path) -> None:

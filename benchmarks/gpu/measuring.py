@@ -12,15 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu.device import MeasuredDevice
 from benchmarks.gpu.models import ENTRYPOINT
 from benchmarks.gpu.plans import (
-    CHOICES,
     Choice,
     busy_s,
     cuts_of,
@@ -35,7 +33,7 @@ from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.layer_costs import ByteColumns, Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, Stage
-from plimsoll_planner.records.rehearsal import Rehearsal
+from plimsoll_planner.records.rehearsal import MeasuredRank, Rehearsal
 from plimsoll_profiler.profiling import profile
 from plimsoll_profiler.replay_process import replay_plan
 from plimsoll_profiler.request import MICRO_BATCHES, ProfileRequest
@@ -62,10 +60,11 @@ class Measuring:
     model: str
     device: MeasuredDevice
     is_tiny: bool
+    choices: Sequence[Choice]
     say: OnLine
     errors: list[str] = field(default_factory=list[str])
-    observations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Of ranks that fit: what each held, what was predicted, and its micro-batch."""
+    measured: list[MeasuredRank] = field(default_factory=list[MeasuredRank])
+    """Ranks that fit, beside no other process."""
 
     @property
     def arguments(self) -> str:
@@ -116,7 +115,7 @@ class Measuring:
         """Rehearse first, middle and last rank of every plan."""
         planned = with_seconds_of(traced, timed)
         num_layers = len(traced.layers.name)
-        for choice in CHOICES:
+        for choice in self.choices:
             if choice.num_stages > num_layers:
                 continue
             plan = plan_for(planned, self.device, choice)
@@ -153,18 +152,13 @@ class Measuring:
         found = rehearse(plan, planned, rank)
         peak = plan.stage_of(rank).peak()
         if found.fits and not found.other_bytes and peak is not None:
-            self.learn(plan, found, peak)
+            rank_found = MeasuredRank(
+                observation=found.observation,
+                predicted=peak,
+                micro_batch=plan.micro_batch,
+            )
+            self.measured.append(rank_found)
         return found
-
-    def learn(self, plan: HybridPlan, found: Rehearsal, peak: PhasePeak) -> None:
-        """Keep what a rank held beside what was predicted."""
-        self.observations.append(
-            {
-                "observation": found.observation.to_json(),
-                "predicted": peak.to_json(),
-                "micro_batch": plan.micro_batch,
-            }
-        )
 
     def edge(self, planned: ModelProfile) -> Iterator[EdgeRow]:
         """Run the largest micro-batch that fits, and the smallest that fails."""

@@ -6,8 +6,13 @@ three as well: allocated, reserved, device.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from plimsoll_planner.observed_overhead import ObservedRank, observed_overhead
+from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.rehearsal import MeasuredRank, MeasuredRanks
 
 Interval = tuple[int, int, int]
 Used = tuple[int, int, int]
@@ -83,6 +88,31 @@ class ModelResult:
     """What could not be measured, and why."""
 
 
+def no_ranks() -> dict[str, Any]:
+    """The document of no rank."""
+    return MeasuredRanks(ranks=()).to_json()
+
+
+def rank_key(rank: MeasuredRank) -> tuple[str, int]:
+    """What tells a measured rank from others."""
+    return rank.observation.plan_digest, rank.observation.rank
+
+
+def observed_rank(rank: MeasuredRank) -> ObservedRank:
+    """A measured rank as a calibration takes it, in its fullest phase."""
+    seen = rank.observation
+    fullest = max(seen.peaks, key=lambda found: found.device_bytes)
+    return ObservedRank(
+        attempt=seen.plan_digest,
+        micro_batch=rank.micro_batch,
+        num_communicators=seen.num_communicators,
+        predicted_allocated_bytes=rank.predicted.allocated.expected_bytes,
+        allocated_bytes=fullest.allocated_bytes,
+        reserved_bytes=fullest.reserved_bytes,
+        device_bytes=fullest.device_bytes,
+    )
+
+
 @dataclass(kw_only=True, slots=True)
 class Results:
     """All that was measured on one device with one torch."""
@@ -96,8 +126,25 @@ class Results:
     models: dict[str, ModelResult] = field(default_factory=dict[str, ModelResult])
     overhead: dict[str, Any] | None = None
     """A `DeviceOverhead`, fitted to all rehearsed ranks."""
-    observations: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What `plimsoll calibrations --learn` reads."""
+    observed: dict[str, Any] = field(default_factory=no_ranks)
+    """`MeasuredRanks`, which `plimsoll calibrations --learn` reads."""
+
+    @property
+    def ranks(self) -> tuple[MeasuredRank, ...]:
+        """All ranks that were observed and fit."""
+        return MeasuredRanks.from_json(self.observed, "observed").ranks
+
+    def learn(self, ranks: Iterable[MeasuredRank]) -> None:
+        """Add ranks in place of those of the same plans, and fit the overhead."""
+        new = {rank_key(rank): rank for rank in (*self.ranks, *ranks)}
+        self.observed = MeasuredRanks(ranks=tuple(new.values())).to_json()
+        by_key: dict[OverheadKey, list[ObservedRank]] = {}
+        for rank in new.values():
+            key = rank.observation.overhead_key
+            by_key.setdefault(key, []).append(observed_rank(rank))
+        for key, observed in by_key.items():
+            overhead = observed_overhead(key, observed, ())
+            self.overhead = None if overhead is None else overhead.to_json()
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain JSON."""

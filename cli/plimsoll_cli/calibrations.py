@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import click
 from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
-from plimsoll_cli.homes import home_option, open_old_home
+from plimsoll_cli.homes import home_option, open_home, open_old_home
 from plimsoll_cli.output import (
     Output,
     format_bytes,
@@ -20,8 +22,14 @@ from plimsoll_cli.output import (
     print_table,
     say,
 )
+from plimsoll_operator.learning import learn_measured
+from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.records.device_overhead import DeviceOverhead
+from plimsoll_planner.records.document import read_whole
+from plimsoll_planner.records.rehearsal import MeasuredRanks
 
+OBSERVED = "observed"
+"""Where the file of `make gpu` has its ranks."""
 ANYWHERE = (1, 3)
 """Samples and communicators at which a line is shown that holds everywhere."""
 
@@ -33,9 +41,16 @@ ANYWHERE = (1, 3)
     help="Forget that devices of PRODUCT ran out of memory, as when something else was "
     "on them; what ranks were seen to hold stays.",
 )
+@click.option(
+    "--learn",
+    type=click.Path(path_type=Path),
+    help="Let what `make gpu` measured count: its gpu.json, or MeasuredRanks.",
+)
 @home_option
 @output_option
-def calibrations(forget: str | None, home: Path, output: str) -> None:
+def calibrations(
+    forget: str | None, learn: Path | None, home: Path, output: str
+) -> None:
     """List what devices hold besides tensors, and what stands behind it.
 
     Every run adds what its ranks used, which counts at the micro-batches and meshes
@@ -44,13 +59,39 @@ def calibrations(forget: str | None, home: Path, output: str) -> None:
     contradicts it. One that ran out of memory counts at once, until it is
     forgotten.
     """
-    found = asyncio.run(known(home.absolute(), forget))
+    root = home.absolute()
+    if learn is not None:
+        asyncio.run(learn_from(root, measured_ranks(learn)))
+    found = asyncio.run(known(root, forget))
     if output == Output.JSON:
         click.echo(json.dumps([one.to_json() for one in found], indent=2))
     elif found:
         print_table(calibration_table(found), less_important=("IMAGE", "ALLOCATOR"))
     else:
         say("nothing yet: what comes with Plimsoll counts, or is assumed")
+
+
+def measured_ranks(path: Path) -> MeasuredRanks:
+    """The ranks in a file that `make gpu` wrote, or in one of their own.
+
+    Raises:
+        UnreadableError, InvalidFieldError: it holds none, or none that can be read.
+    """
+    text = read_whole(path)
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
+    if isinstance(value, dict) and OBSERVED in value:
+        value = cast("dict[str, object]", value)[OBSERVED]
+    return MeasuredRanks.from_json(value, f"{path}: {MeasuredRanks.__name__}")
+
+
+async def learn_from(root: Path, found: MeasuredRanks) -> None:
+    """Keep ranks in the store of a home, and fit anew; known ones are kept once."""
+    async with open_home(root) as home:
+        for rank in found.ranks:
+            await learn_measured(home.store, rank, time.time())
 
 
 async def known(root: Path, forget: str | None) -> tuple[DeviceOverhead, ...]:

@@ -18,7 +18,7 @@ from plimsoll_planner.observed_overhead import Shortage, unreported_shortage
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak
 from plimsoll_planner.records.problem import Limits
-from plimsoll_planner.records.rehearsal import Rehearsal
+from plimsoll_planner.records.rehearsal import MeasuredRank, Rehearsal
 from plimsoll_planner.records.task import FullDevice
 
 
@@ -101,6 +101,20 @@ async def learn_rank(
         if not shortage.is_surprise:
             return
         await store.shortages.save(uid, seen.attempt, shortage)
+    await store.calibrations.refresh(seen.overhead_key)
+
+
+async def learn_measured(store: Store, rank: MeasuredRank, now_s: float) -> None:
+    """Keep a rank that was measured on a machine without a store.
+
+    Args:
+        store: of the scope that learns.
+        rank: what it held, with its prediction.
+        now_s: seconds since 1970.
+    """
+    seen = rank.observation
+    uid = rehearsal_uid("", seen)
+    await store.observations.save(uid, seen, rank.predicted, rank.micro_batch, now_s)
     await store.calibrations.refresh(seen.overhead_key)
 
 

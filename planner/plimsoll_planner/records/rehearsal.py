@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_planner.records.bounds import Bytes
+from plimsoll_planner.records.bounds import Bytes, Count
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import PhasePeak
+from plimsoll_planner.records.record import Record
 from plimsoll_planner.records.task import FullDevice
 
 
@@ -48,3 +50,21 @@ class Rehearsal(Document):
     def device_bytes(self) -> int:
         """Most of the device that was in use, over all phases."""
         return max(peak.device_bytes for peak in self.observation.peaks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredRank(Record):
+    """A rehearsed rank that fits, with all that a calibration needs of its plan."""
+
+    observation: Observation
+    predicted: PhasePeak
+    """Largest of the rank."""
+    micro_batch: Count
+    """Samples."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredRanks(Document):
+    """Ranks that a machine without a store has measured, as `make gpu` does."""
+
+    ranks: tuple[MeasuredRank, ...]
