@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.gpu.device import MeasuredDevice, NoGpuError, ask_gpu, find_device
+from benchmarks.gpu.device import MeasuredDevice, ask_gpu, find_device
 from benchmarks.gpu.measuring import Measuring
 from benchmarks.gpu.models import NAMES
 from benchmarks.gpu.page import page
 from benchmarks.gpu.plans import CHOICES
 from benchmarks.gpu.results import Results, results_from
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_trainer.errors import NoGpuError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"cuda": ROOT / "docs", "cpu": ROOT / "build"}

@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.units import product_name
+from plimsoll_trainer.errors import NoGpuError
 
 EMULATED_PRODUCT = "process"
 EMULATED_BYTES = 2**30
@@ -33,10 +34,6 @@ print(json.dumps({
 """
 ASK_DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 TIMEOUT_S = 300.0
-
-
-class NoGpuError(Exception):
-    """There is no GPU to measure, or none any more; the text says what was found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,10 +15,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchmarks.gpu.device import NoGpuError, ask_gpu
+from benchmarks.gpu.device import ask_gpu
 from benchmarks.gpu.page import page
 from benchmarks.gpu.results import Results, results_from
 from plimsoll_planner.records.rehearsal import MeasuredRanks
+from plimsoll_trainer.errors import NoGpuError
 
 ROOT = Path(__file__).parents[3]
 MODEL = "own-residual-fp32"
