@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
 from tools import gates
-from tools.gates import Part
+from tools.part_queue import Part
 
 
-def a_part(name: str, code: str, **fields: bool) -> Part:
+def a_part(name: str, code: str, **fields: Any) -> Part:
     """Build a part that runs a line of Python."""
     return Part(name=name, command=(sys.executable, "-c", code), **fields)
 
@@ -19,7 +20,7 @@ def summary(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *parts: Part
 ) -> tuple[int, list[str]]:
     """Run parts as one gate; return the exit code and the lines printed."""
-    monkeypatch.setitem(gates.LINES, "sample", (parts,))
+    monkeypatch.setitem(gates.GATES, "sample", parts)
     return gates.main("sample"), capsys.readouterr().out.splitlines()
 
 
@@ -67,3 +68,38 @@ def test_nothing_left_out_is_all_passed(
     """Only then."""
     code, lines = summary(capsys, monkeypatch, a_part("good", "pass"))
     assert (code, lines[-1]) == (0, "all gates passed")
+
+
+def test_a_part_waits_for_those_that_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it comes first in the queue and another worker is free."""
+    code, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("second", "pass", after=("first", "of another gate")),
+        a_part("first", "import time; time.sleep(0.2)"),
+    )
+    assert code == 0
+    assert [line.split()[0] for line in lines[:2]] == ["first", "second"]
+
+
+def test_costs_and_the_slowest_tests_are_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CPU time of all processes of a part; tests of all parts, the slowest first."""
+    busy = "import subprocess, sys; subprocess.run([sys.executable, '-c', {!r}])"
+    _, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("one", "print('2.50s call     tests/a.py::test_a')", is_shown=True),
+        a_part("two", "print('11.00s setup    tests/b.py::test_b')", is_shown=True),
+        a_part("busy", busy.format("sum(range(10**7))")),
+    )
+    at = lines.index("== slowest tests ==")
+    assert [line.split()[-1] for line in lines[at + 1 : at + 3]] == [
+        "tests/b.py::test_b",
+        "tests/a.py::test_a",
+    ]
+    (cost,) = {line for line in lines if line.startswith("busy")}
+    assert float(cost.split()[4]) > 0.1

@@ -29,7 +29,7 @@ from tests.lab.cluster import Cluster
 from tests.lab.loops import A_SPEC, Home, at_home
 from tests.lab.running import Operator, settings_for
 
-NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "30"))
+NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "6"))
 KILLS_OF_A_PLAN = 5
 LEASE = "plimsoll"
 """As it is named where nobody says otherwise."""

@@ -36,6 +36,7 @@ from plimsoll_planner.records.solution import Infeasible, Termination
 from plimsoll_planner.search.answer import solve
 from tests.support.builders import a_peak, a_plan, a_stage, an_engine, an_offer
 from tests.support.chains import chain_profile
+from tests.support.drawing import draws
 from tests.support.questions import CHAIN, a_device, a_question, solved
 
 KEY = OverheadKey(device_product="process", torch_version="2.15.0")
@@ -576,7 +577,7 @@ SITUATIONS = {
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(in_use=st.floats(0, 1.5), asked=st.floats(0, 1))
 def test_a_plan_that_ran_out_is_not_made_again(
     situation: str, in_use: float, asked: float
