@@ -166,6 +166,7 @@ def test_an_extra_brings_what_its_packages_import(
     assert not any(env.glob("lib/python3*/site-packages/torch"))
 
 
+@pytest.mark.timeout(900)  # fetches a torch for each Python where none is cached
 @pytest.mark.parametrize(("version", "python"), pythons().items(), ids=list(pythons()))
 def test_everything_works_on_every_python(
     version: str, python: str, wheel: Path, tmp_path: Path
