@@ -27,6 +27,7 @@ WHEEL = Path("build", "wheel")
 """An environment that holds what the wheel installs, on top of this one's libraries."""
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 IN_LAB = "control_plane or nodes"
+IN_LAB_FOLDERS = ("tests/lab", "tests/charts", "tests/examples")
 LONG = "long"
 """Whole plans on real nodes, and a crash at each effect: too long for each change."""
 NUM_SLOWEST = 20
@@ -93,7 +94,9 @@ COVERED = Part(
     after=tuple(part.name for part in UNITS),
     is_shown=True,
 )
-TREE_TESTS = pytest("tests of the tree", "-m", "not wheel", "tests/gates")
+TREE_TESTS = pytest(
+    "tests of the tree", "-m", f"not ({IN_LAB} or wheel)", "tests/gates", "tests/lab"
+)
 QUICK_TESTS = replace(
     pytest("quick tests", "-m", f"not ({IN_LAB} or wheel or slow)"),
     environment={"PLIMSOLL_DRAWS": "quick"},
@@ -107,7 +110,8 @@ LAB = Part(
     may_fail=not IN_CI,
 )
 LAB_TESTS = replace(
-    pytest("lab tests", "-m", f"({IN_LAB}) and not {LONG}", "tests/lab"), after=("lab",)
+    pytest("lab tests", "-m", f"({IN_LAB}) and not {LONG}", *IN_LAB_FOLDERS),
+    after=("lab",),
 )
 LONG_TESTS = replace(pytest("long tests", "-m", LONG, "tests/lab"), after=("lab",))
 REST = (WHEEL_TESTS, TREE_TESTS, *reversed(LINT))
@@ -150,7 +154,7 @@ def main(gate: str) -> int:
     if slowest := slowest_tests(outcomes):
         print("\n== slowest tests ==")
         print(*(f"{seconds:7.1f} s  {name}" for seconds, name in slowest), sep="\n")
-    failed = [o.part.name for o in outcomes if o.word == "FAILED"]
+    failed = [o.part.name for o in outcomes if o.is_fault]
     cpu_s = sum(outcome.cpu_s for outcome in outcomes)
     wall_s = time.monotonic() - started_s
     print(f"\n== make {gate}: {wall_s:.0f} s, {cpu_s:.0f} s of CPU ==")

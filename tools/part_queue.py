@@ -12,13 +12,16 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_WORKERS = 2
+CANNOT_START = 127
+"""The exit code of a shell for a command that is not there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +31,7 @@ class Part:
     name: str
     command: tuple[str, ...]
     after: tuple[str, ...] = ()
-    """Names of parts that it waits for."""
+    """Names of parts that it waits for, and that must not fail."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What its environment has on top."""
     is_shown: bool = False
@@ -48,12 +51,22 @@ class Outcome:
     cpu_s: float
     """Of all its processes that somebody waited for."""
 
+    was_run: bool = True
+    """False if a part that it needs had failed."""
+
     @property
     def word(self) -> str:
         """For the summary."""
         if self.exit_code == 0:
             return "ok"
+        if not self.was_run:
+            return "NOT RUN"
         return "not here" if self.part.may_fail else "FAILED"
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the gate fails with it."""
+        return self.word in {"FAILED", "NOT RUN"}
 
     @property
     def num_skipped(self) -> int:
@@ -75,14 +88,18 @@ class Queue:
         """Begin with all of them; parts that are not of the gate are not waited for."""
         self._waiting = list(parts)
         self._undone = {part.name for part in parts}
+        self._faults: set[str] = set()
         self._changed = threading.Condition()
         self.outcomes: list[Outcome] = []
 
     def work(self) -> None:
         """Run part after part, until none is left."""
         while (part := self.take()) is not None:
-            outcome = run_part(part)
+            missing = self._faults.intersection(part.after)
+            outcome = not_run(part, missing) if missing else run_part(part)
             with self._changed:
+                if outcome.is_fault:
+                    self._faults.add(part.name)
                 print(outcome.line, flush=True)
                 self.outcomes.append(outcome)
                 self._undone.discard(part.name)
@@ -100,29 +117,47 @@ class Queue:
         return None
 
 
+def not_run(part: Part, missing: Iterable[str]) -> Outcome:
+    """Outcome of a part that needs others which failed."""
+    text = f"not run, because it needs: {', '.join(sorted(missing))}"
+    return Outcome(
+        part=part, exit_code=1, output=text, wall_s=0.0, cpu_s=0.0, was_run=False
+    )
+
+
 def run_part(part: Part) -> Outcome:
-    """Run one command."""
+    """Outcome of one command; of one that cannot be started, the reason."""
     started_s = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(  # noqa: S603 - the commands of `gates`
-            part.command,
-            cwd=ROOT,
-            env=os.environ | part.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        try:
+            exit_code, cpu_s = run_command(part, output)
+        except OSError as error:
+            exit_code, cpu_s = CANNOT_START, 0.0
+            output.write(f"cannot start {part.command[0]}: {error}\n".encode())
         output.seek(0)
         text = output.read().decode(errors="replace")
     return Outcome(
         part=part,
-        exit_code=process.returncode,
+        exit_code=exit_code,
         output=text,
         wall_s=time.monotonic() - started_s,
-        cpu_s=used.ru_utime + used.ru_stime,
+        cpu_s=cpu_s,
     )
+
+
+def run_command(part: Part, output: IO[bytes]) -> tuple[int, float]:
+    """Exit code of a part's command, and the CPU time of all that it waited for."""
+    process = subprocess.Popen(  # noqa: S603 - the commands of `gates`
+        part.command,
+        cwd=ROOT,
+        env=os.environ | part.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, used.ru_utime + used.ru_stime
 
 
 def run_all(parts: Sequence[Part]) -> list[Outcome]:

@@ -84,6 +84,54 @@ def test_a_part_waits_for_those_that_it_needs(
     assert [line.split()[0] for line in lines[:2]] == ["first", "second"]
 
 
+def test_what_cannot_be_started_fails_and_the_rest_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what waits for it is done with: the queue comes to its end."""
+    code, lines = summary(
+        capsys,
+        monkeypatch,
+        Part(name="absent", command=("/no/such/tool",)),
+        a_part("dependent", "print('ran')", after=("absent",), is_shown=True),
+        a_part("other", "print('ran too')", is_shown=True),
+    )
+    assert code == 1
+    assert lines[-1] == "FAILED: absent, dependent"
+    assert any(line.startswith("cannot start /no/such/tool: ") for line in lines)
+    assert "ran too" in lines
+    assert "ran" not in lines
+
+
+def test_what_needs_a_failed_part_is_not_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what needs that; each is named, with what it needs."""
+    _, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("bad", "raise SystemExit(3)"),
+        a_part("next", "print('ran')", after=("bad",), is_shown=True),
+        a_part("last", "print('ran')", after=("next",), is_shown=True),
+    )
+    assert "ran" not in lines
+    assert "not run, because it needs: bad" in lines
+    assert "not run, because it needs: next" in lines
+    assert lines[-1] == "FAILED: bad, next, last"
+
+
+def test_what_can_do_without_the_lab_runs_without_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tests are then skipped, each with the command that would enable it."""
+    _, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("lab", "raise SystemExit('needs Go')", may_fail=True),
+        a_part("tests", "print('ran')", after=("lab",), is_shown=True),
+    )
+    assert "ran" in lines
+
+
 def test_costs_and_the_slowest_tests_are_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +142,7 @@ def test_costs_and_the_slowest_tests_are_said(
         monkeypatch,
         a_part("one", "print('2.50s call     tests/a.py::test_a')", is_shown=True),
         a_part("two", "print('11.00s setup    tests/b.py::test_b')", is_shown=True),
-        a_part("busy", busy.format("sum(range(10**7))")),
+        a_part("busy", busy.format("sum(range(5 * 10**7))")),
     )
     at = lines.index("== slowest tests ==")
     assert [line.split()[-1] for line in lines[at + 1 : at + 3]] == [
