@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,12 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_WORKERS = 2
-CANNOT_START = 127
-"""The exit code of a shell for a command that is not there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +47,7 @@ class Outcome:
     output: str
     wall_s: float
     cpu_s: float
-    """Of all its processes that somebody waited for."""
+    """Of all its processes (`tools.counted`)."""
 
     was_run: bool = True
     """False if a part that it needs had failed."""
@@ -126,38 +124,28 @@ def not_run(part: Part, missing: Iterable[str]) -> Outcome:
 
 
 def run_part(part: Part) -> Outcome:
-    """Outcome of one command; of one that cannot be started, the reason."""
+    """Outcome of one command."""
     started_s = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        try:
-            exit_code, cpu_s = run_command(part, output)
-        except OSError as error:
-            exit_code, cpu_s = CANNOT_START, 0.0
-            output.write(f"cannot start {part.command[0]}: {error}\n".encode())
+        process = subprocess.Popen(  # noqa: S603 - the commands of `gates`
+            (sys.executable, "-m", "tools.counted", *part.command),
+            cwd=ROOT,
+            env=os.environ | part.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read().decode(errors="replace")
     return Outcome(
         part=part,
-        exit_code=exit_code,
+        exit_code=process.returncode,
         output=text,
         wall_s=time.monotonic() - started_s,
-        cpu_s=cpu_s,
+        cpu_s=used.ru_utime + used.ru_stime,
     )
-
-
-def run_command(part: Part, output: IO[bytes]) -> tuple[int, float]:
-    """Exit code of a part's command, and the CPU time of all that it waited for."""
-    process = subprocess.Popen(  # noqa: S603 - the commands of `gates`
-        part.command,
-        cwd=ROOT,
-        env=os.environ | part.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-    )
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, used.ru_utime + used.ru_stime
 
 
 def run_all(parts: Sequence[Part]) -> list[Outcome]:
