@@ -97,9 +97,18 @@ COVERED = Part(
 TREE_TESTS = pytest(
     "tests of the tree", "-m", f"not ({IN_LAB} or wheel)", "tests/gates", "tests/lab"
 )
-QUICK_TESTS = replace(
-    pytest("quick tests", "-m", f"not ({IN_LAB} or wheel or slow)"),
-    environment={"PLIMSOLL_DRAWS": "quick"},
+
+
+def quick(name: str, *rooms: str) -> Part:
+    """Part that runs the quick unit tests of some rooms, on the checkout."""
+    folders = [f"tests/{room}" for room in rooms]
+    part = pytest(name, "-m", f"not ({IN_LAB} or wheel or slow)", *folders)
+    return replace(part, environment={"PLIMSOLL_DRAWS": "quick"})
+
+
+QUICK_TESTS = (
+    quick("quick: trainer", "training_job", "profiler_job", "gates", "lab"),
+    quick("quick: operator", "operator", "planner", "cli", "examples", "charts"),
 )
 WHEEL_TESTS = pytest("wheel", "-m", "wheel and not nightly", "tests/gates")
 NIGHTLY_WHEEL_TESTS = pytest("every Python", "-m", "wheel and nightly", "tests/gates")
@@ -117,7 +126,7 @@ LONG_TESTS = replace(pytest("long tests", "-m", LONG, "tests/lab"), after=("lab"
 REST = (WHEEL_TESTS, TREE_TESTS, *reversed(LINT))
 GATES: dict[str, tuple[Part, ...]] = {
     "lint": LINT,
-    "check": (QUICK_TESTS, *reversed(LINT)),
+    "check": (*QUICK_TESTS, *reversed(LINT)),
     "test": (INSTALLED, LAB, LAB_TESTS, *UNITS, *REST),
     "all": (
         *(INSTALLED, LAB, LONG_TESTS, LAB_TESTS, *map(searching, UNITS), COVERED),

@@ -19,6 +19,7 @@ import pytest
 from tools.gates import GATES
 from tools.part_queue import Part
 
+pytestmark = pytest.mark.slow  # 13 s of CPU: it imports all that any test imports
 ROOT = Path(__file__).parents[2]
 LISTER = """\
 import json, os
@@ -96,6 +97,17 @@ def test_each_change_runs_all_tests_but_those_of_a_night(
     assert {t: p for t, p in found.items() if len(p) > 1} == {}
     left_out = {test for test, parts in found.items() if not parts}
     assert left_out == {t for t, m in markers.items() if {"long", "nightly"} & set(m)}
+
+
+def test_the_inner_loop_runs_all_quick_tests_once(
+    markers: Mapping[str, list[str]],
+) -> None:
+    """`make check` leaves out what is slow, needs the lab or installs the wheel."""
+    found = parts_of("check", markers)
+    assert {t: p for t, p in found.items() if len(p) > 1} == {}
+    left_out = {test for test, parts in found.items() if not parts}
+    costly = {"slow", "control_plane", "nodes", "wheel"}
+    assert left_out == {t for t, m in markers.items() if costly & set(m)}
 
 
 def test_long_tests_have_a_gate_of_their_own(
