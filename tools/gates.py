@@ -122,6 +122,7 @@ LAB_TESTS = replace(
     pytest("lab tests", "-m", f"({IN_LAB}) and not {LONG}", *IN_LAB_FOLDERS),
     after=("lab",),
 )
+NIGHTLY_LAB_TESTS = replace(LAB_TESTS, environment={"PLIMSOLL_DRAWS": "nightly"})
 LONG_TESTS = replace(pytest("long tests", "-m", LONG, "tests/lab"), after=("lab",))
 REST = (WHEEL_TESTS, TREE_TESTS, *reversed(LINT))
 GATES: dict[str, tuple[Part, ...]] = {
@@ -129,8 +130,8 @@ GATES: dict[str, tuple[Part, ...]] = {
     "check": (*QUICK_TESTS, *reversed(LINT)),
     "test": (INSTALLED, LAB, LAB_TESTS, *UNITS, *REST),
     "all": (
-        *(INSTALLED, LAB, LONG_TESTS, LAB_TESTS, *map(searching, UNITS), COVERED),
-        *(NIGHTLY_WHEEL_TESTS, *REST),
+        *(INSTALLED, LAB, LONG_TESTS, NIGHTLY_LAB_TESTS, *map(searching, UNITS)),
+        *(COVERED, NIGHTLY_WHEEL_TESTS, *REST),
     ),
     "nodes": (LAB, LONG_TESTS),
 }
