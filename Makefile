@@ -22,6 +22,9 @@ quickstart: env-local  ## install, then train a small GPT on as few devices as i
 test: env-dev   ## everything: lint, types, unit tests, wheel, real Kubernetes
 	@$(BIN)/python -m tools.gates test
 
+test-all: env-dev  ## test with far more instances, test-nodes, every Python: hours
+	@$(BIN)/python -m tools.gates all
+
 test-nodes: env-dev  ## whole plans on real nodes: end to end, every failure
 	@$(BIN)/python -m tools.gates nodes
 

@@ -3,67 +3,36 @@
     lint    format, ruff, mypy, pyright, imports
     check   lint, and the quick unit tests: the inner loop
     test    lint, all tests but the long ones, and the lab, which is prepared first
-    nodes   the long ones: whole plans on real nodes
+    all     test with far more random instances, the long ones, every Python: nightly
+    nodes   the long ones alone: whole plans on real nodes
 
-Two lines of work share the two cores: lint and unit tests on one, the lab and the tests
-that wait for it on the other. What a part prints is shown when it fails, and at the end
-for tests, whose skips and coverage people want to read.
+What a part prints is shown when it fails, and at the end for tests, whose skips people
+want to read. The summary says what each part cost, and which tests were the slowest.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.part_queue import Outcome, Part, run_all
+
 BIN = Path(sys.executable).parent
+WHEEL = Path("build", "wheel")
+"""An environment that holds what the wheel installs, on top of this one's libraries."""
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 IN_LAB = "control_plane or nodes"
+IN_LAB_FOLDERS = ("tests/lab", "tests/charts", "tests/examples")
 LONG = "long"
 """Whole plans on real nodes, and a crash at each effect: too long for each change."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """One command."""
-
-    name: str
-    command: tuple[str, ...]
-    is_shown: bool = False
-    """Its output is shown also when it passes."""
-    may_fail: bool = False
-    """Its failure only takes something away, and the output says what."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What became of a part."""
-
-    part: Part
-    exit_code: int
-    output: str
-    wall_s: float
-
-    @property
-    def word(self) -> str:
-        """For the summary."""
-        if self.exit_code == 0:
-            return "ok"
-        return "not here" if self.part.may_fail else "FAILED"
-
-    @property
-    def num_skipped(self) -> int:
-        """Tests that were skipped; their reasons are in the output."""
-        found = re.search(r"(\d+) skipped", self.output)
-        return int(found[1]) if found else 0
+NUM_SLOWEST = 20
+SLOWEST = re.compile(r"^ *([0-9.]+)s (?:call|setup|teardown) +(.*)$", re.MULTILINE)
+"""Lines of pytest's `--durations`."""
 
 
 def tool(name: str) -> str:
@@ -80,84 +49,128 @@ LINT = (
 )
 
 
-def pytest(name: str, *arguments: str) -> Part:
+def pytest(name: str, *arguments: str, python: str = sys.executable) -> Part:
     """Return a part that runs some of the tests."""
-    command = (sys.executable, "-m", "pytest", "-q", *arguments)
+    durations = (f"--durations={NUM_SLOWEST}", "--durations-min=1")
+    command = (python, "-m", "pytest", "-q", *durations, *arguments)
     return Part(name=name, command=command, is_shown=True)
 
 
-UNIT_TESTS = pytest(
-    "unit tests", "-m", f"not ({IN_LAB} or wheel)", "--cov", "--cov-report=term"
+def units(name: str, *rooms: str) -> Part:
+    """Return a part that runs the unit tests of some rooms, on the installed wheel."""
+    folders = [f"tests/{room}" for room in rooms]
+    python = str(WHEEL / "bin" / "python")
+    part = pytest(name, "-m", f"not ({IN_LAB} or wheel)", *folders, python=python)
+    return replace(part, after=("installed wheel",))
+
+
+INSTALLED = Part(
+    name="installed wheel", command=(sys.executable, "-m", "tools.installed_wheel")
 )
-QUICK_TESTS = pytest("unit tests", "-m", f"not ({IN_LAB} or wheel or slow)")
-WHEEL_TESTS = pytest("wheel", "-m", "wheel")
-LAB_TESTS = pytest("lab tests", "-m", f"({IN_LAB}) and not {LONG}")
-LONG_TESTS = pytest("long tests", "-m", LONG)
+UNITS = (
+    units("tests of operator", "operator"),
+    units("tests of trainer", "training_job"),
+    units("tests of planner", "planner", "cli"),
+    units("tests of profiler", "profiler_job", "examples", "charts"),
+)
+BUILD = WHEEL.parent
+COVERED_BY = "coverage."
+"""Names of the data of each part begin so."""
+
+
+def searching(part: Part) -> Part:
+    """Return unit tests that draw far more instances, and say what they cover."""
+    data = str(BUILD / f"{COVERED_BY}{part.name.replace(' ', '-')}")
+    return replace(
+        part,
+        command=(*part.command, "--cov", "--cov-report="),
+        environment={"PLIMSOLL_DRAWS": "nightly", "COVERAGE_FILE": data},
+    )
+
+
+COVERED = Part(
+    name="coverage",
+    command=(sys.executable, "-m", "tools.covered"),
+    after=tuple(part.name for part in UNITS),
+    is_shown=True,
+)
+TREE_TESTS = pytest(
+    "tests of the tree", "-m", f"not ({IN_LAB} or wheel)", "tests/gates", "tests/lab"
+)
+
+
+def quick(name: str, *rooms: str) -> Part:
+    """Part that runs the quick unit tests of some rooms, on the checkout."""
+    folders = [f"tests/{room}" for room in rooms]
+    part = pytest(name, "-m", f"not ({IN_LAB} or wheel or slow)", *folders)
+    return replace(part, environment={"PLIMSOLL_DRAWS": "quick"})
+
+
+QUICK_TESTS = (
+    quick("quick: trainer", "training_job", "profiler_job", "gates", "lab"),
+    quick("quick: operator", "operator", "planner", "cli", "examples", "charts"),
+)
+WHEEL_TESTS = pytest("wheel", "-m", "wheel and not nightly", "tests/gates")
+NIGHTLY_WHEEL_TESTS = pytest("every Python", "-m", "wheel and nightly", "tests/gates")
 LAB = Part(
     name="lab",
     command=(sys.executable, "-m", "tests.lab", "prepare"),
     is_shown=True,
     may_fail=not IN_CI,
 )
-LINES = {
-    "lint": (LINT,),
-    "check": (LINT, (QUICK_TESTS,)),
-    "test": ((*LINT, UNIT_TESTS), (LAB, LAB_TESTS, WHEEL_TESTS)),
-    "nodes": ((LAB, LONG_TESTS),),
+LAB_TESTS = replace(
+    pytest("lab tests", "-m", f"({IN_LAB}) and not {LONG}", *IN_LAB_FOLDERS),
+    after=("lab",),
+)
+NIGHTLY_LAB_TESTS = replace(LAB_TESTS, environment={"PLIMSOLL_DRAWS": "nightly"})
+LONG_TESTS = replace(pytest("long tests", "-m", LONG, "tests/lab"), after=("lab",))
+REST = (WHEEL_TESTS, TREE_TESTS, *reversed(LINT))
+GATES: dict[str, tuple[Part, ...]] = {
+    "lint": LINT,
+    "check": (*QUICK_TESTS, *reversed(LINT)),
+    "test": (INSTALLED, LAB, LAB_TESTS, *UNITS, *REST),
+    "all": (
+        *(INSTALLED, LAB, LONG_TESTS, NIGHTLY_LAB_TESTS, *map(searching, UNITS)),
+        *(COVERED, NIGHTLY_WHEEL_TESTS, *REST),
+    ),
+    "nodes": (LAB, LONG_TESTS),
 }
-"""For each gate the lines of work; lines run side by side, parts of a line in turn."""
-
-printing = threading.Lock()
-
-
-def run_part(part: Part) -> Outcome:
-    """Run one command and say that it is done."""
-    started_s = time.monotonic()
-    done = subprocess.run(  # noqa: S603 - the commands above
-        part.command,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    outcome = Outcome(
-        part=part,
-        exit_code=done.returncode,
-        output=done.stdout,
-        wall_s=time.monotonic() - started_s,
-    )
-    with printing:
-        print(f"{part.name:<12}{outcome.word:<10}{outcome.wall_s:6.1f} s", flush=True)
-    return outcome
-
-
-def run_line(parts: Sequence[Part]) -> list[Outcome]:
-    """Run parts in turn, all of them, so that one run tells everything."""
-    return [run_part(part) for part in parts]
+"""The parts of each gate; what takes long or is waited for comes first."""
 
 
 def show(outcomes: Iterable[Outcome]) -> None:
     """Print what people want to read: failures last, where they are seen."""
     wanted = [o for o in outcomes if o.exit_code or o.part.is_shown]
     for outcome in sorted(wanted, key=lambda outcome: outcome.exit_code != 0):
-        print(f"\n== {outcome.part.name} ==\n{outcome.output.rstrip()}")
+        text = SLOWEST.sub("", outcome.output) if not outcome.exit_code else None
+        print(f"\n== {outcome.part.name} ==\n{(text or outcome.output).strip()}")
+
+
+def slowest_tests(outcomes: Iterable[Outcome]) -> list[tuple[float, str]]:
+    """Return the slowest tests of all parts, in seconds, with what they set up."""
+    found = [
+        (float(seconds), name)
+        for outcome in outcomes
+        for seconds, name in SLOWEST.findall(outcome.output)
+    ]
+    return sorted(found, reverse=True)[:NUM_SLOWEST]
 
 
 def main(gate: str) -> int:
     """Run one gate; 0 when nothing failed."""
     started_s = time.monotonic()
-    with ThreadPoolExecutor() as pool:
-        lines = list(pool.map(run_line, LINES[gate]))
-    outcomes = [outcome for line in lines for outcome in line]
+    outcomes = run_all(GATES[gate])
     show(outcomes)
-    failed = [o.part.name for o in outcomes if o.word == "FAILED"]
-    print(f"\n== make {gate}: {time.monotonic() - started_s:.0f} s ==")
+    if slowest := slowest_tests(outcomes):
+        print("\n== slowest tests ==")
+        print(*(f"{seconds:7.1f} s  {name}" for seconds, name in slowest), sep="\n")
+    failed = [o.part.name for o in outcomes if o.is_fault]
+    cpu_s = sum(outcome.cpu_s for outcome in outcomes)
+    wall_s = time.monotonic() - started_s
+    print(f"\n== make {gate}: {wall_s:.0f} s, {cpu_s:.0f} s of CPU ==")
     for outcome in outcomes:
         skipped = f"  {outcome.num_skipped} skipped" if outcome.num_skipped else ""
-        line = f"{outcome.part.name:<12}{outcome.word:<10}{outcome.wall_s:6.1f} s"
-        print(line + skipped)
+        print(outcome.line + skipped)
     if failed:
         print("FAILED: " + ", ".join(failed))
     elif any(outcome.num_skipped or outcome.exit_code for outcome in outcomes):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
 from tools import gates
-from tools.gates import Part
+from tools.part_queue import Part
 
 
-def a_part(name: str, code: str, **fields: bool) -> Part:
+def a_part(name: str, code: str, **fields: Any) -> Part:
     """Build a part that runs a line of Python."""
     return Part(name=name, command=(sys.executable, "-c", code), **fields)
 
@@ -19,7 +20,7 @@ def summary(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *parts: Part
 ) -> tuple[int, list[str]]:
     """Run parts as one gate; return the exit code and the lines printed."""
-    monkeypatch.setitem(gates.LINES, "sample", (parts,))
+    monkeypatch.setitem(gates.GATES, "sample", parts)
     return gates.main("sample"), capsys.readouterr().out.splitlines()
 
 
@@ -67,3 +68,92 @@ def test_nothing_left_out_is_all_passed(
     """Only then."""
     code, lines = summary(capsys, monkeypatch, a_part("good", "pass"))
     assert (code, lines[-1]) == (0, "all gates passed")
+
+
+def test_a_part_waits_for_those_that_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it comes first in the queue and another worker is free."""
+    code, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("second", "pass", after=("first", "of another gate")),
+        a_part("first", "import time; time.sleep(0.2)"),
+    )
+    assert code == 0
+    assert [line.split()[0] for line in lines[:2]] == ["first", "second"]
+
+
+def test_what_cannot_be_started_fails_and_the_rest_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what waits for it is done with: the queue comes to its end."""
+    code, lines = summary(
+        capsys,
+        monkeypatch,
+        Part(name="absent", command=("/no/such/tool",)),
+        a_part("dependent", "print('ran')", after=("absent",), is_shown=True),
+        a_part("other", "print('ran too')", is_shown=True),
+    )
+    assert code == 1
+    assert lines[-1] == "FAILED: absent, dependent"
+    assert any(line.startswith("cannot start /no/such/tool: ") for line in lines)
+    assert "ran too" in lines
+    assert "ran" not in lines
+
+
+def test_what_needs_a_failed_part_is_not_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what needs that; each is named, with what it needs."""
+    _, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("bad", "raise SystemExit(3)"),
+        a_part("next", "print('ran')", after=("bad",), is_shown=True),
+        a_part("last", "print('ran')", after=("next",), is_shown=True),
+    )
+    assert "ran" not in lines
+    assert "not run, because it needs: bad" in lines
+    assert "not run, because it needs: next" in lines
+    assert lines[-1] == "FAILED: bad, next, last"
+
+
+def test_what_can_do_without_the_lab_runs_without_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tests are then skipped, each with the command that would enable it."""
+    _, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("lab", "raise SystemExit('needs Go')", may_fail=True),
+        a_part("tests", "print('ran')", after=("lab",), is_shown=True),
+    )
+    assert "ran" in lines
+
+
+def test_costs_and_the_slowest_tests_are_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CPU time of all processes of a part, also of those that nobody waited for.
+
+    Of tests the slowest of all parts come first.
+    """
+    busy = "import subprocess, sys; subprocess.{}([sys.executable, '-c', {!r}])"
+    work = "sum(range(2 * 10**7))"
+    _, lines = summary(
+        capsys,
+        monkeypatch,
+        a_part("one", "print('2.50s call     tests/a.py::test_a')", is_shown=True),
+        a_part("two", "print('11.00s setup    tests/b.py::test_b')", is_shown=True),
+        a_part("busy", busy.format("run", work)),
+        a_part("left", f"{busy.format('Popen', work)}; import os; os._exit(0)"),
+    )
+    at = lines.index("== slowest tests ==")
+    assert [line.split()[-1] for line in lines[at + 1 : at + 3]] == [
+        "tests/b.py::test_b",
+        "tests/a.py::test_a",
+    ]
+    costs = {line for line in lines if line.startswith(("busy", "left"))}
+    assert len(costs) == 2
+    assert min(float(cost.split()[4]) for cost in costs) > 0.1

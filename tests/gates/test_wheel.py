@@ -48,6 +48,42 @@ for name in sys.argv[1:]:
                 raise
 print(*sorted(name for name in sys.modules if name == "torch"))
 """
+WITHIN = """
+import sys
+from importlib import metadata
+from importlib.machinery import PathFinder
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+waiting, known = [("plimsoll-train", frozenset([sys.argv[1]]))], set()
+while waiting:
+    name, extras = waiting.pop()
+    if (name, extras) in known:
+        continue
+    known.add((name, extras))
+    try:
+        texts = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        continue
+    for needed in map(Requirement, texts):
+        marks = [{"extra": extra} for extra in extras or [""]]
+        if needed.marker is None or any(map(needed.marker.evaluate, marks)):
+            waiting.append((canonicalize_name(needed.name), frozenset(needed.extras)))
+asked = {name for name, _ in known}
+owners = metadata.packages_distributions()
+
+class Within(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if owners.get(name) and asked.isdisjoint(map(canonicalize_name, owners[name])):
+            return None
+        return PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Within
+sys.argv = sys.argv[1:]
+"""
+"""Hides what an extra does not ask for, itself or through what it asks for."""
+IMPORT_WITHIN = WITHIN + IMPORT_ALL
 SUPPORTED = ("3.11", "3.12", "3.13")
 UNIT_TESTS = ("planner", "training_job", "profiler_job", "operator", "cli")
 
@@ -117,23 +153,45 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         assert f"plimsoll_cli/report/templates/{template.name}" in names
 
 
-@pytest.mark.parametrize("extra", PACKAGES)
+@pytest.mark.parametrize("extra", WITHOUT_TORCH)
 def test_an_extra_brings_what_its_packages_import(
     extra: str, wheel: Path, tmp_path: Path
 ) -> None:
-    """Every module imports; planner, operator and CLI come without torch.
-
-    Adapters of transformers need an extra of their own.
-    """
+    """Every module of planner, operator and CLI imports, and torch does not come."""
     env = tmp_path / "env"
     python = environment(
         env, sys.executable, f"plimsoll-train[{extra}] @ {wheel.as_uri()}"
     )
-    imported = run(python, "-c", IMPORT_ALL, *PACKAGES[extra], cwd=tmp_path)
-    has_torch = any(env.glob("lib/python3*/site-packages/torch"))
-    assert has_torch is (extra not in WITHOUT_TORCH)
-    assert (imported.strip() == "torch") is has_torch
-    shutil.rmtree(env)
+    assert not run(python, "-c", IMPORT_ALL, *PACKAGES[extra], cwd=tmp_path).strip()
+    assert not any(env.glob("lib/python3*/site-packages/torch"))
+
+
+def imported(env: Path, extra: str, folder: Path) -> str:
+    """Names of what an extra's modules import, with what it asks for itself alone."""
+    return run(env, "-c", IMPORT_WITHIN, extra, *PACKAGES[extra], cwd=folder).strip()
+
+
+@pytest.mark.timeout(900)  # fetches a torch for each Python where none is cached
+@pytest.mark.parametrize(("version", "python"), pythons().items(), ids=list(pythons()))
+def test_everything_works_on_every_python(
+    version: str, python: str, wheel: Path, tmp_path: Path
+) -> None:
+    """With all extras every module imports, and a workload is profiled and planned."""
+    env = environment(
+        tmp_path / "env", python, f"plimsoll-train[local] @ {wheel.as_uri()}"
+    )
+    assert run(env, "--version").startswith(f"Python {version}.")
+    assert imported(env, "local", tmp_path) == "torch"
+    if python == sys.executable:
+        # What an extra asks for is the same for every Python.
+        for extra in ("trainer", "profiler"):
+            assert imported(env, extra, tmp_path) == "torch", extra
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    plimsoll = (env, "-m", "plimsoll_cli")
+    run(*plimsoll, "profile", "examples.mlp:workload", cwd=tmp_path)
+    words = ("plan", "profile.json", "--offers", "examples/offers.csv")
+    assert "fewest: 1 GPU" in run(*plimsoll, *words, cwd=tmp_path)
+    shutil.rmtree(tmp_path / "env")
 
 
 def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
@@ -143,6 +201,7 @@ def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
     run(python, "-I", "-c", "import plimsoll_trainer.admission", cwd=tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)  # a whole suite; each of its tests has a limit of its own
 @pytest.mark.parametrize(("version", "python"), pythons().items(), ids=list(pythons()))
 def test_the_suite_passes_on_the_wheel(

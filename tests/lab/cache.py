@@ -16,7 +16,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,20 @@ def make_once(name: str, fill: Callable[[Path], None]) -> Cached:
     if folder.is_dir():
         return Cached(folder=folder, made_in_s=None)
     started_s = time.monotonic()
+    with locked(name):
+        if folder.is_dir():
+            return Cached(folder=folder, made_in_s=None)
+        _fill_and_rename(folder, fill)
+    return Cached(folder=folder, made_in_s=time.monotonic() - started_s)
+
+
+@contextmanager
+def locked(name: str) -> Generator[None]:
+    """Hold the lock of a name, which one session has at a time.
+
+    Raises:
+        LabError: the cache folder cannot be written to.
+    """
     try:
         root().mkdir(parents=True, exist_ok=True)
         lock = (root() / f"{name}.lock").open("w")
@@ -82,10 +97,7 @@ def make_once(name: str, fill: Callable[[Path], None]) -> Cached:
         ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.is_dir():
-            return Cached(folder=folder, made_in_s=None)
-        _fill_and_rename(folder, fill)
-    return Cached(folder=folder, made_in_s=time.monotonic() - started_s)
+        yield
 
 
 def _fill_and_rename(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -97,7 +97,7 @@ class Cluster:
         condition: str,
         *,
         namespace: str = "default",
-        timeout_s: float = 60.0,
+        timeout_s: float = 180.0,
     ) -> None:
         """Wait as `kubectl wait --for=CONDITION WHAT` does.
 
@@ -118,7 +118,7 @@ class Cluster:
         what: str,
         condition: Callable[[], bool],
         *,
-        timeout_s: float = 60.0,
+        timeout_s: float = 180.0,
         pause_s: float = POLL_S,
     ) -> float:
         """Poll until `condition` holds and return the seconds that took.

@@ -25,7 +25,7 @@ NAME = "plimsoll"
 """Of the release, and so of most of its objects."""
 OF_RELEASE = f"--selector=app.kubernetes.io/instance={NAME}"
 DEFINITION = f"{PLURAL}.{GROUP}"
-READY_S = 90.0
+READY_S = 240.0
 POLL_S = 2.0
 """Between two looks at a plan by a kubectl, which takes half a second of a core."""
 HTTP_PORT = 8080

@@ -22,7 +22,7 @@ from tests.lab.cluster import Cluster
 from tests.lab.errors import LabError
 
 ROOT = Path(__file__).parents[2]
-DOWN_TIMEOUT_S = 30.0
+DOWN_TIMEOUT_S = 120.0
 
 Level = Literal["control-plane", "nodes"]
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 
+from tests.lab import cache
 from tests.lab.errors import LabError
 
 NEEDED = (
@@ -49,7 +50,7 @@ def missing() -> list[str]:
 
 
 def install(names: list[str]) -> None:
-    """Install packages with apt-get.
+    """Install packages with apt-get, one session at a time.
 
     Raises:
         LabError: not root, or apt-get failed.
@@ -59,6 +60,12 @@ def install(names: list[str]) -> None:
             f"packages are missing: run `sudo apt-get install {' '.join(names)}` "
             "or `sudo make test`"
         )
+    with cache.locked("packages"):  # apt-get waits for another install, but not update
+        _install(names)
+
+
+def _install(names: list[str]) -> None:
+    """Update the lists and install; the caller holds the lock."""
     quiet = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120")
     for command in (
         [*quiet, "update"],

@@ -89,7 +89,7 @@ class Processes:
             self._running.pop(name).wait()
 
     def wait_until(
-        self, what: str, condition: Callable[[], bool], *, timeout_s: float = 60.0
+        self, what: str, condition: Callable[[], bool], *, timeout_s: float = 180.0
     ) -> None:
         """Poll until `condition` holds, as long as all parts run and the owner lives.
 

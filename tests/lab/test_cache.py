@@ -42,7 +42,7 @@ def test_two_at_once_make_a_folder_once() -> None:
         (folder / "content").write_text("whole")
 
     def make() -> str:
-        both_are_here.wait(timeout=10)
+        both_are_here.wait(timeout=120)
         return (cache.make_once("thing", fill).folder / "content").read_text()
 
     with ThreadPoolExecutor(2) as pool:

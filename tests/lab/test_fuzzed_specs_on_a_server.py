@@ -38,16 +38,17 @@ from tests.lab.kwok import fake_node
 from tests.lab.running import LIMIT_S, Operator, said, settings_for
 from tests.lab.trainingplans import an_object, served
 from tests.support.api_values import refusal, without_nulls
+from tests.support.drawing import CHOSEN
 from tests.support.fuzzed_specs import CLAIM, GOOD, OFFERS, fuzzed
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.timeout(600)]
 
 SEED = os.environ.get("PLIMSOLL_FUZZ_SEED", "")
 """Of a run that is to be repeated."""
-NUM_SPECS, NUM_GOOD = 2000, 40
+NUM_SPECS, NUM_GOOD = (2000, 40) if CHOSEN == "nightly" else (500, 10)
 AT_A_TIME = 16
 """Plans that nobody has judged yet."""
-LEAST_UNREAD, LEAST_HELD = 400, 300
+LEAST_UNREAD, LEAST_HELD = NUM_SPECS * 4 // 20, NUM_SPECS * 3 // 20
 """Plans that the schema lets through and the operator refuses: for what the types say,
 for what the cluster says."""
 MOST_S = 10.0

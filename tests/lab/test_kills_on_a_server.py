@@ -29,7 +29,7 @@ from tests.lab.cluster import Cluster
 from tests.lab.loops import A_SPEC, Home, at_home
 from tests.lab.running import Operator, settings_for
 
-NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "30"))
+NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "6"))
 KILLS_OF_A_PLAN = 5
 LEASE = "plimsoll"
 """As it is named where nobody says otherwise."""
@@ -37,7 +37,7 @@ SEED = 20261122
 LATEST_S, LATER_S = 3.0, 0.03
 """From the moment an operator leads to its end by SIGKILL, at most; and how much more
 for each plan that is there: it looks at all of them before it goes on with any."""
-PLAN_S, PLANS_S = 120.0, 5.0
+PLAN_S, PLANS_S = 600.0, 5.0
 """For one plan to come to its end once nobody kills any more, and for each other one:
 each is searched for, one after the other."""
 KILL_S = 30.0

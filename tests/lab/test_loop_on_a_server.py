@@ -48,7 +48,7 @@ pytestmark = pytest.mark.control_plane
 Work = Callable[[Home], Awaitable[None]]
 OnServer = Callable[[Work], None]
 TRAIN = (PLAN, "train")
-MOST_S = 60.0
+MOST_S = 180.0
 MOST_WRITES = 12
 """Of the status of a plan that meets with nothing: two for each condition."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,23 @@ def test_a_failed_installation_shows_what_apt_said(
 ) -> None:
     """The last line of apt-get's message is part of ours."""
     a_program(tmp_path, "apt-get", "echo E: no network >&2; exit 100")
+    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(LabError, match=r"update` failed: E: no network"):
         packages.install(["runc"])
+
+
+def test_sessions_that_run_side_by_side_install_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """apt-get fails if another one updates the lists; each waits for its turn."""
+    alone = f"mkdir {tmp_path}/busy || exit 100; sleep 0.1; rmdir {tmp_path}/busy"
+    (tmp_path / "programs").mkdir()
+    a_program(tmp_path / "programs", "apt-get", alone)
+    monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/programs:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with ThreadPoolExecutor(4) as pool:
+        for one in [pool.submit(packages.install, ["runc"]) for _ in range(4)]:
+            one.result()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
@@ -21,13 +23,15 @@ from plimsoll_planner.records.model_profile import (
     Precision,
     ProbeOutcome,
 )
+from plimsoll_profiler import layer_timing
 from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
 from plimsoll_profiler.prober_process import lost
 from plimsoll_profiler.profiling import Findings, profile
+from plimsoll_profiler.request import ProfileRequest
 from tests.support.probes import a_result
 from tests.support.profiles import a_request, ignore, profile_here, profile_on_device
-from tests.support.ranks import Died
+from tests.support.ranks import Died, try_ranks
 
 pytestmark = pytest.mark.slow
 KILLER = "tests.support.workloads:a_killer"
@@ -113,11 +117,15 @@ def test_a_measured_profile_equals_a_traced_one(traced: ModelProfile) -> None:
 def test_a_measured_profile_has_seconds() -> None:
     """Of layers that take some: more samples longer, backward longer than forward.
 
-    What a recompute adds is about a forward pass.
+    What a recompute adds is about a forward pass. Measured are the seconds that the
+    rank computes: what else runs on this machine has no part in how they compare.
     """
     arguments = json.dumps({"depth": 1, "width": 256})
-    made = profile_on_device(arguments=arguments, micro_batches=(1, 4))
-    assert isinstance(made, ModelProfile)
+    request = a_request(
+        source=Source.MEASURED, arguments=arguments, micro_batches=(1, 4)
+    )
+    [made] = try_ranks(profile_by_cpu_time, [request.device_memory_bytes], request)
+    assert isinstance(made, ModelProfile), made
     costs = made.costs
     assert costs.is_timed
     assert costs.forward is not None
@@ -127,6 +135,13 @@ def test_a_measured_profile_has_seconds() -> None:
     assert forward_s > costs.forward.at(1, 1).expected_s
     assert costs.backward.at(1, 4).expected_s > forward_s
     assert forward_s / 3 < costs.recompute.at(1, 4).expected_s < forward_s * 3
+
+
+def profile_by_cpu_time(request: ProfileRequest) -> ModelProfile:
+    """Profile whose seconds are those of this process, which has one thread."""
+    clock = SimpleNamespace(perf_counter=time.process_time)
+    with patch.object(layer_timing, "time", clock):
+        return profile_here(request)
 
 
 def test_a_lost_probe_is_recorded_and_widens(traced: ModelProfile) -> None:

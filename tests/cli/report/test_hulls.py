@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from plimsoll_cli.report.hulls import MemoryView, memory_view
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_planner.records.problem import Limits, Override
+from tests.support.drawing import draws
 from tests.support.questions import a_device, a_question
 from tests.support.reports import a_record, a_run, told_by
 
@@ -30,7 +31,7 @@ def view_of(record: RunRecord) -> MemoryView:
     return view
 
 
-@settings(max_examples=25)
+@settings(max_examples=draws(25))
 @given(st.integers(400, 1500), st.sampled_from([0.0, 0.1]), st.integers(0, 900))
 def test_parts_fill_a_bar_up_to_what_is_expected(
     memory_bytes: int, headroom: float, peak_bytes: int

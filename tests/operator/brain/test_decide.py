@@ -18,6 +18,7 @@ from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import ChildKind, Ending, Seen, SeenProfile
 from plimsoll_planner.records.problem import BatchStatistics
 from tests.support.builders import a_solution, an_infeasible
+from tests.support.drawing import draws
 from tests.support.plan_world import ANOTHER_PLAN, World
 from tests.support.specs import a_spec
 
@@ -309,7 +310,7 @@ SCRIPTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(
     SCRIPTS,
     st.integers(0, 80),

@@ -27,7 +27,7 @@ from tests.support.home_runs import (
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "15"))
+NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "6"))
 KILLS_PER_RUN = 3
 SEED = 20261121
 MOST_RUNS = 20

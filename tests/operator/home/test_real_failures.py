@@ -178,9 +178,8 @@ def test_a_killed_rank_is_a_disruption_that_counts_against_no_limit(
 ) -> None:
     """The gang begins again from its last checkpoint."""
     write(run, "runPolicy: {backoffLimit: 0}")
-    command = run.start(code=code)
-    wait_for_steps(run, command, steps=8)
-    kill_rank(run, 1)
+    command = started_up_to(12, run, code)
+    kill_rank(run, 1, code)
     out, err = command.communicate()
     ended = Ended(command.returncode, out, err)
     assert ended.code == ExitCode.DONE, err
@@ -191,9 +190,12 @@ def test_a_killed_rank_is_a_disruption_that_counts_against_no_limit(
 def test_ctrl_c_saves_and_the_next_run_goes_on(run: HomeRun, code: Path) -> None:
     """Nothing runs meanwhile, and no step is trained twice but those not saved."""
     write(run)
-    command = run.start(code=code)
-    wait_for_steps(run, command, steps=3)
+    command = started_up_to(5, run, code)
     command.send_signal(signal.SIGINT)
+    while summary_of(run) != "Suspended":
+        assert command.poll() is None
+        time.sleep(0.05)
+    (code / "wait_at").unlink()
     _, err = command.communicate()
     assert command.returncode == ExitCode.INTERRUPTED, err
     assert wait_until_gone(run, seconds=2) == {}
@@ -220,10 +222,9 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
 ) -> None:
     """The next attempt finds other code than was planned for; it is not trained."""
     write(run)
-    command = run.start(code=code)
-    wait_for_steps(run, command, steps=8)
+    command = started_up_to(12, run, code)
     change(code)
-    kill_rank(run, 0)
+    kill_rank(run, 0, code)
     out, err = command.communicate()
     ended = Ended(command.returncode, out, err)
     assert ended.code == ExitCode.DONE, err
@@ -234,10 +235,9 @@ def test_code_that_changes_under_a_job_is_profiled_again_once(
 def test_code_that_goes_on_changing_is_given_up(run: HomeRun, code: Path) -> None:
     """It is profiled again once, and not for ever."""
     write(run)
-    command = run.start(code=code)
-    wait_for_steps(run, command, steps=8)
+    command = started_up_to(12, run, code)
     change(code)
-    kill_rank(run, 0)
+    kill_rank(run, 0, code)
     while not list(run.home.root.glob("plans/*/children/train-3")):
         assert command.poll() is None
         time.sleep(0.01)
@@ -249,10 +249,27 @@ def test_code_that_goes_on_changing_is_given_up(run: HomeRun, code: Path) -> Non
     assert ended.status.attempt == 3
 
 
-def kill_rank(run: HomeRun, rank: int) -> None:
-    """Kill one rank of the gang that trains."""
+def started_up_to(step: int, run: HomeRun, code: Path) -> subprocess.Popen[str]:
+    """A run whose ranks wait before a step, so that none of them can end meanwhile."""
+    (code / "wait_at").write_text(str(step))
+    command = run.start(code=code)
+    wait_for_steps(run, command, steps=step - 2)
+    return command
+
+
+def summary_of(run: HomeRun) -> str:
+    """Reason of Succeeded, as the store has it."""
+    plan = run.plan()
+    assert plan is not None
+    found = plan.status.condition(ConditionType.SUCCEEDED)
+    return found.reason if found else ""
+
+
+def kill_rank(run: HomeRun, rank: int, code: Path) -> None:
+    """Kill one rank of the gang that trains, and let the others go on."""
     children = [p for found in run.processes().values() for p in found]
-    kill_now([p for p in children if rank_of(p) == rank])
+    assert kill_now([p for p in children if rank_of(p) == rank]) == 1
+    (code / "wait_at").unlink()
 
 
 def change(code: Path) -> None:

@@ -28,6 +28,7 @@ from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.replayed import narrowed
 from tests.support.builders import an_overhead
 from tests.support.chains import Activation, Layer, chain_profile, random_profiles
+from tests.support.drawing import draws
 from tests.support.questions import a_device, a_question, solved
 
 LAYERS = (
@@ -220,7 +221,7 @@ ENGINES = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=draws(150))
 @given(
     random_profiles(),
     ENGINES,

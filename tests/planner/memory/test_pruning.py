@@ -21,12 +21,13 @@ from plimsoll_planner.memory.stage_peaks import (
     stage_bytes,
 )
 from tests.support.chains import LAYERS, Activation, Layer, chain_profile, full_flow
+from tests.support.drawing import draws
 
 HELD = held_by(PLIMSOLL.holds)
 DIFFERENT = st.lists(LAYERS, min_size=4, max_size=8)
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(DIFFERENT, st.integers(1, 3), st.integers(0, 40))
 def test_pruned_options_bound_the_exact_ones_from_both_sides(
     layers: list[Layer], in_flight: int, slack: int
@@ -64,7 +65,7 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
             assert max(phase_peaks(chain, load, HELD).values()) == found[place]
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(DIFFERENT, st.integers(1, 3))
 def test_pruning_without_seconds_keeps_both_ends(
     layers: list[Layer], in_flight: int

@@ -37,6 +37,7 @@ from tests.support.chains import (
     chain_profile,
     random_profiles,
 )
+from tests.support.drawing import draws
 
 HOLDINGS = st.builds(
     EngineHoldings,
@@ -158,7 +159,7 @@ def check_against_formula(
         assert least_seconds(stages, labels, flow, least - 1)[run] == np.inf
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(random_profiles(5), HOLDINGS, flows(), st.integers(0, 20))
 def test_labels_are_the_formula_for_all_choices(
     profile: ModelProfile, holds: EngineHoldings, flow: Flow, slack: int
@@ -167,7 +168,7 @@ def test_labels_are_the_formula_for_all_choices(
     check_against_formula(profile, holds, flow, slack)
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(block_profiles(), flows(), st.integers(0, 20))
 def test_runs_of_equal_layers_lose_nothing(
     profile: ModelProfile, flow: Flow, slack: int

@@ -16,6 +16,7 @@ from plimsoll_planner.records.solution import LEAST_GAP, Solution, Termination
 from plimsoll_planner.search import cost_tables
 from plimsoll_planner.search.answer import solve
 from tests.support.chains import SMALL, Activation, Layer, chain_profile
+from tests.support.drawing import draws
 from tests.support.questions import a_device
 
 DIFFERENT = st.builds(
@@ -76,7 +77,7 @@ def reached(answer: Solution, goal: Goal) -> float:
     return plan.step_time.expected_s * float(price or 0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(questions())
 def test_a_gap_covers_what_pruning_hides(problem: Problem) -> None:
     """With two options a run, no plan of all options is better by more than the gap."""
@@ -95,7 +96,7 @@ def test_a_gap_covers_what_pruning_hides(problem: Problem) -> None:
         assert best > found * (1 - LEAST_GAP)
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(questions())
 def test_a_gap_covers_cuts_within_groups(problem: Problem) -> None:
     """With three groups of layers, no plan of all cuts is better by more than that."""

@@ -18,6 +18,7 @@ from plimsoll_planner.search.timeline import timeline
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
 from plimsoll_planner.search.verdicts import Floor
 from tests.planner.search.test_gaps import questions
+from tests.support.drawing import draws
 from tests.support.questions import CHAIN, a_question, refused, solved
 
 
@@ -47,7 +48,7 @@ def check_plan(search: TupleSearch, found: Found) -> None:
         assert max(peaks.values()) == found.peaks[place]
 
 
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(questions(), st.integers(2, 4))
 def test_what_groups_decide_holds_for_all_cuts(problem: Problem, groups: int) -> None:
     """What fits is a plan that fits, and what fails has no plan with any cuts."""

@@ -29,6 +29,7 @@ from tests.support.chains import (
     full_flow,
     random_profiles,
 )
+from tests.support.drawing import draws
 
 HELD = held_by(PLIMSOLL.holds)
 
@@ -66,7 +67,7 @@ def least_largest_by_flow(peaks: list[list[list[int]]], size: int) -> int:
     return round(float(solver.getInfo().objective_function_value))
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(random_profiles(6), st.integers(1, 4), st.integers(0, 4))
 def test_the_corner_is_the_optimum_of_a_flow(
     profile: object, num_stages: int, more: int
@@ -147,7 +148,7 @@ def least_seconds_by_choice(
     return float(solver.getInfo().objective_function_value)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(settled_layers(), st.integers(1, 3), st.integers(0, 80))
 def test_least_recomputing_is_the_optimum_over_choices(
     layers: list[Layer], in_flight: int, capacity: int

@@ -24,6 +24,7 @@ from tests.support.brute_force import (
     wrongly_failed,
 )
 from tests.support.chains import Activation, Layer, chain_profile
+from tests.support.drawing import draws
 from tests.support.questions import a_question
 from tests.support.random_questions import asked
 
@@ -31,7 +32,7 @@ SEEDS = st.integers(0, 10**6)
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(SEEDS)
 def test_no_count_that_is_proven_to_fail_can_be_the_answer(seed: int) -> None:
     """Relative and absolute floors, for seconds drawn from inside their intervals.
@@ -46,7 +47,7 @@ def test_no_count_that_is_proven_to_fail_can_be_the_answer(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(SEEDS)
 def test_no_plan_as_fast_needs_less_memory(seed: int) -> None:
     """The least peak of the plans within the tolerance, unless the answer says not so.
@@ -70,7 +71,7 @@ def test_nothing_is_open_for_the_rounding_of_a_rate() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=draws(20))
 @given(SEEDS)
 def test_more_freedom_is_never_heavier_at_the_same_speed(seed: int) -> None:
     """Free cuts, free recompute and both, against uniform stages that keep everything.

@@ -18,6 +18,7 @@ from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.timeline import Timeline, timeline
 from tests.support.chains import Layer, chain_profile, random_profiles
+from tests.support.drawing import draws
 from tests.support.questions import a_device, a_question, solved
 
 ALL = 10**6
@@ -99,7 +100,7 @@ DEVICES = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(
     random_profiles(), DEVICES, st.integers(1, 3), st.integers(1, 12), st.integers(1, 6)
 )

@@ -26,6 +26,7 @@ from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.timing.topology import Topology
 from tests.support.builders import an_offer
 from tests.support.chains import random_profiles
+from tests.support.drawing import draws
 
 LINK = st.one_of(
     st.none(), st.builds(Link, bandwidth_bytes_per_s=st.sampled_from([0.5, 2.0]))
@@ -202,7 +203,7 @@ class Oracle:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(tuples(), st.integers(0, 12), st.floats(0, 1))
 def test_every_programme_is_the_best_of_all_plans(
     drawn: tuple[TupleSearch, Candidate], slack: int, part: float
@@ -238,7 +239,7 @@ def test_every_programme_is_the_best_of_all_plans(
     assert slim.found.step_s <= target_s
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(tuples())
 def test_simple_bounds_are_bounds(drawn: tuple[TupleSearch, Candidate]) -> None:
     """Neither the spread states nor the largest layer exceed the exact least peak."""
@@ -252,7 +253,7 @@ def test_simple_bounds_are_bounds(drawn: tuple[TupleSearch, Candidate]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(tuples(), st.data())
 def test_a_fixed_plan_is_obeyed(
     drawn: tuple[TupleSearch, Candidate], data: st.DataObject

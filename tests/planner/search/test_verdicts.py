@@ -24,6 +24,7 @@ from plimsoll_planner.search.verdicts import Decision, Floor
 from tests.support.brute_force import ROUNDING, best_rates, floor_of
 from tests.support.builders import an_offer
 from tests.support.chains import Layer, chain_profile, random_layers
+from tests.support.drawing import draws
 from tests.support.enumerator import Judge, Mesh, meshes
 from tests.support.random_questions import SECONDS, Asked, asked, random_layer
 
@@ -163,7 +164,7 @@ def check(problem: Problem, mesh: Mesh, decision: Decision) -> None:
         assert batch / step_s < needed * (1 + 1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=draws(60))
 @given(problems())
 def test_every_tuple_is_judged_as_an_enumeration_judges_it(problem: Problem) -> None:
     """L <= 8, G <= 6: the same tuples, and the same verdict on every one."""
@@ -174,7 +175,7 @@ def test_every_tuple_is_judged_as_an_enumeration_judges_it(problem: Problem) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=draws(40))
 @given(problems())
 def test_the_answer_is_the_first_count_that_the_enumeration_admits(
     problem: Problem,

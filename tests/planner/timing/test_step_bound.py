@@ -24,6 +24,7 @@ from plimsoll_planner.timing.step_walk import walk
 from plimsoll_planner.timing.topology import topology
 from tests.support.builders import an_engine, an_offer
 from tests.support.chains import Layer, chain_profile, random_profiles
+from tests.support.drawing import draws
 
 LINKS = st.one_of(
     st.none(),
@@ -48,7 +49,7 @@ def gradients_of(stages: StageBytes) -> Gradients:
     return Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges)
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(random_profiles(6), OFFERS, st.integers(1, 2), st.integers(1, 9), st.data())
 def test_the_walk_is_never_below_the_bound(
     profile: ModelProfile,

@@ -13,6 +13,7 @@ from plimsoll_planner.timing.step_rounds import last_of_rounds
 from plimsoll_planner.timing.step_walk import SharedWalk, last_backwards, walk
 from plimsoll_planner.timing.topology import Hop, Topology, topology
 from tests.support.builders import an_offer
+from tests.support.drawing import draws
 
 
 def times(forward_s: float, backward_s: float, **fields: float) -> StageTimes:
@@ -77,7 +78,7 @@ STAGES = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=draws(300))
 @given(STAGES, st.integers(0, 40), st.sampled_from([0.0, 0.3, 1.5]))
 def test_rounds_are_the_walk(
     stages: list[StageTimes], more: int, s_per_byte: float
@@ -92,7 +93,7 @@ def test_rounds_are_the_walk(
     assert rounds == last_backwards(stages, number + more, where)
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(STAGES, st.integers(1, 8), st.integers(1, 2))
 def test_enough_cores_are_no_limit(
     stages: list[StageTimes], count: int, replicas: int
@@ -105,7 +106,7 @@ def test_enough_cores_are_no_limit(
     assert walk(stages, count, shared) == walk(stages, count, free)
 
 
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 @given(STAGES, st.integers(1, 6), st.integers(1, 2), st.integers(1, 3))
 def test_cores_are_never_overrun(
     stages: list[StageTimes], count: int, replicas: int, cores: int
