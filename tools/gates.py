@@ -95,7 +95,9 @@ COVERED = Part(
     is_shown=True,
 )
 TREE_TESTS = pytest(
-    "tests of the tree", "-m", f"not ({IN_LAB} or wheel)", "tests/gates", "tests/lab"
+    "tests of the tree",
+    *("-m", f"not ({IN_LAB} or wheel)"),
+    *("tests/gates", "tests/lab", "tests/benchmarks"),
 )
 
 
@@ -107,7 +109,9 @@ def quick(name: str, *rooms: str) -> Part:
 
 
 QUICK_TESTS = (
-    quick("quick: trainer", "training_job", "profiler_job", "gates", "lab"),
+    quick(
+        "quick: trainer", "training_job", "profiler_job", "gates", "lab", "benchmarks"
+    ),
     quick("quick: operator", "operator", "planner", "cli", "examples", "charts"),
 )
 WHEEL_TESTS = pytest("wheel", "-m", "wheel and not nightly", "tests/gates")

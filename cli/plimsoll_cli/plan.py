@@ -117,9 +117,11 @@ def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
 
     with Console(stderr=True).status("searching") as status:
 
+        def advance(done: int, total: int) -> None:
+            status.update(f"replaying ranks ({done} of {total})")
+
         def replay(best: HybridPlan) -> Replay:
-            status.update(f"replaying {len(best.stages)} ranks")
-            return replay_plan(best, problem.profile, entrypoint)
+            return replay_plan(best, problem.profile, entrypoint, advance)
 
         return solve_with_replay(problem, replay)
 

@@ -236,13 +236,14 @@ def activity_text(glance: Glance) -> str:
         return ""
     if is_training(glance):
         return training_text(glance)
-    if work := work_of(glance):
-        return f"profiling: {work['what']} ({work['done']} of {work['total']})"
     open_ones = [
         c.reason
         for c in glance.status.conditions
         if c.status is not Truth.TRUE and c.reason not in UNTOLD
     ]
+    if work := work_of(glance):
+        verb = "replaying" if "Replaying" in open_ones else "profiling"
+        return f"{verb}: {work['what']} ({work['done']} of {work['total']})"
     return words_of(open_ones[0]) if open_ones else ""
 
 

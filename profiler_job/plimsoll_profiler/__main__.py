@@ -1,7 +1,7 @@
 """`python -m plimsoll_profiler VERB`: what the loop starts as a process.
 
     profile    profiles a workload: lines of progress on stdout, the profile in --out
-    replay     replays the ranks of a plan: the `Replay` on stdout
+    replay     replays ranks of a plan: lines of progress and the `Replay` on stdout
     rehearse   runs the fullest rank of a plan on one device: the `Rehearsal` on stdout
 
 Exit codes are those of training (`plimsoll_planner.exit_codes`); the last line on

@@ -1,11 +1,16 @@
-"""The replayer as seen from outside: a plan goes in, a `Replay` comes out."""
+"""The replayer as seen from outside: a plan goes in, a `Replay` comes out.
+
+On the way, the ranks that are replayed already are counted.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from plimsoll_planner.errors import DEBUG_VARIABLE
@@ -25,14 +30,29 @@ OF_THE_WORKLOAD = (
 )
 """What the replayer ends with where the entry point cannot be used."""
 
+PROGRESS = '{"done": '
+"""How a line of progress begins."""
+OnProgress = Callable[[int, int], None]
+"""(ranks replayed, ranks in all)"""
 
-def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Replay:
+
+def ignore(done: int, total: int) -> None:
+    """Show no progress."""
+
+
+def replay_plan(
+    plan: HybridPlan,
+    profile: ModelProfile,
+    entrypoint: str,
+    on_progress: OnProgress = ignore,
+) -> Replay:
     """Replay every stage of a plan in a process of its own.
 
     Args:
         plan: what to replay; it carries the arguments of the entry point.
         profile: what the plan was made from.
         entrypoint: `package.module:function`.
+        on_progress: called at the start, and when a rank is done.
 
     Raises:
         BadWorkloadError: the entry point cannot be used, or not for this plan and
@@ -42,30 +62,45 @@ def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Rep
             compiler for the library.
     """
     require_module(entrypoint)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
         paths = (Path(folder) / "plan.json", Path(folder) / "profile.json")
         save(paths[0], plan)
         save(paths[1], profile)
-        done = subprocess.run(  # noqa: S603 - our own module
+        with subprocess.Popen(  # noqa: S603 - our own module
             (
                 *(sys.executable, "-m", "plimsoll_profiler.replayer"),
                 *("--plan", paths[0], "--profile", paths[1]),
                 *("--entrypoint", entrypoint),
             ),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=said,
             text=True,
-            check=False,
             env=os.environ | environment_of(plan.offers[0].device_kind),
-        )
-    if done.returncode == ExitCode.DONE:
-        return from_text(done.stdout.splitlines()[-1], Replay)
+        ) as process:
+            last = last_line(process.stdout or (), on_progress)
+        said.seek(0)
+        complaints = said.read()
+    if process.returncode == ExitCode.DONE:
+        return from_text(last, Replay)
     if os.environ.get(DEBUG_VARIABLE):
-        sys.stderr.write(done.stderr)
-    silent = f"it said nothing, exit status {done.returncode}"
-    said = (done.stderr.strip().splitlines() or [silent])[-1]
-    if done.returncode in OF_THE_WORKLOAD:
-        raise BadWorkloadError(said)
-    raise ReplayFailedError(f"the replay ended: {said}")
+        sys.stderr.write(complaints)
+    silent = f"it said nothing, exit status {process.returncode}"
+    reason = (complaints.strip().splitlines() or [silent])[-1]
+    if process.returncode in OF_THE_WORKLOAD:
+        raise BadWorkloadError(reason)
+    raise ReplayFailedError(f"the replay ended: {reason}")
+
+
+def last_line(lines: Iterable[str], on_progress: OnProgress) -> str:
+    """Last of the lines that are no progress: the replay."""
+    last = ""
+    for line in lines:
+        if line.startswith(PROGRESS):
+            found = json.loads(line)
+            on_progress(found["done"], found["total"])
+        else:
+            last = line
+    return last
 
 
 def environment_of(kind: DeviceKind) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -75,6 +77,21 @@ def test_a_log_has_no_line_twice(
     assert len(lines) == len(set(lines))
     number = a_plan_of_record().num_gpus
     assert f"· attempt 1: {number} ranks are starting" in lines
+
+
+def test_how_many_ranks_are_replayed_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And which layer is profiled; the latest line of the process counts."""
+    work = tmp_path / "0.out"
+    lines = [{"done": done, "total": 8, "what": "ranks"} for done in (2, 3)]
+    work.write_text("\n".join(map(json.dumps, lines)))
+    reasons = ("Valid", "Measured", "Proven"), ("Valid",)
+    for true, reason in zip(reasons, ("Replaying", "Profiling"), strict=True):
+        status = a_status(*true, reason, truth=Truth.UNKNOWN)
+        with RunView() as view:
+            view.passed(a_glance(seen=Seen(), status=status, work=work))
+        assert f"· {reason.lower()}: ranks (3 of 8)\n" in capsys.readouterr().err
 
 
 def test_one_rank_is_one(capsys: pytest.CaptureFixture[str]) -> None:

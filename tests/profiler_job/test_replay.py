@@ -20,10 +20,13 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler import self_check
 from plimsoll_profiler.errors import ReplayDisagreesError
-from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
+from plimsoll_profiler.meters import open_bench
+from plimsoll_profiler.rank_replay import ReplayJob, batch_like, replay_stage
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.stage import StageSlice
@@ -153,6 +156,47 @@ def test_a_replay_holds_what_real_ranks_hold(case: Case) -> None:
         assert abs(peak - replayed[rank // case.replicas]) <= TOLERANCE_BYTES, rank
 
 
+def steady_peaks(case: Case, kind: DeviceKind) -> list[dict[Phase, int]]:
+    """Peaks of a rank of every stage by phase, as the replay finds them."""
+    job = replace(case.job(), device_kind=kind)
+    return [replay_stage(job, place) for place in range(len(job.slices))]
+
+
+def whole_peaks(case: Case, kind: DeviceKind) -> list[dict[Phase, int]]:
+    """The same from two whole steps: all micro-batches, in the whole pipeline."""
+    job = replace(case.job(), device_kind=kind)
+    return [whole_peaks_of(job, place) for place in range(len(job.slices))]
+
+
+def whole_peaks_of(job: ReplayJob, stage: int) -> dict[Phase, int]:
+    """Peaks of one rank in its second step."""
+    peaks: dict[Phase, int] = {}
+    num_ranks = len(job.slices) * job.num_replicas
+    with (
+        single_process(stage * job.num_replicas, num_ranks),
+        open_bench(kind=job.device_kind, source=Source.TRACED) as bench,
+    ):
+
+        def read(phase: Phase) -> None:
+            peaks[phase] = bench.meter.peak_bytes
+            bench.meter.reset_peak()
+
+        trainer = Trainer(
+            replace(job.workload, batch=batch_like(job.boundaries)),
+            slices=job.slices,
+            boundaries=job.boundaries,
+            num_micro_batches=job.num_micro_batches,
+            world=join_world(len(job.slices), job.num_replicas, CPU),
+            on_phase=read,
+        )
+        trainer.run_step(0)
+        gc.collect()
+        peaks.clear()
+        bench.meter.reset_peak()
+        trainer.run_step(1)
+    return peaks
+
+
 GIVING_BACK = Case(
     cuts=(0, 2, 3, 4, 6), recomputed=(0, 6), make=a_giving_back, fields=()
 )
@@ -169,6 +213,24 @@ def test_copies_at_boundaries_are_counted_to_the_byte(case: Case) -> None:
     real = run_ranks(real_peak, len(case.cuts), case)
     for predict in (replayed_peaks, predicted_peaks):
         assert run_on_device(predict, case) == pytest.approx(real, abs=64)
+
+
+FEW = {
+    **{name: case for name, case in CASES.items() if case.make is not a_mamba},
+    "as many as stages": Case(cuts=(0, 1, 3, 5), num_micro_batches=4),
+    "one more than stages": Case(cuts=(0, 1, 3, 5), num_micro_batches=5),
+    "many": Case(cuts=(0, 3), num_micro_batches=24, recomputed=(1, 4)),
+    "turned": TURNING,
+    "given back": GIVING_BACK,
+}
+
+
+@pytest.mark.parametrize("case", FEW.values(), ids=FEW)
+def test_few_micro_batches_stand_for_all(case: Case) -> None:
+    """And a shorter pipeline for the whole one: every phase's peak, to the byte."""
+    for kind in DeviceKind:
+        whole = run_on_device(whole_peaks, case, kind)
+        assert run_on_device(steady_peaks, case, kind) == whole
 
 
 def test_a_received_input_that_outlives_the_pass_is_counted() -> None:
