@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plimsoll_operator.api.spec import parse_spec
 from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
 from plimsoll_operator.brain.failures import FIRST_WAIT_S
-from plimsoll_operator.brain.preparing import LEAST_S
+from plimsoll_operator.brain.child_steps import LEAST_S
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import ChildKind, Ending, Seen, SeenProfile
 from plimsoll_planner.records.problem import BatchStatistics
