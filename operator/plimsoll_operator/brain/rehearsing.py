@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import Action, StartRehearsal, StoreRehearsal
@@ -96,7 +97,13 @@ def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
     child = look.seen.child(ChildKind.REHEARSAL, digest)
     before = (*said.actions, *clearing(look, ChildKind.REHEARSAL, digest))
     if child is None and look.spec.suspend:
-        return replace(said, actions=before)
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason=WAITING,
+            message="the rehearsal waits while the plan is suspended",
+            actions=before,
+            goes_on=True,
+        )
     if child is None or child in outdated_children(look):
         start = (StartRehearsal(digest=digest),) if child is None else ()
         return Said(truth=Truth.UNKNOWN, reason="Rehearsing", actions=(*before, *start))
