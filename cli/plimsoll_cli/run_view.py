@@ -67,7 +67,7 @@ class RunView:
             console=self._page, transient=True, refresh_per_second=8, screen=False
         )
         self._glance: Glance | None = None
-        self._told: dict[ConditionType, tuple[Truth, str]] = {}
+        self._told: dict[ConditionType, tuple[Truth, str, str]] = {}
         self._attempts_told = 0
         self._line_s = 0.0
         self._line: str = ""
@@ -144,7 +144,7 @@ class RunView:
 
     def _settle(self, glance: Glance, condition: Condition) -> None:
         """Add the line of a condition that has settled."""
-        said = condition.status, condition.reason
+        said = condition.status, condition.reason, condition.message
         if condition.type not in SETTLED or condition.status is Truth.UNKNOWN:
             return
         if self._is_brief or self._told.get(condition.type) == said:

@@ -21,7 +21,7 @@ from plimsoll_operator.store.questions import Occasion, StoredQuestion
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.explain import counted
+from plimsoll_planner.explain import counted, device_noun
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
@@ -102,7 +102,8 @@ class Asking:
         if asked is None or found is None:
             return ""
         seen = seen_rehearsal(asked.plan, found)
-        return f"{REFUTED} {counted(asked.plan.num_gpus, 'GPU')}: {seen.message}"
+        noun = device_noun(asked.plan.offers)
+        return f"{REFUTED} {counted(asked.plan.num_gpus, noun)}: {seen.message}"
 
     async def _refuted(self, asker: Asker, profile: StoredProfile) -> list[str]:
         """Digests of plans since the latest edit that ran out of memory when rehearsed.

@@ -315,7 +315,7 @@ def test_a_plan_that_ran_out_when_rehearsed_is_never_asked_for_again(
 def test_what_is_planned_around(
     spec: dict[str, Any], is_anew: bool, working: Callable[[Work], None]
 ) -> None:
-    """Not what a person fixed, nor oftener than they allow, nor unless they rehearse."""
+    """Not what a person fixed, nor more often than they allow, nor without a wish."""
     asker = an_asker(spec=a_spec(**spec))
 
     async def work(store: Store) -> None:
