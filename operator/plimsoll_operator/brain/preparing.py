@@ -27,8 +27,8 @@ from plimsoll_operator.brain.child_steps import (
     outdated_children,
 )
 from plimsoll_operator.brain.rehearsing import rehearsed
-from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import ChildKind, Ending, Seen, SeenAnswer
+from plimsoll_operator.brain.said import Look, Said, joined
+from plimsoll_operator.brain.seen import ChildKind, Ending, Seen
 from plimsoll_planner.records.solution import Infeasible, Termination
 
 STORE_AGAIN_S = 10.0
@@ -123,19 +123,12 @@ def planned(look: Look) -> Said:
             message=look.seen.refuted,
             actions=(Solve(),),
         )
-    said = planned_as(found)
-    message = "; ".join(filter(None, (said.message, look.seen.refuted)))
-    return replace(said, message=message)
-
-
-def planned_as(found: SeenAnswer) -> Said:
-    """What an answer says of a plan."""
     answer = found.answer
     if isinstance(answer, Infeasible):
         return Said(
             truth=Truth.FALSE,
             reason="Infeasible",
-            message=found.headline,
+            message=joined(found.headline, look.seen.refuted),
             is_final=True,
         )
     if answer.termination is Termination.FIXED:

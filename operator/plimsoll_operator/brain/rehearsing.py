@@ -26,7 +26,7 @@ from plimsoll_operator.brain.child_steps import (
     outdated_children,
 )
 from plimsoll_operator.brain.failures import FIXED, UNFIXED
-from plimsoll_operator.brain.said import Look, Said
+from plimsoll_operator.brain.said import Look, Said, joined
 from plimsoll_operator.brain.seen import ChildKind, SeenAnswer, SeenRehearsal
 from plimsoll_planner.explain import counted
 
@@ -83,9 +83,10 @@ def with_result(look: Look, said: Said, result: SeenRehearsal) -> Said:
             actions=said.actions,
             is_final=True,
         )
+    message = joined(said.message, result.message, look.seen.refuted)
     if said.truth is not Truth.TRUE:  # the other ranks are as uncertain as before
-        return replace(said, message=joined(said.message, result.message))
-    return replace(said, reason="Rehearsed", message=result.message)
+        return replace(said, message=message)
+    return replace(said, reason="Rehearsed", message=message)
 
 
 def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
@@ -124,11 +125,6 @@ def is_without_device(look: Look, now: Said) -> bool:
 def with_actions(said: Said, actions: tuple[Action, ...]) -> Said:
     """A step with more to do."""
     return replace(said, actions=(*said.actions, *actions))
-
-
-def joined(*messages: str) -> str:
-    """Messages in one line, without the empty ones."""
-    return "; ".join(filter(None, messages))
 
 
 def no_other_plan(look: Look) -> str:

@@ -11,7 +11,6 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import (
     Clear,
     RecordPlan,
-    Solve,
     StartProfile,
     StartRehearsal,
     StoreRehearsal,
@@ -32,13 +31,15 @@ from plimsoll_operator.brain.seen import (
     SeenRehearsal,
 )
 from plimsoll_planner.records.document import digest_of
-from tests.support.builders import a_solution
+from tests.support.builders import a_solution, an_infeasible
 from tests.support.plan_world import World
 from tests.support.specs import a_spec
 
 NOW_S, LIMIT_S = 10_000.0, 600
 PLAN = digest_of(a_solution().plan)
-ANSWER = SeenAnswer(answer=a_solution(), is_certified=True, plan_digest=PLAN)
+ANSWER = SeenAnswer(
+    answer=a_solution(), headline="3 GPUs", is_certified=True, plan_digest=PLAN
+)
 READY = Seen(
     profile=SeenProfile(source="measured", made_s=9000.0, was_cached=False),
     profile_key="request",
@@ -256,17 +257,24 @@ def test_a_plan_that_is_not_planned_around_says_why(
 
 
 def test_a_plan_says_which_one_ran_out_before_it() -> None:
-    """While the search is under way, and beside its answer."""
+    """While the search is under way, beside what fits, and where nothing does."""
     refuted = "the plan before ran out"
-    looks = replace(READY, answer=None, refuted=refuted), with_result(FITS)
-    searching = decided(looks[0]).status.condition(ConditionType.PLANNED)
-    assert searching is not None
-    assert (searching.reason, searching.message) == ("Solving", refuted)
-    assert isinstance(decided(looks[0]).actions[0], Solve)
-    answered = decided(replace(looks[1], refuted=refuted))
-    planned = answered.status.condition(ConditionType.PLANNED)
-    assert planned is not None
-    assert planned.message.endswith(refuted)
+
+    def said(seen: Seen, kind: ConditionType) -> tuple[str, str]:
+        found = decided(replace(seen, refuted=refuted)).status.condition(kind)
+        assert found is not None
+        return found.reason, found.message
+
+    looking = replace(READY, answer=None)
+    assert said(looking, ConditionType.PLANNED) == ("Solving", refuted)
+    fits = with_result(FITS)
+    assert said(fits, ConditionType.PLANNED) == ("Proven", "3 GPUs")
+    told = f"{FITS.message}; {refuted}"
+    assert said(fits, ConditionType.CERTIFIED) == ("Rehearsed", told)
+    nothing = SeenAnswer(answer=an_infeasible(), headline="nothing fits")
+    told = f"nothing fits; {refuted}"
+    seen = replace(READY, answer=nothing)
+    assert said(seen, ConditionType.PLANNED) == ("Infeasible", told)
 
 
 def a_world(rehearse: str = "Always", **fields: Any) -> World:
