@@ -16,7 +16,7 @@ import click
 import platformdirs
 
 from plimsoll_cli.errors import NoSuchPlanError
-from plimsoll_cli.machines import has_cuda
+from plimsoll_cli.machines import gpu_products
 from plimsoll_cli.option_types import FolderPath
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes
@@ -60,7 +60,7 @@ class Home:
         folder = self.folder.plan(plan.uid)
         return Hands(
             store=self.store,
-            eyes=Eyes(self.store, cuda_is_here=has_cuda()),
+            eyes=Eyes(self.store, gpu_products()),
             plan=plan,
             folder=folder,
             children=Children(folder.children),

@@ -167,7 +167,12 @@ def emulated_as_typed(machines: Machines) -> Offer:
 
 def has_cuda() -> bool:
     """Tell whether this machine has GPUs that answer."""
+    return bool(gpu_products())
+
+
+def gpu_products() -> frozenset[str]:
+    """Products of the GPUs of this machine that answer."""
     try:
-        return bool(cuda_offers())
+        return frozenset(offer.device_product for offer in cuda_offers())
     except InventoryError:
-        return False
+        return frozenset()

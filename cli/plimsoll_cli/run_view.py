@@ -68,6 +68,7 @@ class RunView:
         )
         self._glance: Glance | None = None
         self._told: dict[ConditionType, tuple[Truth, str]] = {}
+        self._refuted: str = ""
         self._attempts_told = 0
         self._line_s = 0.0
         self._line: str = ""
@@ -113,6 +114,7 @@ class RunView:
         if self._glance is None:
             self._attempts_told = len(ended_in(glance))
         self._glance, self.status = glance, glance.status
+        self._tell_refuted(glance)
         for condition in glance.status.conditions:
             self._settle(glance, condition)
         self._tell_unsaved(glance)
@@ -152,6 +154,17 @@ class RunView:
         self._told[condition.type] = said
         is_good = condition.status is Truth.TRUE
         self.say(settled_text(glance, condition), DONE if is_good else BAD)
+
+    def _tell_refuted(self, glance: Glance) -> None:
+        """Add a line where a plan was given up because its rehearsal ran out of memory.
+
+        The next one gets lines of its own, also where it reads the same.
+        """
+        if self._is_brief or glance.seen.refuted in ("", self._refuted):
+            return
+        self._refuted = glance.seen.refuted
+        self.say(self._refuted, BAD)
+        self._told.pop(ConditionType.PLANNED, None)
 
     def _tell_unsaved(self, glance: Glance) -> None:
         """Add a line where checkpoints are no longer saved, and where they are again.
@@ -217,8 +230,8 @@ def settled_text(glance: Glance, condition: Condition) -> str:
     if condition.type is ConditionType.CERTIFIED and is_true:
         agreed = "replay: every rank agrees"
         is_rehearsed = condition.reason == "Rehearsed"
-        more = f"; rehearsal: {condition.message}" * is_rehearsed
-        return agreed + (more or f"; {condition.message}" * bool(condition.message))
+        what = "rehearsal: " if is_rehearsed else ""
+        return f"{agreed}; {what}{condition.message}" if condition.message else agreed
     message = f": {condition.message}" if condition.message else ""
     return f"{condition.type.value.lower()}: {words_of(condition.reason)}{message}"
 

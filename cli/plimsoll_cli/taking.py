@@ -23,7 +23,7 @@ from pathlib import Path
 
 from plimsoll_cli.errors import PlanUnderWayError
 from plimsoll_cli.homes import Home
-from plimsoll_cli.machines import Machines, has_cuda
+from plimsoll_cli.machines import Machines, gpu_products
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
@@ -173,7 +173,7 @@ def require_sense(asked: Asked) -> None:
     Raises:
         InvalidInputError: it names what is not there, or contradicts itself.
     """
-    complaint = complaint_of(asked.spec, asked.offers, cuda_is_here=has_cuda())
+    complaint = complaint_of(asked.spec, asked.offers, gpu_products=gpu_products())
     if complaint:
         raise InvalidInputError(complaint)
 

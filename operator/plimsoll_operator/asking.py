@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.spec import Rehearse, TrainingPlanSpec
 from plimsoll_operator.brain.question import question_of
 from plimsoll_operator.brain.said import is_fixed_by_hand
 from plimsoll_operator.brain.seen import Attempt, Ending, SeenAnswer
@@ -21,7 +21,7 @@ from plimsoll_operator.store.questions import Occasion, StoredQuestion
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.explain import counted
+from plimsoll_planner.explain import counted, device_noun
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
@@ -49,13 +49,11 @@ class Asker:
     attempts: Sequence[Attempt]
     keeps_question: bool = False
     """It was a dry run before: what it asked then is asked again, word for word."""
-    rehearses: bool = False
-    """Its plan's fullest rank is rehearsed before it is launched."""
 
     @property
     def rehearsed_by(self) -> str:
-        """Its uid where it rehearses; else empty."""
-        return self.uid if self.rehearses else ""
+        """Its uid, unless it never rehearses; then empty."""
+        return "" if self.spec.launch.rehearse is Rehearse.NEVER else self.uid
 
 
 class Asking:
@@ -104,16 +102,18 @@ class Asking:
         if asked is None or found is None:
             return ""
         seen = seen_rehearsal(asked.plan, found)
-        return f"{REFUTED} {counted(asked.plan.num_gpus, 'GPU')}: {seen.message}"
+        noun = device_noun(asked.plan.offers)
+        return f"{REFUTED} {counted(asked.plan.num_gpus, noun)}: {seen.message}"
 
     async def _refuted(self, asker: Asker, profile: StoredProfile) -> list[str]:
         """Digests of plans since the latest edit that ran out of memory when rehearsed.
 
         Each has taught something, so that something else is asked, as often as a person
-        allows; what a person fixed is never planned around.
+        allows; what a person fixed is never planned around. Whether a device is here
+        now changes nothing, so that no earlier question is asked again.
         """
         has_statistics = bool(profile.profile.batch_statistics)
-        if not asker.rehearses or is_fixed_by_hand(asker.spec, has_statistics):
+        if not asker.rehearsed_by or is_fixed_by_hand(asker.spec, has_statistics):
             return []
         digests = await self._store.questions.digests(asker.uid, asker.generation)
         refuted = [
@@ -124,11 +124,13 @@ class Asking:
         return refuted[: asker.spec.run_policy.oom_replan_limit]
 
     async def _planned(self, problem_digest: str) -> str:
-        """Digest of the plan that answers a question for good; empty: none yet."""
+        """Digest of the plan that answers a question; empty: none yet."""
         if problem_digest not in self._planned_by:
             found = await self._store.answers.find(problem_digest)
-            if found is None or found.unreplayed:
+            if found is None:
                 return ""
+            if found.unreplayed:
+                return found.unreplayed  # another plan may follow from its replay
             answer = found.answer
             self._planned_by[problem_digest] = (
                 digest_of(answer.plan) if isinstance(answer, Solution) else ""
@@ -187,12 +189,21 @@ class Asking:
             else seen_rehearsal(found.answer.plan, rehearsal),
         )
 
-    async def rehearsed_plan(self, asked: StoredQuestion) -> AskedRehearsal | None:
-        """The plan that answers a question for good, to be rehearsed; None: none."""
+    async def rehearsed_plan(
+        self, asked: StoredQuestion, digest: str
+    ) -> AskedRehearsal | None:
+        """The plan that is to be rehearsed; None: another one answers the question.
+
+        Args:
+            asked: the question.
+            digest: of the plan that was decided on.
+        """
         found = await self._store.answers.find(asked.digest)
-        if found is None or found.unreplayed or not isinstance(found.answer, Solution):
+        if found is None or not isinstance(found.answer, Solution):
             return None
         plan = found.answer.plan
+        if digest_of(plan) != digest:
+            return None
         offer = plan.offers[plan.stage_of(plan.fullest_rank).offer]
         usable = asked.problem.limits.usable_bytes(offer.device_memory_bytes)
         return AskedRehearsal(plan=plan, capacity_bytes=usable)

@@ -82,6 +82,8 @@ async def learn_rehearsal(
     asked = await store.rehearsals.asked(plan_uid, seen.plan_digest)
     if asked is None:
         return  # the plan was deleted meanwhile
+    if await store.rehearsals.find(plan_uid, seen.plan_digest) is not None:
+        return  # the first result counts
     if not found.other_bytes:
         await learn_rank(store, rehearsal_uid(plan_uid, seen), asked, found, now_s)
     await store.rehearsals.save(plan_uid, found)

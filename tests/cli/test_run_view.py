@@ -15,7 +15,7 @@ from plimsoll_cli.memory_bars import LINE, memory_bars
 from plimsoll_cli.plan_page import outcome_lines
 from plimsoll_cli.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
-from plimsoll_operator.api.status import Status, Truth
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending, Seen
 from plimsoll_operator.brain.summary import observed_status
 from plimsoll_operator.home.loop import Glance
@@ -134,6 +134,46 @@ def test_a_wait_is_told_once_and_its_end_too(
     said = capsys.readouterr().err
     assert said.count("✗ waiting: the disk is full\n") == 2
     assert said.count("✓ goes on\n") == 2
+
+
+def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Once, and the next plan has a line though it reads the same."""
+    refuted = "the plan before ran out of memory"
+    planned = a_status("Valid", "Measured", "Proven", "Rehearsed", "Starting")
+    searching = a_status("Valid", "Measured", "Solving", truth=Truth.UNKNOWN)
+    plan = a_glance().seen.attempts[:0]
+    looks = [(planned, ""), (searching, refuted), (planned, refuted)]
+    for is_brief in (False, True):
+        with RunView(is_brief=is_brief) as view:
+            for status, told in looks:
+                seen = Seen(attempts=plan, refuted=told)
+                view.passed(a_glance(status=status, seen=seen))
+        lines = capsys.readouterr().err.splitlines()
+        shown = [line for line in lines if line.startswith(("✗", "✓ plan"))]
+        plan_line = next(iter(shown), "")
+        expected = [plan_line, f"✗ {refuted}", plan_line]
+        assert shown == ([] if is_brief else expected)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "line"),
+    [
+        ("Replayed", "", "replay: every rank agrees"),
+        ("Replayed", "no device", "replay: every rank agrees; no device"),
+        ("Rehearsed", "held", "replay: every rank agrees; rehearsal: held"),
+    ],
+)
+def test_what_certifies_a_plan_is_named(reason: str, message: str, line: str) -> None:
+    """The replay, and with it the rehearsal, or why there was none."""
+    said = Condition(
+        type=ConditionType.CERTIFIED,
+        status=Truth.TRUE,
+        reason=reason,
+        message=message,
+    )
+    assert run_view.settled_text(a_glance(), said) == line
 
 
 def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,21 @@ from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.solution import Solution
 from tests.support.builders import (
+    a_failed_rehearsal,
+    a_plan,
     a_problem,
     a_profile,
+    a_rehearsal,
     a_replay,
     a_solution,
     an_infeasible,
@@ -239,3 +246,159 @@ def test_a_search_stops_at_the_first_plan_that_nobody_has_replayed() -> None:
     assert isinstance(found.answer, Solution)
     assert found.unreplayed == digest_of(found.answer.plan)
     assert (found.is_certified, found.num_rounds) == (False, 0)
+
+
+ALWAYS = {"rehearse": "Always"}
+OUT = Attempt(number=1, ending=Ending.OUT_OF_MEMORY)
+
+
+async def rehearse(store: Store, plan: HybridPlan, found: Rehearsal) -> None:
+    """Rehearse a plan with that result."""
+    asked = AskedRehearsal(plan=plan, capacity_bytes=2**40)
+    await store.rehearsals.ask("uid", asked)
+    seen = replace(found.observation, plan_digest=digest_of(plan))
+    await store.rehearsals.save("uid", replace(found, observation=seen))
+
+
+async def answered(store: Store, asked: StoredQuestion, plan: HybridPlan) -> None:
+    """Answer a question for good."""
+    answer = a_solution(plan=plan)
+    await store.answers.save(asked.digest, an_answer(answer=answer, unreplayed=""))
+
+
+async def number_of(store: Store, asking: Asking, asker: Asker) -> int:
+    """Put the question as it is now; which one it is, counted from 1."""
+    await asking.question(asker, OF_PROFILE)
+    return len(await store.questions.digests("uid", asker.generation))
+
+
+@pytest.mark.parametrize("rehearse_as", ["IfDevice", "Always"])
+def test_a_plan_that_ran_out_when_rehearsed_is_never_asked_for_again(
+    rehearse_as: str, working: Callable[[Work], None]
+) -> None:
+    """Each asks anew, and so does each attempt: no question comes back."""
+    asker = an_asker(spec=a_spec(launch={"rehearse": rehearse_as}))
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+
+        async def ran_out(asker: Asker, revision: int) -> None:
+            asked = await asking.question(asker, OF_PROFILE)
+            plan = a_plan(revision=revision)
+            await answered(store, asked, plan)
+            await rehearse(store, plan, a_failed_rehearsal())
+
+        assert await number_of(store, asking, asker) == 1
+        await ran_out(asker, revision=1)
+        second = replace(asker, offers=MORE)
+        assert await number_of(store, asking, second) == 2
+        assert await number_of(store, asking, second) == 2
+        # The next plan is launched, and its ranks run out of memory.
+        third = replace(asker, offers=MORE[1:], attempts=(OUT,))
+        assert await number_of(store, asking, third) == 3
+        await ran_out(third, revision=3)
+        assert await number_of(store, asking, third) == 4
+        assert await number_of(store, Asking(store), third) == 4
+
+    working(work)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_anew"),
+    [
+        ({"launch": ALWAYS}, True),
+        ({}, False),
+        ({"launch": ALWAYS, "override": {"gpus": 4}}, False),
+        ({"launch": ALWAYS, "runPolicy": {"oomReplanLimit": 0}}, False),
+    ],
+)
+def test_what_is_planned_around(
+    spec: dict[str, Any], is_anew: bool, working: Callable[[Work], None]
+) -> None:
+    """Not what a person fixed, nor more often than they allow, nor without a wish."""
+    asker = an_asker(spec=a_spec(**spec))
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        asked = await asking.question(asker, OF_PROFILE)
+        await answered(store, asked, a_plan())
+        await rehearse(store, a_plan(), a_failed_rehearsal())
+        assert await number_of(store, asking, asker) == 1 + is_anew
+        text = await asking.refuted_text(asker, OF_PROFILE)
+        assert ("ran out of memory" in text) is is_anew
+
+    working(work)
+
+
+def test_what_ran_out_is_named_with_its_size_and_its_bytes(
+    working: Callable[[Work], None],
+) -> None:
+    """So that people see why the plan is another one; nothing is said of what fits."""
+    asker = an_asker(spec=a_spec(launch=ALWAYS))
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        asked = await asking.question(asker, OF_PROFILE)
+        await answered(store, asked, a_plan())
+        await rehearse(store, a_plan(), a_rehearsal())
+        assert await asking.refuted_text(asker, OF_PROFILE) == ""
+        assert await number_of(store, asking, asker) == 1
+        edited = replace(asker, generation=2, offers=MORE)
+        asked = await asking.question(edited, OF_PROFILE)
+        await answered(store, asked, a_plan(revision=2))
+        await rehearse(store, a_plan(revision=2), a_failed_rehearsal())
+        assert await asking.refuted_text(edited, OF_PROFILE) == (
+            "the plan before ran out of memory when it was rehearsed, on 4 GPUs: rank "
+            "0 ran out of memory in backward, alone on a device: 10.00 MiB in use of "
+            "139.00 GiB, 1.00 MiB more asked for, predicted 0 B to 10.00 MiB"
+        )
+
+    working(work)
+
+
+def test_a_plan_whose_replay_was_left_out_is_rehearsed_all_the_same(
+    working: Callable[[Work], None],
+) -> None:
+    """Its digest is known, and what it held is found; another plan of it is not."""
+    asker = an_asker(spec=a_spec(launch=ALWAYS))
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        asked = await asking.question(asker, OF_PROFILE)
+        assert await asking.rehearsed_plan(asked, WANTED) is None
+        await store.answers.save(asked.digest, an_answer())
+        found = await asking.answer(asked, rehearsed_by="uid")
+        assert found is not None
+        assert (found.plan_digest, found.rehearsal) == (WANTED, None)
+        wanted = await asking.rehearsed_plan(asked, WANTED)
+        assert wanted is not None
+        assert wanted.plan == a_solution().plan
+        assert await asking.rehearsed_plan(asked, digest_of(a_plan(revision=9))) is None
+        await rehearse(store, wanted.plan, a_rehearsal())
+        found = await asking.answer(asked, rehearsed_by="uid")
+        assert found is not None
+        assert found.rehearsal is not None
+        assert found.rehearsal.fits
+        unasked = await asking.answer(asked)
+        assert unasked is not None
+        assert (unasked.plan_digest, unasked.rehearsal) == ("", None)
+
+    working(work)
+
+
+def test_a_rehearsal_may_use_what_the_plan_was_made_for(
+    working: Callable[[Work], None],
+) -> None:
+    """The memory of the device, less the headroom."""
+    asker = an_asker(spec=a_spec(launch=ALWAYS))
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        asked = await asking.question(asker, OF_PROFILE)
+        await answered(store, asked, a_plan())
+        wanted = await asking.rehearsed_plan(asked, digest_of(a_plan()))
+        assert wanted is not None
+        usable = asked.problem.limits.usable_bytes(an_offer().device_memory_bytes)
+        assert wanted.capacity_bytes == usable
+
+    working(work)

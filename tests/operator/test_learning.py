@@ -1,21 +1,39 @@
-"""What an attempt teaches of the devices that it ran on."""
+"""What attempts and rehearsals teach of the devices that they ran on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from plimsoll_operator.brain.seen import Ending
-from plimsoll_operator.learning import Lesson, learn, shortage_of
+from plimsoll_operator.learning import (
+    Lesson,
+    learn,
+    learn_rehearsal,
+    rehearsal_uid,
+    shortage_of,
+)
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.observed_overhead import unreported_shortage
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import ObservedPeak
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.task import FullDevice
-from tests.support.builders import MIB, a_peak, a_plan, a_stage, an_observation
+from tests.support.builders import (
+    MIB,
+    a_failed_rehearsal,
+    a_peak,
+    a_plan,
+    a_rehearsal,
+    a_stage,
+    an_observation,
+)
 from tests.support.stores import in_store
 
 LIMITS = Limits(max_gpus=16)
@@ -110,5 +128,85 @@ def test_a_plan_that_was_not_to_fit_teaches_nothing(tmp_path: Path) -> None:
     async def work(store: Store) -> None:
         await learn(store, a_lesson(plan=a_plan(stages=stages)))
         assert await store.calibrations.all() == ()
+
+    in_store(tmp_path / "store.db", work)
+
+
+USABLE = LIMITS.usable_bytes(PLAN.offers[0].device_memory_bytes)
+ASKED = AskedRehearsal(plan=PLAN, capacity_bytes=USABLE)
+
+
+def of_plan(found: Rehearsal, **fields: Any) -> Rehearsal:
+    """Make a rehearsal one of the plan."""
+    seen = replace(found.observation, plan_digest=digest_of(PLAN))
+    return replace(found, observation=seen, **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "num_ranks", "num_shortages"),
+    [
+        (of_plan(a_rehearsal()), 1, 0),
+        (of_plan(a_rehearsal(), other_bytes=None), 1, 0),
+        (of_plan(a_rehearsal(), other_bytes=MIB), 0, 0),
+        (of_plan(a_failed_rehearsal()), 0, 1),
+        (of_plan(a_failed_rehearsal(), other_bytes=None), 0, 1),
+    ],
+)
+def test_a_rehearsal_teaches_what_a_rank_held_or_lacked(
+    found: Rehearsal, num_ranks: int, num_shortages: int, tmp_path: Path
+) -> None:
+    """Learned twice, it is known once; a peak beside others teaches nothing."""
+
+    async def work(store: Store) -> None:
+        await store.rehearsals.ask("uid", ASKED)
+        for _ in range(2):
+            await learn_rehearsal(store, "uid", found, 1.0)
+        assert await store.rehearsals.find("uid", digest_of(PLAN)) == found
+        known = await store.calibrations.all()
+        assert sum(one.num_observations for one in known) == num_ranks
+        assert sum(one.num_shortages for one in known) == num_shortages
+        uid = rehearsal_uid("uid", found.observation)
+        assert len(await store.observations.of(uid, 1)) == num_ranks
+        assert await store.observations.of("uid", 1) == ()
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_the_first_result_of_a_rehearsal_is_what_teaches(tmp_path: Path) -> None:
+    """A pod that tells another story later changes nothing."""
+
+    async def work(store: Store) -> None:
+        await store.rehearsals.ask("uid", ASKED)
+        await learn_rehearsal(store, "uid", of_plan(a_rehearsal()), 1.0)
+        before = await store.calibrations.all()
+        await learn_rehearsal(store, "uid", of_plan(a_failed_rehearsal()), 2.0)
+        assert await store.calibrations.all() == before
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_nobody_learns_from_a_rehearsal_that_was_not_asked_for(tmp_path: Path) -> None:
+    """Its plan was deleted meanwhile."""
+
+    async def work(store: Store) -> None:
+        await learn_rehearsal(store, "uid", of_plan(a_failed_rehearsal()), 1.0)
+        assert await store.calibrations.all() == ()
+        assert await store.rehearsals.find("uid", digest_of(PLAN)) is None
+
+    in_store(tmp_path / "store.db", work)
+
+
+def test_after_a_shortage_the_same_plan_is_not_predicted_to_fit(tmp_path: Path) -> None:
+    """The bound is wider than the device by what the rank lacked."""
+
+    async def work(store: Store) -> None:
+        await store.rehearsals.ask("uid", ASKED)
+        await learn_rehearsal(store, "uid", of_plan(a_failed_rehearsal()), 1.0)
+        [known] = await store.calibrations.all()
+        allowed = (
+            known.allocator.at(1, 0).upper_bytes + known.outside.at(1, 0).upper_bytes
+        )
+        tensors = 20 * MIB  # upper bound of rank 0
+        assert tensors + allowed > USABLE - 64 * MIB
 
     in_store(tmp_path / "store.db", work)

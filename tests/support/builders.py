@@ -64,6 +64,7 @@ from plimsoll_planner.records.plan import (
     Stage,
 )
 from plimsoll_planner.records.problem import Limits, Objective, Problem
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import (
     Infeasible,
@@ -454,6 +455,23 @@ def a_replay(**fields: Any) -> Replay:
     return Replay(**(defaults | fields))
 
 
+def a_rehearsal(**fields: Any) -> Rehearsal:
+    """Build the rehearsal of rank 0 that ran all its steps, beside nobody."""
+    defaults: dict[str, Any] = {
+        "observation": an_observation(num_communicators=0),
+        "capacity_bytes": 139 * 2**30,
+        "other_bytes": 0,
+    }
+    return Rehearsal(**(defaults | fields))
+
+
+def a_failed_rehearsal(**fields: Any) -> Rehearsal:
+    """Build the rehearsal of rank 0 that ran out of memory in its first step."""
+    seen = an_observation(num_communicators=0, num_steps=0, step_s=())
+    full = FullDevice(rank=0, phase=Phase.BACKWARD, asked_bytes=MIB)
+    return a_rehearsal(**({"observation": seen, "full_device": full} | fields))
+
+
 def a_life() -> tuple[Task, Began, End]:
     """Build what is written down of a gang that ran out of device memory."""
     command = Command(
@@ -483,5 +501,6 @@ def every_document() -> list[Document]:
         an_infeasible(),
         an_observation(),
         a_replay(),
+        a_failed_rehearsal(),
         *a_life(),
     ]

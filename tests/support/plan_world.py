@@ -2,9 +2,9 @@
 
 Children run for a while and end as a script says. Effects are those of the real homes:
 asked for twice, they find what is there and do nothing. An attempt that ran out of
-memory, or found other code, asks a new question: the search answers with another plan,
-which nobody has replayed yet. As in the homes, the status is written down first, and
-what it decided is done then.
+memory, or found other code, asks a new question, and so does a rehearsal that ran out
+of memory: the search answers with another plan, which nobody has replayed yet. As in
+the homes, the status is written down first, and what it decided is done then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 
-from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, ObservedStatus, Status, Truth
 from plimsoll_operator.brain.actions import (
     Action,
@@ -23,14 +23,17 @@ from plimsoll_operator.brain.actions import (
     RecordPlan,
     Solve,
     StartProfile,
+    StartRehearsal,
     StartReplay,
     StartTraining,
     StopTraining,
     StoreProfile,
+    StoreRehearsal,
     StoreReplay,
     WakeAt,
 )
 from plimsoll_operator.brain.decide import Decision, decide
+from plimsoll_operator.brain.said import is_fixed_by_hand
 from plimsoll_operator.brain.seen import (
     Child,
     ChildKind,
@@ -39,6 +42,7 @@ from plimsoll_operator.brain.seen import (
     Seen,
     SeenAnswer,
     SeenProfile,
+    SeenRehearsal,
 )
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
@@ -77,6 +81,12 @@ class World:
     """Digests of plans."""
     is_compared: bool = False
     """The search has taken the replay in."""
+    has_device: bool = True
+    """To rehearse on."""
+    verdicts: list[bool] = field(default_factory=list[bool])
+    """Whether rehearsed ranks fit, one after the other; then all do."""
+    rehearsed: dict[str, bool] = field(default_factory=dict[str, bool])
+    """By digest of the plan: whether its rank fitted."""
     attempts: list[StoredAttempt] = field(default_factory=list)
     children: dict[tuple[ChildKind, str], Child] = field(default_factory=dict)
     observed: dict[int, ObservedStatus] = field(
@@ -109,10 +119,13 @@ class World:
                 has_replay=waits and self.is_replayed,
                 is_certified=self.is_compared,
                 num_rounds=int(self.is_compared),
+                plan_digest=self.digest if self.may_rehearse else "",
+                rehearsal=self.rehearsal,
             )
         return Seen(
             profile=self.profile,
             profile_key=REQUEST_KEY,
+            has_device=self.has_device,
             answer=found,
             attempts=tuple(self.attempts),
             children=tuple(self.children.values()),
@@ -135,6 +148,24 @@ class World:
     def is_replayed(self) -> bool:
         """Tell whether that plan was replayed."""
         return self.digest in self.replayed
+
+    @property
+    def may_rehearse(self) -> bool:
+        """Whether rehearsals are looked at."""
+        return self.spec.launch.rehearse is not Rehearse.NEVER
+
+    @property
+    def must_rehearse(self) -> bool:
+        """Whether the plan that is the answer now is certified by its rehearsal."""
+        return self.spec.launch.rehearse is Rehearse.ALWAYS
+
+    @property
+    def rehearsal(self) -> SeenRehearsal | None:
+        """What the rehearsal of that plan gave; None: it has no result."""
+        fits = self.rehearsed.get(self.digest)
+        if fits is None or not self.may_rehearse:
+            return None
+        return SeenRehearsal(fits=fits, message="fits" if fits else "ran out")
 
     def live_gangs(self) -> list[str]:
         """Return the attempts whose ranks run now."""
@@ -210,10 +241,11 @@ class World:
         stands = self.is_open or self.is_ended(status)
         is_planned = self.is_solved and isinstance(self.answer, Solution)
         has_profile = self.profile is not None and not self.is_outdated
+        fits = self.rehearsed.get(self.digest, not self.must_rehearse)
         is_so = {
             ConditionType.PROFILED: stands or has_profile,
             ConditionType.PLANNED: stands or is_planned,
-            ConditionType.CERTIFIED: stands or self.is_compared,
+            ConditionType.CERTIFIED: stands or (self.is_compared and fits),
             ConditionType.LAUNCHED: stands and was_started,
             ConditionType.SUCCEEDED: self.is_dry
             or (stands and self.attempts[-1].ending is Ending.DONE),
@@ -266,6 +298,8 @@ class World:
                 self.start(ChildKind.PROFILE, key)
             case StartReplay(digest=digest):
                 self.start(ChildKind.REPLAY, digest)
+            case StartRehearsal(digest=digest):
+                self.start(ChildKind.REHEARSAL, digest)
             case StartTraining(attempt=number):
                 self.gangs += [number] * self.start(ChildKind.TRAIN, str(number))
             case StopTraining(attempt=number):
@@ -288,6 +322,8 @@ class World:
                 )
             case StoreReplay(child=child):
                 self.replayed.add(child.subject)
+            case StoreRehearsal(child=child):
+                self.store_rehearsal(child.subject)
             case Solve():
                 self.is_solved, self.is_compared = True, self.is_replayed
             case RecordPlan(attempt=number, plan=plan):
@@ -303,6 +339,20 @@ class World:
                 self.record_ending(number, action)
             case _:
                 assert isinstance(action, WakeAt)
+
+    def store_rehearsal(self, digest: str) -> None:
+        """Write down whether a rank fitted, once; where not, another plan is asked for.
+
+        As often as a person allows, and unless they fixed the plan.
+        """
+        if digest in self.rehearsed:
+            return
+        fits = self.rehearsed[digest] = self.verdicts.pop(0) if self.verdicts else True
+        num_failed = sum(not one for one in self.rehearsed.values())
+        is_fixed = is_fixed_by_hand(self.spec, has_batch_statistics=False)
+        if fits or is_fixed or num_failed > self.spec.run_policy.oom_replan_limit:
+            return
+        self.ask_anew()
 
     def record_ending(self, number: int, action: RecordEnding) -> None:
         """Write down how an attempt ended, once."""

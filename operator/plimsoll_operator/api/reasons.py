@@ -83,8 +83,8 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         "rank ran on a device; the message says what it held there.",
         **of_child("Rehearsal", "The rehearsal"),
         (FALSE, "RehearsalOOM"): "The fullest rank ran out of memory on a device, and "
-        "nothing else is planned: it is fixed by `override`, or that happened "
-        "`runPolicy.oomReplanLimit` times.",
+        "nothing else is planned: it is fixed by `override`, or that happened more "
+        "often than `runPolicy.oomReplanLimit`.",
     },
     ConditionType.LAUNCHED: {
         (FALSE, "Starting"): "The attempt is written down and about to start.",

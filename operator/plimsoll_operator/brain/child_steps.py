@@ -1,7 +1,8 @@
 """The step of a condition that a child brings about: profiling, replay, rehearsal.
 
 In: a look, and the child as it is. Out: what is said of the condition, with what is
-done about the child. Called by `preparing` and `rehearsing`.
+done about the child; which children nobody asks for any more. Called by `preparing` and
+`rehearsing`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 
 LEAST_S = 10.0
 """From one beginning to the next of something that is disrupted each time."""
+OF_A_PLAN = (ChildKind.REPLAY, ChildKind.REHEARSAL)
+"""Kinds that hold the code of a plan to what was profiled."""
 UNDER_WAY = {
     ChildKind.PROFILE: "Profiling",
     ChildKind.REPLAY: "Replaying",
@@ -76,4 +79,37 @@ def failed(child: Child, reason: str) -> Said:
         message=child.message,
         actions=(Clear(child=child),),
         is_final=True,
+    )
+
+
+def foreign_children(look: Look) -> list[Child]:
+    """Replays and rehearsals that found other code than was profiled."""
+    return [
+        child
+        for child in look.seen.children
+        if child.kind in OF_A_PLAN and child.ending is Ending.FOREIGN_FINGERPRINT
+    ]
+
+
+def outdated_children(look: Look) -> list[Child]:
+    """Those of them that a newer profile has answered."""
+    made_s = look.seen.profile.made_s if look.seen.profile is not None else 0.0
+    return [child for child in foreign_children(look) if child.since_s <= made_s]
+
+
+def clearing(look: Look, kind: ChildKind, wanted: str) -> tuple[Action, ...]:
+    """What ends the children of a kind for plans that nobody asks for any more.
+
+    Those that found other code stay, until a newer profile has answered them.
+
+    Args:
+        look: what is looked at.
+        kind: replay or rehearsal.
+        wanted: digest of the plan that is replayed or rehearsed; empty: none is.
+    """
+    foreign = foreign_children(look)
+    return tuple(
+        Clear(child=child)
+        for child in look.seen.children
+        if child.kind is kind and child.subject != wanted and child not in foreign
     )

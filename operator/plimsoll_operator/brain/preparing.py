@@ -20,10 +20,15 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
-from plimsoll_operator.brain.child_steps import of_child
+from plimsoll_operator.brain.child_steps import (
+    clearing,
+    foreign_children,
+    of_child,
+    outdated_children,
+)
 from plimsoll_operator.brain.rehearsing import rehearsed
-from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import Child, ChildKind, Ending, Seen, SeenAnswer
+from plimsoll_operator.brain.said import Look, Said, joined
+from plimsoll_operator.brain.seen import ChildKind, Ending, Seen
 from plimsoll_planner.records.solution import Infeasible, Termination
 
 STORE_AGAIN_S = 10.0
@@ -67,7 +72,7 @@ def profile_said(look: Look) -> Said:
     seen = look.seen
     child = seen.child(ChildKind.PROFILE, seen.profile_key)
     if seen.profile is not None and is_current(look):
-        done = (child, *outdated_replays(look))
+        done = (child, *outdated_children(look))
         clear = tuple(Clear(child=one) for one in done if one is not None)
         reason = "Cached" if seen.profile.was_cached else "Measured"
         if seen.profile.source == "traced" and not seen.profile.was_cached:
@@ -89,8 +94,9 @@ def profile_said(look: Look) -> Said:
 def is_current(look: Look) -> bool:
     """Tell whether the profile counts: nobody found other code since it was made.
 
-    With the policy Always, one that was there before the plan does not. A replay that
-    finds other code than a profile of this very plan is a fault, not news.
+    With the policy Always, one that was there before the plan does not. A replay or a
+    rehearsal that finds other code than a profile of this very plan is a fault, not
+    news.
     """
     profile, latest = look.seen.profile, look.latest
     if profile is None:
@@ -100,45 +106,11 @@ def is_current(look: Look) -> bool:
     if not profile.is_of_this_code:
         return False
     if profile.was_cached and any(
-        child.since_s > profile.made_s for child in foreign_replays(look)
+        child.since_s > profile.made_s for child in foreign_children(look)
     ):
         return False
     found_other_code = latest and latest.ending is Ending.FOREIGN_FINGERPRINT
     return not (latest and found_other_code and profile.made_s <= latest.ended_s)
-
-
-def foreign_replays(look: Look) -> list[Child]:
-    """Return replays that found other code than was profiled."""
-    return [
-        child
-        for child in look.seen.children
-        if child.kind is ChildKind.REPLAY and child.ending is Ending.FOREIGN_FINGERPRINT
-    ]
-
-
-def outdated_replays(look: Look) -> list[Child]:
-    """Return those of them that a newer profile has answered."""
-    made_s = look.seen.profile.made_s if look.seen.profile is not None else 0.0
-    return [child for child in foreign_replays(look) if child.since_s <= made_s]
-
-
-def clearing_replays(look: Look, wanted: str) -> tuple[Action, ...]:
-    """Return what ends the replays of plans that nobody asks for any more.
-
-    Those that found other code stay, until a newer profile has answered them.
-
-    Args:
-        look: what is looked at.
-        wanted: digest of the plan that is replayed; empty where none is.
-    """
-    foreign = foreign_replays(look)
-    return tuple(
-        Clear(child=child)
-        for child in look.seen.children
-        if child.kind is ChildKind.REPLAY
-        and child.subject != wanted
-        and child not in foreign
-    )
 
 
 def planned(look: Look) -> Said:
@@ -151,19 +123,12 @@ def planned(look: Look) -> Said:
             message=look.seen.refuted,
             actions=(Solve(),),
         )
-    said = planned_as(found)
-    message = "; ".join(filter(None, (said.message, look.seen.refuted)))
-    return replace(said, message=message)
-
-
-def planned_as(found: SeenAnswer) -> Said:
-    """What an answer says of a plan."""
     answer = found.answer
     if isinstance(answer, Infeasible):
         return Said(
             truth=Truth.FALSE,
             reason="Infeasible",
-            message=found.headline,
+            message=joined(found.headline, look.seen.refuted),
             is_final=True,
         )
     if answer.termination is Termination.FIXED:
@@ -190,12 +155,14 @@ def certified(look: Look) -> Said:
     """Say whether the plan's replay agrees and its rehearsal fits; bring them about."""
     found = look.seen.answer
     if found is not None and found.is_certified:
-        clear = clearing_replays(look, "")
+        clear = clearing(look, ChildKind.REPLAY, "")
         said = Said(truth=Truth.TRUE, reason="Replayed", actions=clear)
     else:
         wanted = found.unreplayed if found is not None else ""
         said = replay_said(look)
-        said = replace(said, actions=(*clearing_replays(look, wanted), *said.actions))
+        said = replace(
+            said, actions=(*clearing(look, ChildKind.REPLAY, wanted), *said.actions)
+        )
     return rehearsed(look, said)
 
 
@@ -207,7 +174,7 @@ def replay_said(look: Look) -> Said:
         return Said(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
         child = look.seen.child(ChildKind.REPLAY, found.unreplayed)
-        if child is None or child in outdated_replays(look):
+        if child is None or child in outdated_children(look):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
             return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
         said = of_child(look, child, "Replay", StoreReplay(child=child))

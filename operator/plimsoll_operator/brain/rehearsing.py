@@ -4,7 +4,8 @@ In: a look, and what the replay says of `Certified`. Out: the same with the rehe
 and the actions that bring it about. Called by `preparing`.
 
     launch.rehearse  Never                     what the replay says
-                     IfDevice, and no device   what the replay says
+                     IfDevice, and no device,  what the replay says
+                     or the plan was tried
     no result yet                              Rehearsing, in a child of its own
     it fits                                    Rehearsed
     out of memory    what is asked changes with it (`asking`), so another plan comes;
@@ -15,31 +16,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.actions import (
-    Action,
-    Clear,
-    StartRehearsal,
-    StoreRehearsal,
+from plimsoll_operator.brain.actions import Action, StartRehearsal, StoreRehearsal
+from plimsoll_operator.brain.child_steps import (
+    clearing,
+    of_child,
+    outdated_children,
 )
-from plimsoll_operator.brain.child_steps import of_child
 from plimsoll_operator.brain.failures import FIXED, UNFIXED
-from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import Child, ChildKind, SeenAnswer
+from plimsoll_operator.brain.said import Look, Said, joined
+from plimsoll_operator.brain.seen import ChildKind, SeenAnswer, SeenRehearsal
+from plimsoll_planner.explain import counted
 
 NO_DEVICE = "no device got free to rehearse on"
-
-
-def rehearses(rehearse: Rehearse, *, has_device: bool) -> bool:
-    """Whether a plan is rehearsed.
-
-    Args:
-        rehearse: what a person asks for.
-        has_device: a device of the plan's kind is here.
-    """
-    is_wanted = rehearse is Rehearse.IF_DEVICE and has_device
-    return is_wanted or rehearse is Rehearse.ALWAYS
 
 
 def rehearsed(look: Look, said: Said) -> Said:
@@ -51,28 +42,51 @@ def rehearsed(look: Look, said: Said) -> Said:
     """
     found = look.seen.answer
     goes_on = said.truth is Truth.TRUE or said.goes_on
-    is_wanted = rehearses(look.spec.launch.rehearse, has_device=look.seen.has_device)
-    if found is None or not (goes_on and is_wanted and found.plan_digest):
-        return with_actions(said, clearing(look, ""))
+    if found is None or not (goes_on and found.plan_digest):
+        return with_actions(said, clearing(look, ChildKind.REHEARSAL, ""))
     result = found.rehearsal
-    if result is None:
+    if result is None and is_wanted(look, found.plan_digest):
         return under_way(look, said, found)
-    clear = clearing(look, "")
+    said = with_actions(said, clearing(look, ChildKind.REHEARSAL, ""))
+    return said if result is None else with_result(look, said, result)
+
+
+def is_wanted(look: Look, digest: str) -> bool:
+    """Whether a plan without a result is to be rehearsed.
+
+    Where a device is used only if it is free, a plan that was launched before says more
+    than its rehearsal would.
+
+    Args:
+        look: what is looked at.
+        digest: of the plan.
+    """
+    rehearse, seen = look.spec.launch.rehearse, look.seen
+    was_tried = any(one.plan_digest == digest for one in seen.attempts)
+    if_device = rehearse is Rehearse.IF_DEVICE and seen.has_device and not was_tried
+    return if_device or rehearse is Rehearse.ALWAYS
+
+
+def with_result(look: Look, said: Said, result: SeenRehearsal) -> Said:
+    """What is said of `Certified` with the result of the rehearsal.
+
+    Args:
+        look: what is looked at.
+        said: of the replay.
+        result: of the rehearsal.
+    """
     if not result.fits:
-        message = result.message + fixed_text(look)
         return Said(
             truth=Truth.FALSE,
             reason="RehearsalOOM",
-            message=message,
-            actions=(*said.actions, *clear),
+            message=f"{result.message}; {no_other_plan(look)}",
+            actions=said.actions,
             is_final=True,
         )
+    message = joined(said.message, result.message, look.seen.refuted)
     if said.truth is not Truth.TRUE:  # the other ranks are as uncertain as before
-        message = "; ".join(filter(None, (said.message, result.message)))
-        return with_actions(replace(said, message=message), clear)
-    return with_actions(
-        replace(said, reason="Rehearsed", message=result.message), clear
-    )
+        return replace(said, message=message)
+    return replace(said, reason="Rehearsed", message=message)
 
 
 def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
@@ -82,16 +96,22 @@ def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
     """
     digest = found.plan_digest
     child = look.seen.child(ChildKind.REHEARSAL, digest)
-    before = (*said.actions, *clearing(look, digest))
+    before = (*said.actions, *clearing(look, ChildKind.REHEARSAL, digest))
     if child is None and look.spec.suspend:
-        return replace(said, actions=before)
-    if child is None:
-        start = StartRehearsal(digest=digest)
-        return Said(truth=Truth.UNKNOWN, reason="Rehearsing", actions=(*before, start))
+        return Said(
+            truth=Truth.UNKNOWN,
+            reason=WAITING,
+            message="the rehearsal waits while the plan is suspended",
+            actions=before,
+            goes_on=True,
+        )
+    if child is None or child in outdated_children(look):
+        start = (StartRehearsal(digest=digest),) if child is None else ()
+        return Said(truth=Truth.UNKNOWN, reason="Rehearsing", actions=(*before, *start))
     now = of_child(look, child, "Rehearsal", StoreRehearsal(child=child))
     if is_without_device(look, now):
         # The child stays as a mark: without it the wait would begin again.
-        message = "; ".join(filter(None, (said.message, NO_DEVICE)))
+        message = joined(said.message, NO_DEVICE)
         return replace(said, message=message, actions=before)
     return replace(now, actions=(*before, *now.actions))
 
@@ -102,33 +122,18 @@ def is_without_device(look: Look, now: Said) -> bool:
     return if_device and now.is_final and now.reason == "RehearsalPendingTimeout"
 
 
-def clearing(look: Look, wanted: str) -> tuple[Action, ...]:
-    """What ends rehearsals of plans that nobody asks for any more.
-
-    Args:
-        look: what is looked at.
-        wanted: digest of the plan that is rehearsed; empty: none is.
-    """
-    return tuple(
-        Clear(child=child)
-        for child in look.seen.children
-        if is_rehearsal(child) and child.subject != wanted
-    )
-
-
-def is_rehearsal(child: Child) -> bool:
-    """Whether a child rehearses."""
-    return child.kind is ChildKind.REHEARSAL
-
-
 def with_actions(said: Said, actions: tuple[Action, ...]) -> Said:
     """A step with more to do."""
     return replace(said, actions=(*said.actions, *actions))
 
 
-def fixed_text(look: Look) -> str:
-    """What to do where a person fixed the plan that ran out; else empty."""
-    if not look.is_fixed_by_hand:
-        return ""
-    fewest = look.fewest_unfixed
-    return f"; {FIXED}" + (UNFIXED.format(fewest) if fewest else "")
+def no_other_plan(look: Look) -> str:
+    """Why no other plan is looked for, and what to do."""
+    if look.is_fixed_by_hand:
+        fewest = look.fewest_unfixed
+        return FIXED + (UNFIXED.format(fewest) if fewest else "")
+    limit = look.spec.run_policy.oom_replan_limit
+    return (
+        f"runPolicy.oomReplanLimit lets {counted(limit, 'other plan')} be looked for: "
+        "raise it, or use devices with more memory"
+    )

@@ -87,3 +87,8 @@ def is_fixed_by_hand(spec: TrainingPlanSpec, has_batch_statistics: bool) -> bool
     if has_batch_statistics and chosen_by is BatchStatistics.FIXED_MICRO_BATCH:
         fixed = replace(fixed, micro_batch=None)
     return fixed != PlanOverride()
+
+
+def joined(*messages: str) -> str:
+    """Messages in one line, without the empty ones."""
+    return "; ".join(filter(None, messages))

@@ -17,7 +17,6 @@ from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.brain.decide import is_closed, was_dry
 from plimsoll_operator.brain.preparing import is_current
 from plimsoll_operator.brain.question import require_sound
-from plimsoll_operator.brain.rehearsing import rehearses
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import (
@@ -174,9 +173,6 @@ class Eyes:
             offers=known.offers,
             attempts=attempts,
             keeps_question=was_dry(plan.status),
-            rehearses=rehearses(
-                known.spec.launch.rehearse, has_device=known.has_device
-            ),
         )
 
     async def _list(self, plan: PlanObject) -> list[Object]:

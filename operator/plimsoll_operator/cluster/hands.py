@@ -195,7 +195,7 @@ class Hands:
     ) -> None:
         """Start to rehearse the plan that answers the question, on one device."""
         asked, kind = asked_of(seen), ChildKind.REHEARSAL
-        wanted = await self.eyes.asking.rehearsed_plan(asked)
+        wanted = await self.eyes.asking.rehearsed_plan(asked, digest)
         if wanted is None:
             return  # the question has changed since the decision
         await self.store.rehearsals.ask(plan.owner.uid, wanted)

@@ -8,14 +8,13 @@ is put while an attempt is open, or once the plan is over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.brain.preparing import is_current
 from plimsoll_operator.brain.question import require_sound
-from plimsoll_operator.brain.rehearsing import rehearses
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import (
@@ -49,15 +48,15 @@ class HomeSeen(Seen):
 class Eyes:
     """Looks at the plans of a home."""
 
-    def __init__(self, store: Store, cuda_is_here: bool) -> None:
+    def __init__(self, store: Store, gpu_products: Collection[str]) -> None:
         """Look into a store.
 
         Args:
             store: of the home.
-            cuda_is_here: this machine has GPUs.
+            gpu_products: of the GPUs of this machine.
         """
         self._store = store
-        self._cuda_is_here = cuda_is_here
+        self._gpu_products = gpu_products
         self._reports: dict[tuple[str, int], GangReports] = {}
         """By plan and attempt; read on from where the last look ended."""
         self._found: dict[str, float | None] = {}
@@ -68,34 +67,25 @@ class Eyes:
 
     def wish(self, plan: StoredPlan) -> ProfileWish:
         """Return the profile that a plan asks for."""
-        kind, is_here = plan.offers[0].device_kind, self._has_device(plan)
+        kind = plan.offers[0].device_kind
+        is_here = kind is DeviceKind.EMULATED or bool(self._gpu_products)
         return profile_wish(plan.spec, kind, plan.folder, is_here=is_here)
-
-    def _has_device(self, plan: StoredPlan) -> bool:
-        """Whether this machine has a device of the kind that a plan is for."""
-        is_emulated = plan.offers[0].device_kind is DeviceKind.EMULATED
-        return is_emulated or self._cuda_is_here
-
-    def _rehearses(self, plan: StoredPlan) -> bool:
-        """Whether a plan's fullest rank is rehearsed."""
-        has_device = self._has_device(plan)
-        return rehearses(plan.spec.launch.rehearse, has_device=has_device)
 
     async def look(
         self, plan: StoredPlan, children: Children, now_s: float
     ) -> HomeSeen:
         """Look at one plan."""
-        wish, has_device = self.wish(plan), self._has_device(plan)
+        wish = self.wish(plan)
         profile = await self._store.profiles.find(wish.key)
         self._found.setdefault(plan.uid, profile.made_s if profile else None)
         attempts = await self._store.attempts.of(plan.uid)
         seen = HomeSeen(
             complaint=complaint_of(
-                plan.spec, plan.offers, cuda_is_here=self._cuda_is_here
+                plan.spec, plan.offers, gpu_products=self._gpu_products
             ),
             profile=None if profile is None else await self._seen(plan, wish, profile),
             profile_key=wish.key,
-            has_device=has_device,
+            has_device=can_rehearse(plan.offers, self._gpu_products),
             attempts=attempts,
             children=children.look(),
         )
@@ -182,30 +172,45 @@ class Eyes:
             spec=plan.spec,
             offers=plan.offers,
             attempts=attempts,
-            rehearses=self._rehearses(plan),
         )
 
 
+def can_rehearse(offers: Sequence[Offer], gpu_products: Collection[str]) -> bool:
+    """Whether this machine has the devices of all offers, whichever is planned with.
+
+    Args:
+        offers: machines that may be used.
+        gpu_products: of the GPUs of this machine.
+    """
+    return all(
+        one.device_kind is DeviceKind.EMULATED or one.device_product in gpu_products
+        for one in offers
+    )
+
+
 def complaint_of(
-    spec: TrainingPlanSpec, offers: Sequence[Offer], *, cuda_is_here: bool
+    spec: TrainingPlanSpec, offers: Sequence[Offer], *, gpu_products: Collection[str]
 ) -> str:
     """Say what is wrong with a spec, or is not there; empty where all is well.
 
     Args:
         spec: what a person asks for.
         offers: machines that may be used.
-        cuda_is_here: this machine has GPUs.
+        gpu_products: of the GPUs of this machine.
     """
-    has_device = offers[0].device_kind is DeviceKind.EMULATED or cuda_is_here
+    has_device = offers[0].device_kind is DeviceKind.EMULATED or bool(gpu_products)
     if spec.launch.policy is LaunchPolicy.LAUNCH and not has_device:
         return (
             "spec.launch.policy: the offers are GPUs and this machine has none: use "
             "PlanOnly, run it where they are, or plan for --device cpu"
         )
-    if spec.launch.rehearse is Rehearse.ALWAYS and not has_device:
+    is_must = spec.launch.rehearse is Rehearse.ALWAYS
+    if is_must and not can_rehearse(offers, gpu_products):
+        wanted = ", ".join(sorted({one.device_product for one in offers}))
+        here = ", ".join(sorted(gpu_products)) or "no GPU"
         return (
-            "spec.launch.rehearse: Always, but the offers are GPUs and this machine "
-            "has none to rehearse on: use IfDevice, or run it where one is"
+            f"spec.launch.rehearse: Always, but the offers are {wanted}, and this "
+            f"machine has {here}: use IfDevice, or run it where they are"
         )
     try:
         require_sound(spec, offers)

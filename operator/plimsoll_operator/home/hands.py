@@ -199,7 +199,7 @@ class Hands:
     async def _start_rehearsal(self, digest: str) -> None:
         """Start to rehearse the plan that answers the question."""
         asked = await self._asked()
-        wanted = await self.eyes.asking.rehearsed_plan(asked)
+        wanted = await self.eyes.asking.rehearsed_plan(asked, digest)
         if wanted is None:
             return  # the question has changed since the decision
         await self.store.rehearsals.ask(self.plan.uid, wanted)

@@ -21,8 +21,8 @@ class Rehearsal(Document):
     """One rank of one plan; out of memory is a verdict, not an error."""
 
     observation: Observation
-    """Peaks by phase and seconds of the steps that it finished. It talks in no group,
-    and its steps wait for no other rank."""
+    """Peaks by phase and seconds of the steps that it finished, as attempt 1. It talks
+    in no group, and its steps wait for no other rank."""
     capacity_bytes: Bytes
     """Of the device; 0: unlimited."""
     other_bytes: Bytes | None = None
@@ -33,13 +33,21 @@ class Rehearsal(Document):
     def check_rules(self) -> None:
         """The rank that ran out is the one that was rehearsed, alone and seen."""
         seen, full = self.observation, self.full_device
+        if seen.attempt != 1:
+            rule = "1: it is of no attempt"
+            raise self.refuse("observation.attempt", rule, seen.attempt)
         if full is not None and full.rank != seen.rank:
-            raise self.refuse("full_device", f"rank {seen.rank}", full.rank)
+            raise self.refuse("full_device.rank", f"{seen.rank}", full.rank)
+        if full is not None and self.other_bytes:
+            rule = "0 or unknown where the rank ran out: else it is no verdict"
+            raise self.refuse("other_bytes", rule)
         if seen.num_communicators:
             rule = "0: a rehearsed rank talks in no group"
-            raise self.refuse("observation", rule, seen.num_communicators)
+            raise self.refuse(
+                "observation.num_communicators", rule, seen.num_communicators
+            )
         if not seen.peaks:
-            raise self.refuse("observation", "at least one peak")
+            raise self.refuse("observation.peaks", "at least one peak", ())
 
     @property
     def fits(self) -> bool:

@@ -23,6 +23,7 @@ from plimsoll_operator.brain.seen import (
     Seen,
     SeenAnswer,
     SeenProfile,
+    SeenRehearsal,
 )
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.solution import Termination
@@ -84,6 +85,25 @@ def while_planning() -> Iterator[Look]:
         yield spec, replace(READY, answer=seen, children=child)
 
 
+def while_rehearsing() -> Iterator[Look]:
+    """Yield looks at a plan that was replayed, or is not to be."""
+    results = (
+        None,
+        SeenRehearsal(fits=True, message="held"),
+        SeenRehearsal(fits=False, message="ran out"),
+    )
+    steps: tuple[dict[str, Any], ...] = ({"is_certified": True}, {"num_rounds": 5})
+    found = children(ChildKind.REHEARSAL, "plan")
+    wishes = ("Never", "IfDevice", "Always")
+    for rehearse, result, step, child in product(wishes, results, steps, found):
+        spec = a_spec(launch={"rehearse": rehearse, "requireCertified": False})
+        answer = SeenAnswer(
+            answer=a_solution(), plan_digest="plan", rehearsal=result, **step
+        )
+        for here in (True, False):
+            yield spec, replace(READY, answer=answer, children=child, has_device=here)
+
+
 def while_training() -> Iterator[Look]:
     """Yield looks with a plan: no attempt, an open one, one or many that ended."""
     opened = StoredAttempt(number=1, plan=a_plan())
@@ -110,7 +130,8 @@ def while_training() -> Iterator[Look]:
 def test_every_reason_is_explained_and_given() -> None:
     """For its condition, with its truth; Succeeded repeats what it waits for."""
     given: dict[ConditionType, set[tuple[Truth, str]]] = {k: set() for k in REASONS}
-    for spec, seen in (*while_profiling(), *while_planning(), *while_training()):
+    looks = while_profiling, while_planning, while_rehearsing, while_training
+    for spec, seen in (look for some in looks for look in some()):
         decision = decide(spec, Status(), seen, generation=1, now_s=NOW_S)
         for said in decision.status.conditions:
             given[said.type].add((said.status, said.reason))

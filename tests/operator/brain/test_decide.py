@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_operator.api.spec import parse_spec
+from plimsoll_operator.api.spec import Rehearse, parse_spec
 from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
+from plimsoll_operator.brain.child_steps import LEAST_S
 from plimsoll_operator.brain.failures import FIRST_WAIT_S
-from plimsoll_operator.brain.preparing import LEAST_S
 from plimsoll_operator.brain.said import Look
 from plimsoll_operator.brain.seen import ChildKind, Ending, Seen, SeenProfile
 from plimsoll_planner.records.problem import BatchStatistics
@@ -318,6 +318,8 @@ SCRIPTS = st.fixed_dictionaries(
     st.booleans(),
     st.lists(st.integers(0, 30), max_size=4, unique=True),
     st.dictionaries(st.integers(0, 30), st.floats(-500, 500), max_size=2),
+    st.sampled_from(Rehearse),
+    st.lists(st.booleans(), max_size=4),
 )
 def test_every_plan_comes_to_an_end(
     endings: dict[ChildKind, list[Ending]],
@@ -326,6 +328,8 @@ def test_every_plan_comes_to_an_end(
     was_replayed: bool,
     toggles: list[int],
     clock_steps: dict[int, float],
+    rehearse: Rehearse,
+    verdicts: list[bool],
 ) -> None:
     """Whatever its children end by, wherever a crash falls, whenever it is suspended.
 
@@ -336,7 +340,12 @@ def test_every_plan_comes_to_an_end(
     numbered without a gap, and nothing is left behind.
     """
     scripts = {kind: list(script) for kind, script in endings.items()}
-    world = a_world(endings=scripts, crash_at=(place, is_after))
+    world = a_world(
+        {"launch": {"rehearse": rehearse}},
+        endings=scripts,
+        crash_at=(place, is_after),
+        verdicts=list(verdicts),
+    )
     world.replayed = {world.digest} if was_replayed else set()
     world.run(toggles=toggles, clock_steps=clock_steps, most_passes=3000)
     assert world.status.is_over
@@ -344,6 +353,9 @@ def test_every_plan_comes_to_an_end(
     assert world.gangs == sorted(set(world.gangs))
     assert [a.number for a in world.attempts] == list(range(1, len(world.attempts) + 1))
     truth, reason = ended(world)
+    if rehearse is Rehearse.ALWAYS:
+        launched = {one.plan_digest for one in world.attempts}
+        assert launched <= {digest for digest, fits in world.rehearsed.items() if fits}
     if truth is Truth.TRUE:
         assert reason == "Trained"
         assert world.attempts[-1].ending is Ending.DONE

@@ -57,6 +57,11 @@ FAILED = replace(
     generation=1,
     message="rank 0: no such file",
 )
+UNREHEARSED = replace(
+    READY,
+    has_device=True,
+    answer=SeenAnswer(answer=a_solution(), is_certified=True, plan_digest="plan"),
+)
 UNREPLAYED = replace(READY, answer=SeenAnswer(answer=a_solution(), unreplayed="plan"))
 
 
@@ -75,7 +80,10 @@ def a_child(kind: ChildKind, subject: str, waited_s: float, **fields: Any) -> Ch
 def decided(seen: Seen, status: Status | None = None, **parts: Any) -> Decision:
     """Decide on a look."""
     told = status or Status()
-    spec = a_spec(**({"runPolicy": {"pendingSeconds": LIMIT_S}} | parts))
+    is_rehearsed = seen.answer is not None and seen.answer.plan_digest
+    launch = {"rehearse": "Always"} if is_rehearsed else {}
+    given = {"runPolicy": {"pendingSeconds": LIMIT_S}, "launch": launch}
+    spec = a_spec(**(given | parts))
     return decide(spec, told, seen, generation=1, now_s=NOW_S)
 
 
@@ -105,6 +113,7 @@ def waiting_child(kind: ChildKind, subject: str) -> tuple[Child, ...]:
         (replace(READY, profile=None), {}, "Profiling", ""),
         (replace(READY, answer=None), {}, "Solving", ""),
         (UNREPLAYED, {}, "Replaying", ""),
+        (UNREHEARSED, {}, "Rehearsing", ""),
         (READY, {"suspend": True}, "Suspended", ""),
         (READY, {}, "Starting", ""),
         (replace(READY, attempts=(BEGUN,)), {}, "Starting", ""),
@@ -199,11 +208,12 @@ def test_what_was_used_is_not_told_of_another_plan() -> None:
 
 def pending(kind: ChildKind, waited_s: float) -> tuple[Seen, Child]:
     """Return a look at a child that waits, and the child."""
-    subject = {ChildKind.PROFILE: "request", ChildKind.REPLAY: "plan"}.get(kind, "1")
+    subject = {ChildKind.PROFILE: "request", ChildKind.TRAIN: "1"}.get(kind, "plan")
     child = a_child(kind, subject, waited_s)
     looks = {
         ChildKind.PROFILE: replace(READY, profile=None),
         ChildKind.REPLAY: UNREPLAYED,
+        ChildKind.REHEARSAL: UNREHEARSED,
         ChildKind.TRAIN: replace(READY, attempts=(BEGUN,)),
     }
     return replace(looks[kind], children=(child,)), child
@@ -223,6 +233,7 @@ def test_a_child_may_wait_for_machines(kind: ChildKind) -> None:
     [
         (ChildKind.PROFILE, "ProfilePendingTimeout"),
         (ChildKind.REPLAY, "ReplayPendingTimeout"),
+        (ChildKind.REHEARSAL, "RehearsalPendingTimeout"),
     ],
 )
 def test_what_waits_too_long_before_an_attempt_ends_the_plan(

@@ -43,7 +43,7 @@ def test_a_shortage_is_kept_of_a_plan_that_was_to_fit(
         folder = HomeFolder(tmp_path).plan(made.uid)
         hands = Hands(
             store=store,
-            eyes=Eyes(store, cuda_is_here=False),
+            eyes=Eyes(store, gpu_products=()),
             plan=made,
             folder=folder,
             children=Children(folder.children),

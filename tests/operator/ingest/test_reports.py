@@ -14,16 +14,19 @@ from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.of_record import Recorded, recorded_in
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.records.document import to_text
+from plimsoll_planner.records.document import digest_of, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PodShape
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.task import End, Exit, FullDevice
 from tests.support.builders import (
     DIGEST,
+    a_failed_rehearsal,
     a_fingerprint,
     a_plan,
     a_profile,
+    a_rehearsal,
     a_replay,
     an_observation,
 )
@@ -191,6 +194,49 @@ def test_a_run_of_something_else_is_forged() -> None:
     ):
         with pytest.raises(InvalidInputError, match=said):
             reports.check_observation(proper(**change), a_reporter(), a_record())
+
+
+def rehearsed(**fields: Any) -> Rehearsal:
+    """Build what the pod of a rehearsal tells of the plan's fullest rank."""
+    given = {"plan_digest": digest_of(a_plan()), "num_communicators": 0} | fields
+    return a_rehearsal(observation=an_observation(**given))
+
+
+OF_REHEARSAL = a_reporter(kind=ChildKind.REHEARSAL, subject=digest_of(a_plan()))
+
+
+def test_a_rehearsal_is_of_the_rank_that_was_asked_for() -> None:
+    """Whether it fits or not."""
+    reports.check_rehearsal(rehearsed(), OF_REHEARSAL, a_plan())
+    seen = replace(a_failed_rehearsal().observation, plan_digest=OF_REHEARSAL.subject)
+    failed = a_failed_rehearsal(observation=seen)
+    reports.check_rehearsal(failed, OF_REHEARSAL, a_plan())
+    with pytest.raises(RefusedReportError, match="the Job was asked for") as no:
+        reports.check_rehearsal(rehearsed(plan_digest=OTHER), OF_REHEARSAL, a_plan())
+    assert status_of(no) == 403
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rank": 1}, "Rehearsal.observation.rank: got 1, allowed is 0, the fullest"),
+        (
+            {"fingerprint": a_fingerprint(torch_version="1.0")},
+            "Rehearsal.observation.fingerprint: got a",
+        ),
+        (
+            {"device_kind": DeviceKind.EMULATED},
+            "Rehearsal.observation.device_kind: got .*, allowed is cuda",
+        ),
+        ({"peaks": (HUGE,)}, "peaks: got 4398046511105, .*: no device has more"),
+    ],
+)
+def test_a_rehearsal_of_something_else_is_forged(
+    change: dict[str, Any], said: str
+) -> None:
+    """What it says would widen or narrow the bound of others."""
+    with pytest.raises(InvalidInputError, match=said):
+        reports.check_rehearsal(rehearsed(**change), OF_REHEARSAL, a_plan())
 
 
 def test_an_end_is_of_the_pods_processes() -> None:

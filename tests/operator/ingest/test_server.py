@@ -13,7 +13,7 @@ import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,17 @@ from plimsoll_operator.cluster.api import CONFIG_MAPS, PODS
 from plimsoll_operator.ingest import bodies, server
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Clocks, Ingest, serving
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of, to_text
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.task import End, Exit
 from tests.support.builders import (
     DIGEST,
+    a_failed_rehearsal,
     a_plan,
     a_profile,
+    a_rehearsal,
     a_replay,
     an_observation,
 )
@@ -128,7 +132,10 @@ def observed(**fields: Any) -> dict[str, object]:
 def is_empty(folder: Path) -> bool:
     """Tell whether no report at all is stored."""
     with closing(sqlite3.connect(folder / "store.db")) as connection:
-        tables = ("profile", "replay", "observation", "observed_peak", "pod_end")
+        tables = (
+            *("profile", "replay", "rehearsal", "observation"),
+            *("observed_peak", "shortage", "pod_end"),
+        )
         counts = [
             connection.execute(f"select count(*) from {table}").fetchone()[0]  # noqa: S608 - of the list above
             for table in tables
@@ -218,6 +225,77 @@ def test_a_replay_is_kept(tmp_path: Path) -> None:
         assert found == a_replay()
 
     in_world(tmp_path, work, ClusterInMemory(ChildKind.REPLAY, DIGEST))
+
+
+REHEARSED = digest_of(a_plan())
+ASKED = AskedRehearsal(plan=a_plan(), capacity_bytes=2**40)
+
+
+def of_plan(found: Rehearsal) -> Rehearsal:
+    """Make a rehearsal one of the plan that was asked for."""
+    seen = replace(found.observation, plan_digest=REHEARSED)
+    return replace(found, observation=seen)
+
+
+@pytest.mark.parametrize("made", [a_rehearsal(), a_failed_rehearsal()])
+def test_a_rehearsal_is_kept_and_teaches_its_namespace(
+    made: Rehearsal, tmp_path: Path
+) -> None:
+    """Of the plan that asked; told again it is taken, and changes nothing."""
+    found = of_plan(made)
+
+    async def work(world: World) -> None:
+        await world.store.rehearsals.ask(PLAN_UID, ASKED)
+        for _ in range(2):
+            assert await world.post("rehearsal", found.to_json()) == 204
+        assert world.told == [(NAMESPACE, "tiny")] * 2
+        assert await world.store.rehearsals.find(PLAN_UID, REHEARSED) == found
+        [known] = await world.store.within(NAMESPACE).calibrations.all()
+        assert known.num_observations == int(found.fits)
+        assert known.num_shortages == int(not found.fits)
+        assert await world.store.calibrations.all() == ()
+
+    in_world(tmp_path, work, ClusterInMemory(ChildKind.REHEARSAL, REHEARSED))
+
+
+def test_a_rehearsal_that_nobody_asks_for_any_more_is_refused(tmp_path: Path) -> None:
+    """Its plan was deleted; nothing is learned from it."""
+
+    async def work(world: World) -> None:
+        found = of_plan(a_rehearsal())
+        await world.store.rehearsals.ask("another", ASKED)
+        assert await world.post("rehearsal", found.to_json()) == 409
+        assert "is asked for any more" in world.answer["error"]
+        await world.store.forget("another")
+
+    in_world(tmp_path, work, ClusterInMemory(ChildKind.REHEARSAL, REHEARSED))
+    assert is_empty(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (a_rehearsal(), 403),
+        (
+            of_plan(
+                a_rehearsal(observation=an_observation(num_communicators=0, rank=3))
+            ),
+            422,
+        ),
+    ],
+)
+def test_a_rehearsal_of_something_else_is_refused(
+    found: Rehearsal, status: int, tmp_path: Path
+) -> None:
+    """Of another plan, or of a rank that was not to be rehearsed."""
+
+    async def work(world: World) -> None:
+        await world.store.rehearsals.ask(PLAN_UID, ASKED)
+        assert await world.post("rehearsal", found.to_json()) == status
+        assert await world.store.rehearsals.find(PLAN_UID, REHEARSED) is None
+        assert await world.store.within(NAMESPACE).calibrations.all() == ()
+
+    in_world(tmp_path, work, ClusterInMemory(ChildKind.REHEARSAL, REHEARSED))
 
 
 def test_the_first_profile_of_a_job_wins(tmp_path: Path) -> None:
@@ -337,14 +415,17 @@ def test_what_is_refused_is_told_why_and_stored_nowhere(
     assert is_empty(tmp_path)
 
 
-@pytest.mark.parametrize("what", ["observation", "end", "replay", "profile"])
+@pytest.mark.parametrize(
+    "what", ["observation", "end", "replay", "rehearsal", "profile"]
+)
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"\x00", b"[" * 99_999])
 def test_no_document_is_a_422_on_every_route(
     tmp_path: Path, what: str, body: bytes
 ) -> None:
     """Whatever bytes come."""
-    kind = {"replay": ChildKind.REPLAY, "profile": ChildKind.PROFILE}
-    cluster = ClusterInMemory(kind.get(what, ChildKind.TRAIN), DIGEST)
+    is_of_a_gang = what in ("observation", "end")
+    kind = ChildKind.TRAIN if is_of_a_gang else ChildKind(what)
+    cluster = ClusterInMemory(kind, DIGEST)
 
     async def work(world: World) -> None:
         assert await world.post(what, body) == 422

@@ -17,14 +17,16 @@ from plimsoll_operator.store import migrate
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.backend import REVISION_TABLE, backend_of
 from plimsoll_operator.store.database import NEWEST_REVISION
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.rows import Base
 from plimsoll_operator.store.store import Store
 from plimsoll_operator.store.uses import DAY_S
-from plimsoll_planner.records.document import canonical_text
+from plimsoll_planner.records.document import canonical_text, digest_of
 from tests.support.builders import (
     DIGEST,
     a_fingerprint,
     a_peak,
+    a_plan,
     a_replay,
     an_infeasible,
     an_observation,
@@ -210,6 +212,8 @@ def test_what_the_one_home_has_goes_down_and_up_again(empty_place: Path | str) -
         await team.replays.save(a_replay(torch_version="2.16.0"))
         await team.observations.save("other", OBSERVATION, a_peak(), 2, 9.0)
         await store.pod_ends.save("uid", 1, 0, "pod", an_end())
+        asked = AskedRehearsal(plan=a_plan(), capacity_bytes=1)
+        await store.rehearsals.ask("uid", asked)
 
     async def look(store: Store) -> None:
         assert await store.replays.find(DIGEST) == a_replay()
@@ -217,6 +221,7 @@ def test_what_the_one_home_has_goes_down_and_up_again(empty_place: Path | str) -
         assert await store.within("team").replays.find(DIGEST) is None
         assert await store.observations.news(0.0) == {"uid"}
         assert await store.pod_ends.of("uid", 1) == {}
+        assert await store.rehearsals.asked("uid", digest_of(a_plan())) is None
 
     in_store(empty_place, save)
     migrate.downgrade(backend_of(empty_place), "0001")

@@ -46,3 +46,29 @@ def test_an_edit_a_lesson_and_a_new_profile_ask_anew(place: Path | str) -> None:
         assert await store.questions.of("x") == (other,)
 
     in_store(place, work)
+
+
+def test_questions_since_an_edit_are_listed_in_the_order_they_were_put(
+    place: Path | str,
+) -> None:
+    """By digest, those of all profiles, and one that was put twice counts twice."""
+    rounds = [
+        FIRST,
+        replace(FIRST, round=1, profile_digest=DIGEST.replace("0", "1")),
+        replace(FIRST, round=2),
+    ]
+    sizes = [2, 1, 2]
+
+    async def work(store: Store) -> None:
+        await store.questions.put(replace(FIRST, generation=2), a_problem())
+        await store.questions.put(replace(FIRST, plan_uid="x"), a_problem())
+        put = [
+            await store.questions.put(occasion, a_problem(global_batch_size=size))
+            for occasion, size in zip(rounds, sizes, strict=True)
+        ]
+        found = await store.questions.digests("uid", 1)
+        assert found == tuple(one.digest for one in put)
+        assert len(set(found)) == 2
+        assert await store.questions.digests("uid", 3) == ()
+
+    in_store(place, work)

@@ -33,9 +33,41 @@ from plimsoll_planner.records.offer import ComputeRate
 from plimsoll_planner.records.plan import Chunk, Phase, PodShape
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
+from plimsoll_planner.records.task import FullDevice
 from tests.support import builders as b
 
 BROKEN: list[tuple[str, Callable[[], Any], str]] = [
+    (
+        "a rehearsal of an attempt",
+        lambda: b.a_rehearsal(
+            observation=b.an_observation(num_communicators=0, attempt=2)
+        ),
+        "Rehearsal.observation.attempt",
+    ),
+    (
+        "a rehearsed rank that talks in a group",
+        lambda: b.a_rehearsal(observation=b.an_observation(num_communicators=1)),
+        "Rehearsal.observation.num_communicators",
+    ),
+    (
+        "a rehearsal that saw no peak",
+        lambda: b.a_rehearsal(
+            observation=b.an_observation(num_communicators=0, peaks=())
+        ),
+        "Rehearsal.observation.peaks",
+    ),
+    (
+        "a rehearsal in which another rank ran out",
+        lambda: b.a_rehearsal(
+            full_device=FullDevice(rank=1, phase=Phase.BUILD, asked_bytes=1)
+        ),
+        "Rehearsal.full_device.rank",
+    ),
+    (
+        "a rehearsal that ran out beside other processes",
+        lambda: b.a_failed_rehearsal(other_bytes=1),
+        "Rehearsal.other_bytes",
+    ),
     (
         "a count's miss on an offer that is not there",
         lambda: b.a_certificate(
