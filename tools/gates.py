@@ -27,6 +27,8 @@ WHEEL = Path("build", "wheel")
 """An environment that holds what the wheel installs, on top of this one's libraries."""
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 IN_LAB = "control_plane or nodes"
+NIGHTLY_UNIT = f"not ({IN_LAB} or wheel)"
+UNIT = f"not ({IN_LAB} or wheel or nightly)"
 IN_LAB_FOLDERS = ("tests/lab", "tests/charts", "tests/examples")
 LONG = "long"
 """Whole plans on real nodes, and a crash at each effect: too long for each change."""
@@ -60,7 +62,7 @@ def units(name: str, *rooms: str) -> Part:
     """Return a part that runs the unit tests of some rooms, on the installed wheel."""
     folders = [f"tests/{room}" for room in rooms]
     python = str(WHEEL / "bin" / "python")
-    part = pytest(name, "-m", f"not ({IN_LAB} or wheel)", *folders, python=python)
+    part = pytest(name, "-m", UNIT, *folders, python=python)
     return replace(part, after=("installed wheel",))
 
 
@@ -81,9 +83,10 @@ COVERED_BY = "coverage."
 def searching(part: Part) -> Part:
     """Return unit tests that draw far more instances, and say what they cover."""
     data = str(BUILD / f"{COVERED_BY}{part.name.replace(' ', '-')}")
+    words = (NIGHTLY_UNIT if word == UNIT else word for word in part.command)
     return replace(
         part,
-        command=(*part.command, "--cov", "--cov-report="),
+        command=(*words, "--cov", "--cov-report="),
         environment={"PLIMSOLL_DRAWS": "nightly", "COVERAGE_FILE": data},
     )
 

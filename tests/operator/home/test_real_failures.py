@@ -192,7 +192,7 @@ def test_ctrl_c_saves_and_the_next_run_goes_on(run: HomeRun, code: Path) -> None
     write(run)
     command = started_up_to(5, run, code)
     command.send_signal(signal.SIGINT)
-    while summary_of(run) != "Suspended":
+    while summary_of(run) != "Suspending":
         assert command.poll() is None
         time.sleep(0.05)
     (code / "wait_at").unlink()

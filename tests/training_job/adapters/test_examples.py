@@ -33,7 +33,7 @@ def test_an_example_learns(example: Callable[..., Workload]) -> None:
     part = StageSlice(first_layer=0, end_layer=len(workload.layers))
     stage = build_stage(workload, part, torch.device("cpu"))
     optimizer = workload.optimizer(list(stage.parameters()))
-    batch = workload.batch(0, 0, 8)
+    batch = workload.batch(0, 0, 2)
     losses = []
     for _ in range(40):
         loss = stage(*batch)
