@@ -231,7 +231,9 @@ def settled_text(glance: Glance, condition: Condition) -> str:
         agreed = "replay: every rank agrees"
         is_rehearsed = condition.reason == "Rehearsed"
         what = "rehearsal: " if is_rehearsed else ""
-        return f"{agreed}; {what}{condition.message}" if condition.message else agreed
+        # Which plan was given up before has a line already.
+        message = condition.message.removesuffix(f"; {glance.seen.refuted}")
+        return f"{agreed}; {what}{message}" if message else agreed
     message = f": {condition.message}" if condition.message else ""
     return f"{condition.type.value.lower()}: {words_of(condition.reason)}{message}"
 

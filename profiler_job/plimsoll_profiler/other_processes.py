@@ -30,6 +30,7 @@ def other_process_bytes() -> int | None:
             (program, *QUERY),
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=TIMEOUT_S,
         )
@@ -45,12 +46,13 @@ def used_bytes(lines: Iterable[str], visible: str | None) -> int | None:
 
     Args:
         lines: index, UUID and used MiB of each GPU, parted by commas.
-        visible: value of CUDA_VISIBLE_DEVICES; None: not set.
+        visible: value of CUDA_VISIBLE_DEVICES, an index or the beginning of a UUID for
+            each GPU; None: not set.
     """
-    first = (visible or "0").split(",")[0].strip()
+    first = "0" if visible is None else visible.split(",")[0].strip()
     for line in lines:
         index, uuid, used = (*(part.strip() for part in line.split(",")), "", "")[:3]
-        is_first = first == index or (first != "" and uuid.startswith(first))
+        is_first = first != "" and (first == index or uuid.startswith(first))
         if is_first and used.isdecimal():
             num_bytes = int(used) * MIB
             return num_bytes if num_bytes > IDLE_BYTES else 0

@@ -163,17 +163,22 @@ def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
         ("Replayed", "", "replay: every rank agrees"),
         ("Replayed", "no device", "replay: every rank agrees; no device"),
         ("Rehearsed", "held", "replay: every rank agrees; rehearsal: held"),
+        ("Rehearsed", "held; ran out", "replay: every rank agrees; rehearsal: held"),
     ],
 )
 def test_what_certifies_a_plan_is_named(reason: str, message: str, line: str) -> None:
-    """The replay, and with it the rehearsal, or why there was none."""
+    """The replay, and with it the rehearsal, or why there was none.
+
+    Not again what the line of the plan before has said.
+    """
     said = Condition(
         type=ConditionType.CERTIFIED,
         status=Truth.TRUE,
         reason=reason,
         message=message,
     )
-    assert run_view.settled_text(a_glance(), said) == line
+    glance = a_glance(seen=Seen(refuted="ran out"))
+    assert run_view.settled_text(glance, said) == line
 
 
 def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

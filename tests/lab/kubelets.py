@@ -24,18 +24,21 @@ from plimsoll_operator.cluster.api import (
 from plimsoll_operator.cluster.jobs import JOB_NAME
 from plimsoll_operator.cluster.pods import index_of
 from plimsoll_operator.cluster.record_maps import plan_in
+from plimsoll_operator.learning import learn_rehearsal
 from plimsoll_operator.names import (
     AFTER_ANNOTATION,
     ATTEMPT_LABEL,
     CHILD_LABEL,
+    GPU_RESOURCE,
     SUBJECT_ANNOTATION,
 )
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import digest_of, to_text
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.observation import ObservedPeak
+from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.task import End, Exit, FullDevice
 from plimsoll_planner.search.replayed import largest
@@ -87,6 +90,12 @@ def container_status(pod: Object, state: Object) -> Object:
     }
 
 
+def gpus_of(pod: Object) -> int:
+    """Count the GPUs that a pod asks for."""
+    [container] = pod["spec"]["containers"]
+    return int(container["resources"].get("limits", {}).get(GPU_RESOURCE, 0))
+
+
 RUNS = "runs"
 """A pod that is left alone."""
 
@@ -111,6 +120,10 @@ class Kubelets:
     """How each Job ends, by its uid."""
     is_away: bool = False
     """Nothing is said of any pod."""
+    gpus: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    """Kind of each Job whose pods were seen, and the GPUs that a pod of it asks for."""
+    verdicts: list[bool] = field(default_factory=list[bool])
+    """Whether rehearsed ranks fit, one after the other; then all do."""
     held_back: tuple[str, ...] = ()
     """Kinds of children whose pods never begin."""
 
@@ -129,8 +142,10 @@ class Kubelets:
         job = await self.api.get(JOBS, self.namespace, metadata["labels"][JOB_NAME])
         if job is None:
             return
-        self.met[job["metadata"]["uid"]] = job["metadata"]["name"]
         kind = ChildKind(job["metadata"]["labels"][CHILD_LABEL])
+        if job["metadata"]["uid"] not in self.met:
+            self.met[job["metadata"]["uid"]] = job["metadata"]["name"]
+            self.gpus.append((kind.value, gpus_of(pod)))
         if "deletionTimestamp" in metadata:
             await self._end(pod, job, kind, ExitCode.CHECKPOINTED)
         elif "deletionTimestamp" not in job["metadata"] and kind not in self.held_back:
@@ -189,6 +204,12 @@ class Kubelets:
         if ending is ExitCode.DONE and kind is ChildKind.REPLAY:
             found = await self._plan_in(job["metadata"]["name"])
             await store.replays.save(a_replay(found))
+        if ending is ExitCode.DONE and kind is ChildKind.REHEARSAL:
+            found = await self._plan_in(job["metadata"]["name"])
+            fits = self.verdicts.pop(0) if self.verdicts else True
+            [owner] = job["metadata"]["ownerReferences"]
+            told = a_rehearsal(found, fits=fits)
+            await learn_rehearsal(store, owner["uid"], told, time.time())
         if kind is not ChildKind.TRAIN:
             return ""
         return await self._tell_of_training(pod, job, ending)
@@ -205,20 +226,7 @@ class Kubelets:
         for rank in range(place * share, (place + 1) * share):
             peak = plan.stage_of(rank).peak()
             assert peak is not None
-            observed = an_observation(
-                plan_digest=digest_of(plan),
-                attempt=number,
-                rank=rank,
-                device_kind=DeviceKind.EMULATED,
-                peaks=(
-                    ObservedPeak(
-                        phase=peak.phase,
-                        allocated_bytes=peak.allocated.expected_bytes,
-                        reserved_bytes=peak.device.expected_bytes,
-                        device_bytes=peak.device.expected_bytes,
-                    ),
-                ),
-            )
+            observed = observed_by(plan, rank, attempt=number)
             await store.observations.save(
                 owner["uid"], observed, peak, plan.micro_batch, time.time()
             )
@@ -246,6 +254,38 @@ class Kubelets:
         found = await self.api.get(CONFIG_MAPS, self.namespace, name)
         assert found is not None
         return plan_in(found)
+
+
+def observed_by(plan: HybridPlan, rank: int, **fields: Any) -> Observation:
+    """Build what a rank reports: that it held what was expected."""
+    peak = plan.stage_of(rank).peak()
+    assert peak is not None
+    given: dict[str, Any] = {
+        "plan_digest": digest_of(plan),
+        "rank": rank,
+        "device_kind": DeviceKind.EMULATED,
+        "peaks": (
+            ObservedPeak(
+                phase=peak.phase,
+                allocated_bytes=peak.allocated.expected_bytes,
+                reserved_bytes=peak.device.expected_bytes,
+                device_bytes=peak.device.expected_bytes,
+            ),
+        ),
+    }
+    return an_observation(**(given | fields))
+
+
+def a_rehearsal(plan: HybridPlan, *, fits: bool) -> Rehearsal:
+    """Rehearse the fullest rank of a plan: as was predicted, or it is out of memory."""
+    rank = plan.fullest_rank
+    full = FullDevice(rank=rank, phase=Phase.BACKWARD, asked_bytes=MIB)
+    return Rehearsal(
+        observation=observed_by(plan, rank, num_communicators=0),
+        capacity_bytes=plan.offers[0].device_memory_bytes,
+        other_bytes=0,
+        full_device=None if fits else full,
+    )
 
 
 def a_profile(request_key: str) -> Any:

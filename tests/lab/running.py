@@ -194,7 +194,7 @@ class Ground:
         assert set(self.steps("first-train-1")) == set(range(STEPS))
 
     def order(self, job: str, **what: float) -> None:
-        """Tell the pods of `<plan>-train` or `<plan>-profile` what to do now."""
+        """Tell the pods of `<plan>-train`, `-profile` or `-rehearsal` what to do."""
         file = self.folder / "orders" / job
         part = file.with_suffix(".part")
         part.write_text(json.dumps(what))

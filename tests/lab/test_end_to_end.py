@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.names import CHILD_LABEL, GPU_RESOURCE, PLAN_LABEL
 from tests.lab import gpus
 from tests.lab.cluster import Cluster
 from tests.lab.gpus import Gpus
@@ -195,6 +196,30 @@ def test_what_is_saved_lies_on_the_claim(trained: Trained) -> None:
     saved = trained.plan("saving")
     root = Path(volume["spec"]["hostPath"]["path"]) / saved["metadata"]["uid"]
     assert (root / f"step-{saved['spec']['training']['steps']:08d}").is_dir()
+
+
+def test_a_plan_is_rehearsed_before_it_is_launched(trained: Trained) -> None:
+    """Its fullest rank, in a pod with one device; it held what was predicted."""
+    release, namespace = trained.release, trained.namespace
+    plan = a_plan("rehearsed", launch={"rehearse": "Always"}, training={"steps": 3})
+    release.cluster.apply(plan, namespace=namespace)
+    pods: list[dict[str, Any]] = []
+
+    def is_rehearsed() -> bool:
+        labels = f"{PLAN_LABEL}=rehearsed,{CHILD_LABEL}=rehearsal"
+        found = release.cluster.get("pods", "-l", labels, namespace=namespace)
+        pods.extend(found["items"])
+        return bool(pods)
+
+    release.cluster.wait_until("a rehearsal", is_rehearsed, timeout_s=LIMIT_S)
+    release.wait_for(namespace, "rehearsed", ConditionType.SUCCEEDED, timeout_s=LIMIT_S)
+    [container] = pods[0]["spec"]["containers"]
+    assert container["resources"]["limits"][GPU_RESOURCE] == "1"
+    status = trained.plan("rehearsed")["status"]
+    said = {one["type"]: one for one in status["conditions"]}
+    assert said[ConditionType.CERTIFIED]["reason"] == "Rehearsed"
+    assert "alone on a device" in said[ConditionType.CERTIFIED]["message"]
+    assert status["attempt"] == 1
 
 
 def test_what_trains_goes_on_without_the_operator(trained: Trained) -> None:

@@ -52,6 +52,10 @@ def failing(ground: Ground) -> Ground:
     """Start at once all plans that fail by themselves: they wait most of the time."""
     need_bytes = ground.status("first")["plan"]["predictedPeakBytes"]
     ground.order("smaller-train", device_bytes=int(SMALLER * need_bytes))
+    for name in ("rehearsed", "stuck"):
+        for what in ("rehearsal", "train"):
+            order = f"{name}-{what}"
+            ground.order(order, device_bytes=int(SMALLER * need_bytes))
     ground.order("full-profile", device_bytes=PROFILED_BYTES)
     ground.order("greedy-train", host_bytes=GREEDY_BYTES)
     ground.order("hungry-train", start_bytes=HUNGRY_BYTES)
@@ -59,6 +63,10 @@ def failing(ground: Ground) -> Ground:
     ground.order("endless-train", pause_s=SLOWLY_S)
     ground.launch("broken", runPolicy={"backoffLimit": 1})
     ground.launch("smaller", runPolicy={"oomReplanLimit": 4})
+    gpus = ground.status("first")["plan"]["gpus"]
+    first = ground.plan("any")["spec"]["launch"] | {"rehearse": "Always"}
+    ground.launch("rehearsed", launch=first, runPolicy={"oomReplanLimit": 4})
+    ground.launch("stuck", launch=first, override={"gpus": gpus})
     ground.launch("greedy", runPolicy={"backoffLimit": 0})
     ground.launch("hungry")
     ground.launch("endless", runPolicy={"runningSeconds": 15})
@@ -105,6 +113,30 @@ def test_a_device_with_less_than_it_says_is_planned_around(failing: Ground) -> N
     assert status["attempt"] == 1 + status["failures"]["outOfMemory"]
     assert status["plan"]["digest"] != failing.status("first")["plan"]["digest"]
     assert set(failing.steps(f"smaller-train-{status['attempt']}")) == set(range(STEPS))
+
+
+def test_a_device_with_less_than_it_says_is_found_by_a_rehearsal(
+    failing: Ground,
+) -> None:
+    """In a pod of its own, before any attempt: the first one trains by what fits."""
+    status = failing.ended("rehearsed")
+    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    state, reason, message = said(status, "Certified")
+    assert (state, reason) == ("True", "Rehearsed")
+    assert "alone on a device, predicted" in message
+    assert (status["attempt"], status["failures"]["outOfMemory"]) == (1, 0)
+    assert set(failing.steps("rehearsed-train-1")) == set(range(STEPS))
+
+
+def test_a_fixed_plan_that_runs_out_when_rehearsed(failing: Ground) -> None:
+    """Is not launched at all; the message has the bytes, and what to do."""
+    status = failing.ended("stuck")
+    for kind in ("Certified", "Succeeded"):
+        state, reason, message = said(status, kind)
+        assert (state, reason) == ("False", "RehearsalOOM")
+        assert re.search(r"ran out of memory in [a-z-]+, alone on a device: ", message)
+        assert "what spec.override fixes is not planned around" in message
+    assert status["attempt"] == 0
 
 
 def test_a_rank_that_takes_too_much_of_the_host(failing: Ground) -> None:

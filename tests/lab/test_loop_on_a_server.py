@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.brain.rehearsing import NO_DEVICE
 from plimsoll_operator.cluster.api import (
     CONFIG_MAPS,
     JOBS,
@@ -116,6 +117,61 @@ def test_a_gang_that_is_out_of_memory_is_planned_anew(on_server: OnServer) -> No
         assert (status.attempt, status.failures.out_of_memory) == (2, 1)
         [_, first, *_] = await home.names(CONFIG_MAPS)
         assert first == f"{PLAN}-plan-2"
+
+    on_server(work)
+
+
+def test_a_plan_that_ran_out_when_rehearsed_is_planned_anew(
+    on_server: OnServer,
+) -> None:
+    """Each plan is rehearsed once, on one device; of its Jobs and inputs none is left.
+
+    No attempt is made of what did not fit.
+    """
+
+    async def work(home: Home) -> None:
+        home.kubelets.verdicts = [False]
+        await home.create(launch={"rehearse": "Always"})
+        async with running(home) as run:
+            status = await run.over()
+            await run.settled()
+        said = status.condition(ConditionType.CERTIFIED)
+        assert said is not None
+        assert said.reason == "Rehearsed"
+        assert "the plan before ran out of memory when it was rehearsed" in said.message
+        assert status.holds(ConditionType.SUCCEEDED)
+        assert (status.attempt, status.failures.out_of_memory) == (1, 0)
+        asked = [one for one in home.kubelets.gpus if one[0] == "rehearsal"]
+        assert asked == [("rehearsal", 1)] * 2
+        assert await home.names(JOBS) == [f"{PLAN}-train-1"]  # for its logs
+        assert await home.names(CONFIG_MAPS) == [f"{PLAN}-plan-1", f"{PLAN}-result-1"]
+
+    on_server(work)
+
+
+def test_a_wish_for_a_rehearsal_waits_no_longer_than_it_may(
+    on_server: OnServer,
+) -> None:
+    """Without a free device the plan is launched, and its pod takes none from it."""
+
+    async def work(home: Home) -> None:
+        home.kubelets.held_back = ("rehearsal",)
+        wish = {"rehearse": "IfDevice"}
+        await home.create(launch=wish, runPolicy={"pendingSeconds": 3600})
+        process = home.process()
+        async with running(home, process) as run:
+            await run.until(
+                "pending", lambda plan: reason(plan, "Certified") == "RehearsalPending"
+            )
+            process.moved_s = 4000.0
+            process.queue.add(run.key)
+            status = await run.over()
+            await run.settled()
+        said = status.condition(ConditionType.CERTIFIED)
+        assert said is not None
+        assert (said.reason, said.message) == ("Replayed", NO_DEVICE)
+        assert status.holds(ConditionType.SUCCEEDED)
+        assert await home.names(JOBS) == [f"{PLAN}-train-1"]
 
     on_server(work)
 

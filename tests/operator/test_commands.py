@@ -16,6 +16,7 @@ from plimsoll_operator.commands import (
     Gang,
     Where,
     profile_task,
+    rehearsal_task,
     replay_task,
     report_of,
     train_task,
@@ -85,6 +86,20 @@ def test_a_replay_finds_plan_and_profile_beside_it() -> None:
     assert (task.child_kind, task.subject) == (ChildKind.REPLAY, DIGEST)
 
 
+def test_a_rehearsal_is_told_which_plan_and_how_much_memory_there_is() -> None:
+    """The rank is the fullest, unless a person names one; what is true is not said."""
+    for given in (0, 5 * 2**20 + 1):
+        task = rehearsal_task(DIGEST, SPEC, IN_POD, given)
+        [command] = task.commands
+        found = parser().parse_args(words_of(command, PROFILER))
+        assert (found.verb, found.entrypoint) == ("rehearse", SPEC.workload.entrypoint)
+        assert (found.plan, found.profile) == (FOLDER / PLAN, FOLDER / PROFILE)
+        assert (found.rank, found.device_memory) == (None, given)
+        assert ("--device-memory" in command.words) is bool(given)
+        assert (task.child_kind, task.subject) == (ChildKind.REHEARSAL, DIGEST)
+        assert task.timeout_s == 70.0
+
+
 def test_ranks_are_told_apart_by_variables_alone() -> None:
     """All of a gang get the same words; its size counts those of other pods as well."""
     task = train_task(GANG, SPEC, IN_POD)
@@ -140,6 +155,7 @@ def test_at_home_the_interpreter_is_that_of_the_operator() -> None:
     tasks = (
         profile_task(WISH, SPEC, AT_HOME),
         replay_task(DIGEST, SPEC, AT_HOME),
+        rehearsal_task(DIGEST, SPEC, AT_HOME),
         train_task(GANG, SPEC, AT_HOME),
     )
     for task in tasks:

@@ -251,6 +251,25 @@ def test_a_replay_refuses_what_no_send_takes() -> None:
             pretend_p2p(sends)
 
 
+def test_what_would_be_received_is_filled_and_what_is_sent_is_not() -> None:
+    """With the numbers of whoever asks; a replay, whose tensors have none, asks not."""
+    with single_process(0, 2):
+        sent, received, left = (torch.zeros(3) for _ in range(3))
+        operations = [
+            dist.P2POp(dist.isend, sent, 1),
+            dist.P2POp(dist.irecv, received, 1),
+        ]
+        held = pretend_p2p(operations, fill=put_sevens)
+        assert len(held) == 2
+        pretend_p2p([dist.P2POp(dist.irecv, left, 1)])
+    assert [float(one.sum()) for one in (sent, received, left)] == [0.0, 21.0, 0.0]
+
+
+def put_sevens(tensor: torch.Tensor) -> None:
+    """Put sevens into a tensor."""
+    tensor.fill_(7.0)
+
+
 @pytest.fixture(scope="module")
 def real_peaks() -> list[int]:
     """Run the toy of the self-check once, in two processes of its own."""

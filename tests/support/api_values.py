@@ -87,6 +87,7 @@ A_SPEC: dict[str, Any] = {
     "launch": {
         "policy": "PlanOnly",
         "requireCertified": False,
+        "rehearse": "IfDevice",
         "backend": "JobSet",
         "queueName": "training",
         "priorityClassName": "low",

@@ -1,8 +1,9 @@
 """A small chain that does in a pod what a test tells it: waits, fails, takes memory.
 
 Mounted into pods as the module `steered`, beside a folder `/orders` that the test
-writes to. An order is a file `<plan>-train` or `<plan>-profile` in there, read at every
-step; where there is none nothing happens. It is data, not code: profiles stay valid.
+writes to. An order is a file `<plan>-train`, `<plan>-profile` or `<plan>-rehearsal` in
+there, read at every step; where there is none nothing happens. It is data, not code:
+profiles stay valid.
 
     {"pause_s": 0.2}              every step takes so much longer
     {"raise_at": 7}               an error of the application at that step, and later
@@ -33,7 +34,7 @@ from plimsoll_trainer.emulated.device import EmulatedDevice, is_emulated_device
 from plimsoll_trainer.workload import AdamW, Workload
 
 ORDERS = Path("/orders")
-HOST = re.compile(r"(.+-(?:train|profile))-.+")
+HOST = re.compile(r"(.+-(?:train|profile|rehearsal))-.+")
 """Of a pod: the name of its Job begins with that of its plan, and what it is for."""
 WIDTH, DEPTH, NUM_CLASSES = 192, 6, 8
 CHUNK_BYTES = 2**20

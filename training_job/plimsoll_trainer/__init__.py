@@ -19,7 +19,8 @@ library, torch and numpy, and nothing else (docs/decisions/0006).
                                     its parts
 
     options, admission, assignment  what to run, whether it may, and as what
-    device, emulated/, restart      what it runs on
+    device, emulated/, restart, allocator
+                                    what it runs on
     peaks                           how full that gets
     reports, report_sink, console   what it tells
     checkpoint/, checkpointing      what it saves, and when

@@ -33,13 +33,12 @@ from plimsoll_operator.brain.actions import (
     WakeAt,
 )
 from plimsoll_operator.brain.question import limits_of
-from plimsoll_operator.brain.seen import Child, ChildKind
+from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.cluster.api import (
     CONFIG_MAPS,
     JOBS,
     SERVICES,
     Api,
-    Kind,
     Object,
 )
 from plimsoll_operator.cluster.children import (
@@ -59,7 +58,7 @@ from plimsoll_operator.cluster.eyes import (
     later_than_all,
 )
 from plimsoll_operator.cluster.host_memory import raised, raised_text
-from plimsoll_operator.cluster.obstacles import fault_of
+from plimsoll_operator.cluster.owned_objects import OwnedObjects
 from plimsoll_operator.cluster.placement import affinity_for, node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.pod_template import (
@@ -78,12 +77,7 @@ from plimsoll_operator.commands import (
     replay_task,
     train_task,
 )
-from plimsoll_operator.errors import (
-    ApiConflictError,
-    ClusterError,
-    ObstacleError,
-    TooLargeError,
-)
+from plimsoll_operator.errors import ClusterError, ObstacleError, TooLargeError
 from plimsoll_operator.learning import Lesson, learn
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
@@ -107,6 +101,11 @@ class Hands:
     release: Release
     clock: Callable[[], float]
     """Seconds since 1970."""
+
+    @property
+    def _objects(self) -> OwnedObjects:
+        """Objects of plans on the API server."""
+        return OwnedObjects(self.api)
 
     async def act(self, plan: PlanObject, seen: ClusterSeen, action: Action) -> None:
         """Do one thing; what is in the way of it is seen by the next look.
@@ -138,7 +137,7 @@ class Hands:
                 await self._start_training(plan, seen, number, factor)
             case StopTraining(attempt=number):
                 name = child_name(plan.owner, ChildKind.TRAIN, str(number))
-                await self._delete_job(plan, name, foreground=True)
+                await self._objects.delete_job(plan.owner, name, foreground=True)
             case (
                 Clear(child=child)
                 | StoreProfile(child=child)
@@ -147,7 +146,7 @@ class Hands:
             ):
                 # A result that a finished pod has told is in the store, and seen there;
                 # where it is not, it is lost, and made again.
-                await self._clear(plan, child)
+                await self._objects.clear(plan.owner, child)
             case _:
                 await self._write(plan, seen, action)
 
@@ -160,7 +159,7 @@ class Hands:
                 made = await asyncio.to_thread(
                     plan_map, plan.owner, action, self.clock()
                 )
-                await self._create(CONFIG_MAPS, plan, made)
+                await self._objects.create(CONFIG_MAPS, plan.owner, made)
             case RecordEnding():
                 await self._record_ending(plan, seen, action)
             case _:
@@ -225,7 +224,7 @@ class Hands:
         profile = asked.problem.profile
         data = await asyncio.to_thread(packed, plan=planned, profile=profile)
         made = config_map(plan.owner, kind, digest, data)
-        await self._create(CONFIG_MAPS, plan, made)
+        await self._objects.create(CONFIG_MAPS, plan.owner, made)
         return str(made["metadata"]["name"])
 
     async def _start_training(
@@ -234,7 +233,7 @@ class Hands:
         """Start a gang by its plan of record."""
         of_record = await self._plan_of_record(plan, seen, number)
         spec, shape = spec_of(plan), of_record.pods
-        await self._create(SERVICES, plan, service_of(plan.owner))
+        await self._objects.create(SERVICES, plan.owner, service_of(plan.owner))
         task = train_task(self._gang(plan, of_record, number), spec, IN_POD)
         made = partial(
             self._template,
@@ -322,7 +321,7 @@ class Hands:
             queue=spec_of(plan).launch.queue_name,
             after_s=later_than_all(plan, seen, 0.0),
         )
-        await self._create(JOBS, plan, made)
+        await self._objects.create(JOBS, plan.owner, made)
 
     async def _plan_of_record(
         self, plan: PlanObject, seen: ClusterSeen, number: int
@@ -369,54 +368,9 @@ class Hands:
             data = await asyncio.to_thread(packed, **ranks)
         except TooLargeError:
             data = {}  # too many ranks: the store has what they observed
-        await self._create(
-            CONFIG_MAPS, plan, result_map(plan.owner, number, outcome, data)
+        await self._objects.create(
+            CONFIG_MAPS, plan.owner, result_map(plan.owner, number, outcome, data)
         )
-
-    async def _clear(self, plan: PlanObject, child: Child) -> None:
-        """Remove a child, and what was put beside its pods."""
-        name = child_name(plan.owner, child.kind, child.subject)
-        await self._delete_job(plan, name)
-        if child.kind in (ChildKind.REPLAY, ChildKind.REHEARSAL):
-            namespace = plan.owner.namespace
-            found = await self.api.get(CONFIG_MAPS, namespace, name)
-            if found is not None and plan.owner.owns(found):
-                uid = found["metadata"]["uid"]
-                await self.api.delete(CONFIG_MAPS, namespace, name, uid=uid)
-
-    async def _delete_job(
-        self, plan: PlanObject, name: str, *, foreground: bool = False
-    ) -> None:
-        """Delete a Job of a plan, if it is there."""
-        namespace = plan.owner.namespace
-        found = await self.api.get(JOBS, namespace, name)
-        if found is None or not plan.owner.owns(found):
-            return
-        if "deletionTimestamp" in found["metadata"] and foreground:
-            return  # asked for already
-        uid = found["metadata"]["uid"]
-        await self.api.delete(JOBS, namespace, name, uid=uid, foreground=foreground)
-
-    async def _create(self, kind: Kind, plan: PlanObject, made: Object) -> None:
-        """Make an object, unless it is made.
-
-        Raises:
-            ObstacleError: one of its name is there that no look finds as ours.
-            ClusterError: it could not be made now; asked again, it may.
-        """
-        namespace, name = plan.owner.namespace, made["metadata"]["name"]
-        try:
-            await self.api.create(kind, namespace, made)
-        except ApiConflictError:
-            found = await self.api.get(kind, namespace, name)
-            if found is None:
-                raise  # some other object has changed, as a quota
-            if "deletionTimestamp" in found["metadata"]:
-                text = f"{made['kind']} {namespace}/{name} is still being removed"
-                raise ClusterError(text) from None
-            if fault := fault_of(plan.owner, found):
-                text = f"{made['kind']} {namespace}/{name} {fault}"
-                raise ObstacleError(text, made["kind"], name) from None
 
 
 def spec_of(plan: PlanObject) -> TrainingPlanSpec:

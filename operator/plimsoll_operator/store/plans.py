@@ -14,7 +14,7 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
-from plimsoll_operator.store.rows import AttemptRow, PlanRow, QuestionRow
+from plimsoll_operator.store.rows import AttemptRow, PlanRow, QuestionRow, RehearsalRow
 from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.offer import Offer
 
@@ -161,7 +161,7 @@ class Plans:
         """Forget all plans of a name, but not what their ranks were observed to use."""
         uids = select(PlanRow.uid).where(PlanRow.name == name).scalar_subquery()
         async with self._database.write() as session:
-            for row in (AttemptRow, QuestionRow):
+            for row in (AttemptRow, QuestionRow, RehearsalRow):
                 await session.execute(delete(row).where(row.plan_uid.in_(uids)))
             await session.execute(delete(PlanRow).where(PlanRow.uid.in_(uids)))
 

@@ -44,15 +44,20 @@ def test_names_follow_from_plan_and_subject() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "subject"),
-    [(ChildKind.PROFILE, DIGEST), (ChildKind.REPLAY, DIGEST), (ChildKind.TRAIN, "999")],
+    ("kind", "subject", "index"),
+    [
+        (ChildKind.PROFILE, DIGEST, 99999),
+        (ChildKind.REPLAY, DIGEST, 99999),
+        (ChildKind.REHEARSAL, DIGEST, 0),
+        (ChildKind.TRAIN, "999", 99999),
+    ],
 )
 def test_the_longest_name_of_a_plan_makes_host_names(
-    kind: ChildKind, subject: str
+    kind: ChildKind, subject: str, index: int
 ) -> None:
-    """With five digits of an index: of the largest gangs."""
+    """With five digits of an index: of the largest gangs; a rehearsal has one pod."""
     name = child_name(LONGEST_NAME, kind, subject)
-    assert len(f"{name}-99999") <= MOST_OF_A_POD_NAME
+    assert len(f"{name}-{index}") <= MOST_OF_A_POD_NAME
     assert len(LONGEST_NAME.service) <= MOST_OF_A_POD_NAME
 
 

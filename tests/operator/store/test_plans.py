@@ -10,10 +10,13 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store.questions import Occasion
+from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.document import digest_of
 from tests.support.builders import (
     DIGEST,
     a_peak,
+    a_plan,
     a_problem,
     an_observation,
     an_offer,
@@ -118,11 +121,16 @@ def test_what_was_observed_outlives_its_plan(place: Path | str) -> None:
             await begin_attempt(store, uid, 1, now_s=1.0)
             await store.questions.put(the_first(uid), a_problem())
             await store.observations.save(uid, an_observation(), a_peak(), 1, 0.0)
+            asked = AskedRehearsal(plan=a_plan(), capacity_bytes=1)
+            await store.rehearsals.ask(uid, asked)
         assert [one.uid for one in await store.plans.of_name("tiny")] == [made.uid]
         await store.plans.delete("tiny")
         assert await store.plans.find("tiny") is None
         assert await store.attempts.of(made.uid) == ()
         assert await store.questions.of(made.uid) == ()
+        digest = digest_of(a_plan())
+        assert await store.rehearsals.asked(made.uid, digest) is None
+        assert await store.rehearsals.asked("other", digest) is not None
         assert await store.observations.of(made.uid, 1) == (an_observation(),)
         assert len(await store.attempts.of("other")) == 1
         assert len(await store.questions.of("other")) == 1

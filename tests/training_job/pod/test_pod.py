@@ -292,16 +292,17 @@ def test_a_report_that_waits_is_told_once_the_ranks_have_ended(
 
 
 def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:
-    """A profile is a file, a replay the last line that is printed."""
+    """A profile is a file; replay and rehearsal are the last line that is printed."""
     path = str(pod.root / "work/profile.json")
     write = f"open({path!r}, 'w').write('[' + '1, ' * 9000 + '1]')"
     assert pod.run(a_task(write, kind=ChildKind.PROFILE))[0] == 0
     assert office.at("/v1/profile") == [[1] * 9001]
-    for file in (pod.root / "work").iterdir():
-        file.unlink()
     script = "print('busy'); print('{\"b\": 2}')"
-    assert pod.run(a_task(script, kind=ChildKind.REPLAY))[0] == 0
-    assert office.at("/v1/replay") == [{"b": 2}]
+    for kind in (ChildKind.REPLAY, ChildKind.REHEARSAL):
+        for file in (pod.root / "work").iterdir():
+            file.unlink()
+        assert pod.run(a_task(script, kind=kind))[0] == 0
+        assert office.at(f"/v1/{kind}") == [{"b": 2}]
 
 
 def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
