@@ -31,6 +31,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
+from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.loops import CrashError, Effects, Home, Process, at_home
 
@@ -165,7 +166,7 @@ def with_trials(server: Cluster, namespace: str, folder: Path, work: Work) -> No
 
             await work(trial)
 
-    asyncio.run(opened())
+    event_loops.run(opened())
 
 
 def one_crash(number: int) -> Callable[[], Effects]:

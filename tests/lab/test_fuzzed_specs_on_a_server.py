@@ -32,6 +32,7 @@ from plimsoll_operator.cluster.api import (
 )
 from plimsoll_operator.errors import ApiRefusedError
 from plimsoll_planner.errors import InvalidFieldError
+from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.gpus import Gpus
 from tests.lab.kwok import fake_node
@@ -181,7 +182,7 @@ def test_every_faulty_plan_is_told_its_fault(
     operator.start()
     try:
         operator.wait_until_it_leads()
-        asyncio.run(flooded(server, namespace, seed))
+        event_loops.run(flooded(server, namespace, seed))
         log = "\n".join(operator.said())
         assert not any(word in log for word in FAULTS), log
         assert operator.num_starts == 1

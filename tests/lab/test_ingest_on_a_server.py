@@ -26,6 +26,7 @@ from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of
 from plimsoll_trainer.pod.mail import Deadline, Mail
+from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.tokens import lasting, resigned, signing_key
 from tests.support.builders import DIGEST, a_plan, a_profile, an_observation
@@ -192,7 +193,7 @@ def ingesting(
                 post = Post(url=f"http://127.0.0.1:{port}", session=session)
                 await work(post, store)
 
-    asyncio.run(worked())
+    event_loops.run(worked())
 
 
 def test_a_pod_of_a_gang_is_taken_at_its_token(

@@ -25,6 +25,7 @@ from plimsoll_operator.cluster.api import (
     SERVICES,
     open_api,
 )
+from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.loops import A_SPEC, Home, at_home
 from tests.lab.running import Operator, settings_for
@@ -151,7 +152,7 @@ def test_a_killed_operator_does_nothing_twice(
 
     operator.start()
     try:
-        asyncio.run(hunt())
+        event_loops.run(hunt())
     finally:
         operator.stop()
     assert "Traceback" not in operator.log.read_text()

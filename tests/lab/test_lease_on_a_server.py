@@ -15,6 +15,7 @@ import pytest
 from plimsoll_operator.cluster.api import LEASES, Api, open_api
 from plimsoll_operator.cluster.lease import Hold, Seat, Timing, holding
 from plimsoll_operator.errors import ApiRefusedError
+from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.proxy import Proxy, proxied
 
@@ -93,7 +94,7 @@ def on_a_server(
         async with open_api(str(cluster.kubeconfig)) as api:
             await work(Replicas(api, namespace))
 
-    asyncio.run(run())
+    event_loops.run(run())
 
 
 def through_a_proxy(
@@ -112,7 +113,7 @@ def through_a_proxy(
         ):
             await work(Replicas(api, namespace), far, proxy)
 
-    asyncio.run(run())
+    event_loops.run(run())
 
 
 def seconds_between(earlier: str, later: str) -> float:

@@ -29,6 +29,7 @@ from plimsoll_operator.cluster.api import (
 )
 from plimsoll_operator.cluster.first_look import FirstLook
 from plimsoll_planner.exit_codes import ExitCode
+from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.kubelets import POLL_S, RUNS
 from tests.lab.loops import (
@@ -67,7 +68,7 @@ def on_server(server: Cluster, namespace: str, tmp_path: Path) -> OnServer:
                 await work(home)
 
         with nothing_holds_the_loop():
-            asyncio.run(opened())
+            event_loops.run(opened())
 
     return run
 

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, save
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
@@ -126,6 +128,22 @@ def test_other_code_than_was_profiled_ends_with_its_own_code(tmp_path: Path) -> 
     done = rehearsed(tmp_path, replace(plan, fingerprint=other))
     assert done.returncode == ExitCode.FOREIGN_FINGERPRINT
     assert "the source is not" in done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_holds_more_than_tensors_and_only_what_is_the_ranks(
+    tmp_path: Path,
+) -> None:
+    """What others use of it was read before torch has touched it."""
+    plan = replace(a_small_plan(), offers=(an_offer(devices_per_node=2),))
+    done = rehearsed(tmp_path, plan)
+    assert done.returncode == ExitCode.DONE, done.stderr
+    found = from_text(done.stdout, Rehearsal)
+    assert found.fits
+    assert found.other_bytes is not None
+    for peak in found.observation.peaks:
+        assert 0 < peak.allocated_bytes <= peak.reserved_bytes < peak.device_bytes
 
 
 def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:

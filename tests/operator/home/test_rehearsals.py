@@ -89,7 +89,7 @@ def test_a_device_with_less_than_it_says_is_planned_around_before_a_launch(
 def test_what_may_not_be_planned_around_is_a_failure_with_its_bytes(
     run: HomeRun, code: Path
 ) -> None:
-    """Nothing is launched; asked again without the limit, it goes on."""
+    """Nothing is launched, and nothing is left over."""
     less = less_than_planned(run, code)
     write(run, "runPolicy: {oomReplanLimit: 0}\n  launch: {rehearse: Always}")
     ended = run.run(*EIGHT, "--real-device-memory", less, code=code)
