@@ -98,7 +98,7 @@ class ChainBytes:
     backward_transient: Ints
     """[c, l]: where another layer of the stage follows."""
     backward_transient_at_end: Ints
-    """[c, l]: where none follows; never less."""
+    """[c, l]: where none follows; never less, but `with_outputs_held_once`."""
     held_input: Ints
     """[c, l]: more in backward where the input outlives the layer's own pass."""
     allowed: Flags
@@ -198,6 +198,18 @@ def countable(chain: ChainBytes) -> ChainBytes:
         inputs_per_sample=min(samples[0], most),
         targets_per_sample=min(samples[1], most),
     )
+
+
+def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
+    """Lower bytes of a chain for an engine that keeps the output of a stage.
+
+    Where the last layer keeps its output as well, the two are one, and the engine has
+    it through all of the backward pass. The profile counts it until the layer lets go,
+    and with it the received gradient, which such an engine has elsewhere: so up to one
+    boundary too much.
+    """
+    once = chain.backward_transient_at_end - chain.boundary * chain.keeps_output
+    return replace(chain, backward_transient_at_end=np.maximum(once, 0))
 
 
 def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:

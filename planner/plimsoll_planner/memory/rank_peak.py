@@ -66,6 +66,7 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
     """Return the peak of allocated bytes of every phase of a step."""
     state = state_bytes(chain, load, held)
     standing = state + input_bytes(chain, load) + buffer_bytes(chain, load, held)
+    standing += logits_bytes(chain, load, held)
     standing += waiting_bytes(chain, load)
     first, layers = load.first, range(load.first, load.end)
     u_in = int(chain.boundary[first - 1]) if first > 0 else 0
@@ -80,7 +81,9 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
         sum(saved.values()) + sum(alive.values()) + (u_out if keeps_output else 0)
     )
     held_input = u_in * held.input_in_flight
-    stale = held_input if load.num_micro_batches > load.in_flight else 0
+    goes_on = load.num_micro_batches > load.in_flight
+    stale = u_in * held.gradient_sent if goes_on else 0
+    stale += u_out * held.outputs_past(load.in_flight, load.num_micro_batches)
     start = (load.in_flight - 1) * (held_input + per_micro_batch) + held_input + stale
     forward: list[int] = []
     backward: list[int] = []
@@ -89,7 +92,10 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
         before += sum(alive[j] for j in range(first, at - 1))
         received = int(chain.boundary[at - 1]) if at > first else 0
         forward.append(
-            before + received + int(chain.forward_transient[choice[at], at]) + u_out
+            before
+            + received
+            + int(chain.forward_transient[choice[at], at])
+            + u_out * held.output_unsent
         )
         turned = int(chain.backward_transient[choice[at], at]) + u_out
         if at == load.end - 1:
@@ -104,6 +110,7 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
         Phase.FORWARD: standing + start + max(forward),
         Phase.BACKWARD: standing + start + max(backward),
         Phase.OPTIMIZER_STEP: state
+        + buffer_bytes(chain, load, held)
         + max(int(chain.optimizer_transient[at]) for at in layers),
     }
 
@@ -150,13 +157,17 @@ def input_bytes(chain: ChainBytes, load: StageLoad) -> int:
 
 
 def buffer_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
-    """Return what the engine holds for good, and the logits that it keeps."""
+    """Buffers to receive into that the engine holds for good."""
     count = held.standing(load.in_flight, load.num_micro_batches)
     total = 0
     if load.first > 0:
         total += count * int(chain.boundary[load.first - 1])
     if load.end < chain.num_layers:
         total += count * int(chain.boundary[load.end - 1])
-    else:
-        total += held.logits_kept * int(chain.boundary[load.end - 1])
     return total
+
+
+def logits_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+    """Logits that the engine keeps on the last stage."""
+    is_last = load.end == chain.num_layers
+    return held.logits_kept * int(chain.boundary[load.end - 1]) if is_last else 0

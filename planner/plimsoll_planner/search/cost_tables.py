@@ -25,6 +25,7 @@ from plimsoll_planner.memory.chain_bytes import (
     Ints,
     chain_bytes,
     countable,
+    with_outputs_held_once,
     require_chain,
 )
 from plimsoll_planner.memory.engine_holdings import held_by
@@ -123,6 +124,8 @@ class CostTables:
 
         def make() -> ChainBytes:
             chain = countable(chain_bytes(self.problem.profile, bound, micro_batch))
+            if bound is Bound.LOWER and self.held.output_kept:
+                chain = with_outputs_held_once(chain)
             fixed = self.problem.override.recomputed_layers
             if fixed is None:
                 return chain
