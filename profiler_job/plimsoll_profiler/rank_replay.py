@@ -34,8 +34,8 @@ BEYOND_WARM_UP = 2
 def num_steady(num_stages: int, stage: int) -> int:
     """Micro-batches after which nothing new is held, however many there are.
 
-    Where the engine keeps outputs (torch before 2.15), it holds on to one of the warm-up
-    that is new beside the others once all of the warm-up was turned.
+    An engine that keeps outputs (torch before 2.15) holds on to one of the warm-up,
+    which is one more as soon as its own micro-batch is over.
     """
     holds = engine_named("plimsoll", str(torch.__version__)).holds
     turned = 2 * (num_stages - stage) - 1 if holds.stage_outputs_kept else 0

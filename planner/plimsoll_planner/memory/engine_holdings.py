@@ -38,7 +38,7 @@ class Held:
         """1: an output is still held when its own micro-batch is over.
 
         The schedule holds on to the last send of its warm-up, that of the micro-batch
-        before the last one in flight, until no forward pass is left. Once that is turned
+        before the last one in flight, until no forward pass is left. Once it is turned
         and as many as ever are in flight, the output is one more.
         """
         is_turned = num_micro_batches >= 2 * in_flight - 1 > 1

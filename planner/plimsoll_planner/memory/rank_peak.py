@@ -3,8 +3,8 @@
 In: the layers of one pipeline stage with their choices, and how many micro-batches are
 in flight. Out: allocated bytes for each phase. Called for the plan that was chosen; the
 search evaluates the same formula for all stages at once (`recompute_labels`), and tests
-hold the two against each other. Settled from the source of torch 2.15's Schedule1F1B
-and from measured ranks.
+hold the two against each other. Settled from the source of torch's Schedule1F1B, 2.11
+to 2.15, and from measured ranks.
 
     A, B-1    first and last layer of the stage     L     layers of the model
     M, k      micro-batches, those in flight        b     samples in one
@@ -31,6 +31,17 @@ always does, as the engine holds it.
 where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of
 the stage share a parameter, the gradient that backward computes first waits for the
 others; it is counted in all phases but the optimizer step.
+
+Other engines differ by what `engine_holdings` says. On torch 2.11 to 2.14 outputs are
+kept and receive buffers are made once, for all micro-batches:
+
+    S        counts u_{B-1} always      R = S      exchange = start + S
+    start    = (k-1) R + [M > k] u_{A-1} + [M >= 2k-1] u_{B-1}    the last: the send of
+                the warm-up's last micro-batch but one is held till forward passes end
+    forward  without the last u_{B-1}, which is that of a micro-batch in flight
+    backward as it stands: the micro-batch's own output takes the received gradient's
+                place, which has a buffer
+    all phases, the optimizer step included: M (u_{A-1} + u_{B-1})
 """
 
 from __future__ import annotations

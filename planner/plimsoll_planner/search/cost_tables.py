@@ -25,8 +25,8 @@ from plimsoll_planner.memory.chain_bytes import (
     Ints,
     chain_bytes,
     countable,
-    with_outputs_held_once,
     require_chain,
+    with_outputs_held_once,
 )
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.recompute_labels import Labels, build_labels
