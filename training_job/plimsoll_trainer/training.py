@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -239,16 +240,26 @@ class CountingStage(PipelineStage):
     `register_forward_context`, which is made for that, is new in torch 2.15.
     """
 
-    first_micro_batch = 0
-    """Of this replica, in the step's global batch."""
-    micro_batch = 1
+    def __init__(
+        self, module: StageModule, *args: Any, first_micro_batch: int, micro_batch: int
+    ) -> None:
+        """Take what torch's stage takes.
 
-    def forward_one_chunk(
-        self, fwd_chunk_id: int, *args: object, **kwargs: object
-    ) -> object:
+        Args:
+            module: the stage.
+            *args: of torch's stage.
+            first_micro_batch: of this replica, in the step's global batch.
+            micro_batch: samples of one.
+        """
+        super().__init__(module, *args)
+        self._module = module
+        self._first_micro_batch = first_micro_batch
+        self._micro_batch = micro_batch
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
-        index = self.first_micro_batch + fwd_chunk_id
-        self.submod.first_sample = index * self.micro_batch
+        index = self._first_micro_batch + fwd_chunk_id
+        self._module.first_sample = index * self._micro_batch
         return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
 
@@ -270,13 +281,12 @@ def build_schedule(
         world.stage,
         world.num_stages,
         world.device,
-        input_args=incoming.empty("meta", grad=floating),
-        output_args=outgoing,
-        group=world.pipeline_group,
+        incoming.empty("meta", grad=floating),
+        outgoing,
+        world.pipeline_group,
+        first_micro_batch=world.replica * num_micro_batches,
+        micro_batch=boundaries.targets.shape[0],
     )
-
-    stage.first_micro_batch = world.replica * num_micro_batches
-    stage.micro_batch = boundaries.targets.shape[0]
     return Schedule1F1B(
         stage,
         num_micro_batches,

@@ -81,7 +81,8 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
     standing += waiting_bytes(chain, load)
     first, layers = load.first, range(load.first, load.end)
     u_in = int(chain.boundary[first - 1]) if first > 0 else 0
-    u_out = int(chain.boundary[load.end - 1]) if load.end < chain.num_layers else 0
+    sent = int(chain.boundary[load.end - 1]) if load.end < chain.num_layers else 0
+    u_out = sent if chain.own_output[load.end - 1] else 0
     choice = {at: RECOMPUTED if at in load.recomputed else KEPT for at in layers}
     saved = {at: int(chain.saved[choice[at], at]) for at in layers}
     alive = {at: alive_boundary(chain, choice, at) for at in layers[:-1]}
@@ -94,7 +95,7 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
     held_input = u_in * held.input_in_flight
     goes_on = load.num_micro_batches > load.in_flight
     stale = u_in * held.gradient_sent if goes_on else 0
-    stale += u_out * held.outputs_past(load.in_flight, load.num_micro_batches)
+    stale += sent * held.outputs_past(load.in_flight, load.num_micro_batches)
     start = (load.in_flight - 1) * (held_input + per_micro_batch) + held_input + stale
     forward: list[int] = []
     backward: list[int] = []
@@ -115,8 +116,8 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
             turned += int(chain.held_input[choice[at], at])
         backward.append(before + (alive[at - 1] if at > first else 0) + turned)
     if load.end < chain.num_layers:
-        sent = 0 if keeps_output else u_out
-        forward.append(per_micro_batch + sent + u_out * held.gradient_received)
+        exchanged = held.gradient_received + (0 if keeps_output else 1)
+        forward.append(per_micro_batch + u_out * exchanged)
     return {
         Phase.FORWARD: standing + start + max(forward),
         Phase.BACKWARD: standing + start + max(backward),

@@ -78,7 +78,7 @@ def ground(
     """Prepare what all runs share; the arguments are those of `build_labels`."""
     size = chain.num_layers
     ends = np.append(starts, size)
-    sent = np.append(0, chain.boundary)[ends]
+    sent = np.append(0, chain.boundary * chain.own_output)[ends]
     sent[-1] = 0
     return Ground(
         chain=chain,

@@ -1,0 +1,57 @@
+"""A Python whose torch or numpy is too old is refused, in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_trainer import requirements
+from plimsoll_trainer.errors import IncompatibleError
+from plimsoll_trainer.requirements import require_supported
+
+
+def having(**versions: str) -> Callable[[str], str | None]:
+    """Installed packages by their versions, newest ones where nothing is said."""
+    newest = {"torch": "2.15.0+cu132", "numpy": "2.5.2"}
+    return (newest | versions).get
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {},
+        {"torch": "2.11.0+cu130", "numpy": "2.1.3"},
+        {"torch": "2.11.0a0+eb65b36914.nv26.02"},
+        {"torch": "3.0"},
+    ],
+)
+def test_what_is_supported_passes(versions: dict[str, str]) -> None:
+    """From the oldest on, whatever stands behind the numbers."""
+    require_supported(having(**versions))
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({"torch": "2.10.0+cu128"}, "torch 2.11 or newer, and {} has torch 2.10.0+cu1"),
+        ({"torch": "2.9"}, "torch 2.11 or newer, and {} has torch 2.9: profile and"),
+        ({"torch": ""}, "torch 2.11 or newer, and {} has no torch: profile and train"),
+        ({"numpy": "1.26.4"}, "numpy 2.1 or newer, and {} has numpy 1.26.4: profile"),
+    ],
+)
+def test_what_is_too_old_is_refused(versions: dict[str, str], said: str) -> None:
+    """What was found, what is needed, and the exit code of what no retry mends."""
+    with pytest.raises(IncompatibleError) as caught:
+        require_supported(having(**versions))
+    assert f"Plimsoll needs {said.format(sys.executable)}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code is ExitCode.INCOMPATIBLE
+
+
+def test_what_runs_here_is_supported() -> None:
+    """The versions are those of the packages that are installed."""
+    require_supported()
+    assert set(requirements.OLDEST) == {"torch", "numpy"}
