@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +52,38 @@ def test_what_is_too_old_is_refused(versions: dict[str, str], said: str) -> None
     assert f"Plimsoll needs {said.format(sys.executable)}" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code is ExitCode.INCOMPATIBLE
+
+
+COMMANDS = {
+    "profiler": "plimsoll_profiler profile --entrypoint any:thing --device emulated "
+    "--source traced --out profile.json",
+    "trainer": "plimsoll_trainer --plan plan.json --entrypoint any:thing --steps 1",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_processes_refuse_an_old_torch_before_they_load_it(
+    command: str, tmp_path: Path
+) -> None:
+    """The one of the profiling pod, and a rank: one line, and exit code 88."""
+    old = tmp_path / "torch-2.10.0.dist-info"
+    old.mkdir()
+    (old / "METADATA").write_text(
+        "Metadata-Version: 2.4\nName: torch\nVersion: 2.10.0\n"
+    )
+    (tmp_path / "torch.py").write_text("raise AssertionError('loaded')\n")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitCode.INCOMPATIBLE
+    (line,) = done.stderr.splitlines()
+    assert f"Plimsoll needs torch 2.11 or newer, and {sys.executable} has" in line
 
 
 def test_what_runs_here_is_supported() -> None:
