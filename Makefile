@@ -3,11 +3,12 @@
 
 PYTHON ?= python3
 TORCH ?=
-ENV := .venv
+# A torch that is asked for by its number has an environment of its own.
+ENV := .venv$(if $(filter 2.%,$(TORCH)),-torch-$(TORCH))
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-nodes check lint format lab lab-down bench gpu soak docs images \
+.PHONY: help quickstart test test-nodes test-torch check lint format lab lab-down bench gpu soak docs images \
   constraints clean
 
 help:           ## list the targets
@@ -27,6 +28,15 @@ test-all: env-dev  ## test with far more instances, test-nodes, every Python: ho
 
 test-nodes: env-dev  ## whole plans on real nodes: end to end, every failure
 	@$(BIN)/python -m tools.gates nodes
+
+OLDER_TORCH := tests/training_job tests/profiler_job tests/gates/test_private_names.py
+test-torch:     ## trainer, profiler, replay and a whole run on an older torch; TORCH=2.11
+	@test "$(filter 2.%,$(TORCH))" || { echo "name the release: make test-torch TORCH=2.11" >&2; exit 2; }
+	@$(MAKE) --no-print-directory env-dev TORCH=$(TORCH)
+	@$(BIN)/python -m plimsoll_profiler.self_check
+	@$(BIN)/python -m pytest -q -p no:cacheprovider $(OLDER_TORCH)
+	@rm -rf build/quickstart-torch
+	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart-torch
 
 check: env-dev  ## the inner loop: lint, types, quick unit tests
 	@$(BIN)/python -m tools.gates check
@@ -79,7 +89,7 @@ constraints: env-dev  ## resolve the newest versions into constraints.txt
 	@$(BIN)/python tools/constraints.py
 
 clean:          ## remove what the targets made in this folder
-	rm -rf $(ENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(ENV) .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 # The environment; this one line must also run on Pythons that are too old for the rest.
 env-%:

@@ -22,7 +22,7 @@ from benchmarks.gpu.page import page
 from benchmarks.gpu.plans import CHOICES
 from benchmarks.gpu.results import Results, results_from
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_trainer.errors import NoGpuError
+from plimsoll_trainer.errors import TrainerError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"cuda": ROOT / "docs", "cpu": ROOT / "build"}
@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
         results = begun(place / "gpu.json", device, anew=options.anew)
         bench = Bench(device=device, place=place, num_plans=options.plans)
         bench.measure(results, names, options.minutes)
-    except NoGpuError as error:
+    except TrainerError as error:  # no GPU, none any more, or a torch too old
         say(str(error))
         return FAILED
     errors = [e for model in results.models.values() for e in model.errors]

@@ -11,12 +11,13 @@ import platform
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.units import product_name
 from plimsoll_trainer.errors import NoGpuError
+from plimsoll_trainer.requirements import require_supported
 
 EMULATED_PRODUCT = "process"
 EMULATED_BYTES = 2**30
@@ -69,16 +70,11 @@ def find_device(name: str) -> MeasuredDevice:
 
     Raises:
         NoGpuError: there is none.
+        IncompatibleError: torch or numpy are missing or too old.
     """
+    require_supported()
     versions = {"python": platform.python_version()}
-    for package in ("torch", "numpy"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            raise NoGpuError(
-                f"{sys.executable} has no {package}: name a Python that has, with make "
-                "gpu PYTHON=..."
-            ) from None
+    versions |= {package: version(package) for package in ("torch", "numpy")}
     if name == "cpu":
         return MeasuredDevice(
             kind=DeviceKind.EMULATED,

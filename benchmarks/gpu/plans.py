@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benchmarks.gpu.device import MeasuredDevice
-from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.explain import infeasible_lines
 from plimsoll_planner.memory.chain_bytes import Bound
@@ -95,7 +95,7 @@ def plan_for(
             profile=profile,
             overheads=with_built_in((), (offer,)),
             offers=(offer,),
-            engine=PLIMSOLL,
+            engine=engine_named("plimsoll", profile.fingerprint.torch_version),
             global_batch_size=choice.micro_batch * num_micro_batches,
             limits=Limits(max_gpus=choice.num_stages),
             objective=Objective(),

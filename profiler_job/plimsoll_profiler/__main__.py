@@ -31,6 +31,7 @@ from plimsoll_profiler.rehearser import environment_for
 from plimsoll_profiler.replay_process import environment_of
 from plimsoll_profiler.request import ProfileRequest
 from plimsoll_trainer.console import say
+from plimsoll_trainer.requirements import require_supported
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -130,7 +131,11 @@ def become(
         options: that name the plan.
         extra: what its environment has on top.
         more: options of its own.
+
+    Raises:
+        IncompatibleError: torch or numpy are missing or too old.
     """
+    require_supported()
     words = (
         *(sys.executable, "-m", f"plimsoll_profiler.{module}"),
         *("--plan", str(options.plan), "--profile", str(options.profile)),

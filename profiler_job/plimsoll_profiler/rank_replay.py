@@ -17,7 +17,8 @@ Two things make a replay short, and change no byte of it:
                    the gradient that is sent back meanwhile. While it fills and drains
                    less is held. So w + 1 micro-batches stand for any number of them,
                    with inputs, targets and losses of the others held as well, as a step
-                   holds them to its end.
+                   holds them to its end. Torch before 2.15 keeps a buffer to receive
+                   each of them for good; those of the others are added.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from plimsoll_planner.engines import engine_named
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.meters import open_bench
 from plimsoll_trainer.boundaries import Boundaries
 from plimsoll_trainer.stage import StageSlice
-from plimsoll_trainer.torch_internals import single_process
+from plimsoll_trainer.torch_internals import single_process, standing_buffers
 from plimsoll_trainer.training import OnPhase, Trainer
 from plimsoll_trainer.workload import MakeBatch, Workload
 from plimsoll_trainer.world import World, join_world
@@ -43,6 +45,17 @@ from plimsoll_trainer.world import World, join_world
 CPU = torch.device("cpu")
 BEYOND_WARM_UP = 1
 """Micro-batches more than are in flight: one repetition of 1F1B, see above."""
+
+
+def num_steady(in_flight: int) -> int:
+    """Micro-batches that stand for any number of them, w of which are in flight.
+
+    An engine that keeps outputs (torch before 2.15) holds on to one of the warm-up,
+    which is one more as soon as its own micro-batch is over: with 2 w - 1 of them.
+    """
+    holds = engine_named("plimsoll", str(torch.__version__)).holds
+    turned = 2 * in_flight - 1 if holds.stage_outputs_kept else 0
+    return max(in_flight + BEYOND_WARM_UP, turned)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +89,7 @@ class FewMicroBatches(Trainer):
             on_phase: called when a phase has ended.
         """
         in_flight = world.num_stages - world.stage
-        few = min(job.num_micro_batches, in_flight + BEYOND_WARM_UP)
+        few = min(job.num_micro_batches, num_steady(in_flight))
         super().__init__(
             replace(job.workload, batch=batch_like(job.boundaries)),
             slices=job.slices,
@@ -144,6 +157,9 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
             peaks.clear()
             bench.meter.reset_peak()
             trainer.run_step(1)
+            each = [bench.rounded(b.nbytes) for b in standing_buffers(trainer.schedule)]
+            for phase in peaks:
+                peaks[phase] += trainer.num_left_out * sum(each)
             del trainer
     gc.collect()
     return peaks

@@ -22,6 +22,7 @@ from plimsoll_planner.records.replay import Replay
 from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
 from plimsoll_trainer.emulated import device as emulated
+from plimsoll_trainer.requirements import require_supported
 
 OF_THE_WORKLOAD = (
     ExitCode.BAD_WORKLOAD,
@@ -60,7 +61,9 @@ def replay_plan(
         ReplayFailedError: the replayer ended for another reason.
         NoEmulatedDeviceError: the plan is for emulated devices, and there is no
             compiler for the library.
+        IncompatibleError: torch or numpy are missing or too old.
     """
+    require_supported()
     require_module(entrypoint)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
         paths = (Path(folder) / "plan.json", Path(folder) / "profile.json")

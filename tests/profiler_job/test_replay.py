@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.engines import engine_named
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
@@ -128,7 +128,7 @@ def predicted_peaks(case: Case) -> list[int]:
         )
         for place, part in enumerate(job.slices)
     ]
-    held = held_by(PLIMSOLL.holds)
+    held = held_by(engine_named("plimsoll", str(torch.__version__)).holds)
     return [max(phase_peaks(chain, load, held).values()) for load in loads]
 
 

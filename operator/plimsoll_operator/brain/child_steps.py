@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import Action, Clear, WakeAt
+from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.said import Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 
@@ -66,6 +67,7 @@ def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
         Ending.BAD_WORKLOAD: "BadWorkload",
         Ending.ENTRY_POINT_OUT_OF_MEMORY: "EntryPointOutOfMemory",
         Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
+        Ending.INCOMPATIBLE: RESPONSES[Ending.INCOMPATIBLE].reason,
         Ending.NEVER_STARTED: f"{what}PendingTimeout",
     }.get(child.ending, f"{what}Failed")
     return failed(child, reason)

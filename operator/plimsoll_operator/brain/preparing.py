@@ -22,10 +22,12 @@ from plimsoll_operator.brain.actions import (
 )
 from plimsoll_operator.brain.child_steps import (
     clearing,
+    failed,
     foreign_children,
     of_child,
     outdated_children,
 )
+from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.rehearsing import rehearsed
 from plimsoll_operator.brain.said import Look, Said, joined
 from plimsoll_operator.brain.seen import ChildKind, Ending, Seen
@@ -36,11 +38,17 @@ STORE_AGAIN_S = 10.0
 
 
 def accepted(look: Look) -> Said:
-    """Say whether all that the spec names is there."""
+    """Whether all that the spec names is there, and its image can train.
+
+    What an image has is known from the process that was to profile in it.
+    """
     if look.seen.complaint:
         return Said(
             truth=Truth.FALSE, reason="InvalidSpec", message=look.seen.complaint
         )
+    child = look.seen.child(ChildKind.PROFILE, look.seen.profile_key)
+    if child is not None and child.ending is Ending.INCOMPATIBLE:
+        return failed(child, RESPONSES[child.ending].reason)
     return Said(truth=Truth.TRUE, reason="Valid", message=look.seen.remark)
 
 
