@@ -241,7 +241,12 @@ class CountingStage(PipelineStage):
     """
 
     def __init__(
-        self, module: StageModule, *args: Any, first_micro_batch: int, micro_batch: int
+        self,
+        module: StageModule,
+        *args: Any,
+        first_micro_batch: int,
+        micro_batch: int,
+        **kwargs: Any,
     ) -> None:
         """Take what torch's stage takes.
 
@@ -250,8 +255,9 @@ class CountingStage(PipelineStage):
             *args: of torch's stage.
             first_micro_batch: of this replica, in the step's global batch.
             micro_batch: samples of one.
+            **kwargs: of torch's stage.
         """
-        super().__init__(module, *args)
+        super().__init__(module, *args, **kwargs)
         self._module = module
         self._first_micro_batch = first_micro_batch
         self._micro_batch = micro_batch
@@ -281,9 +287,9 @@ def build_schedule(
         world.stage,
         world.num_stages,
         world.device,
-        incoming.empty("meta", grad=floating),
-        outgoing,
-        world.pipeline_group,
+        input_args=incoming.empty("meta", grad=floating),
+        output_args=outgoing,
+        group=world.pipeline_group,
         first_micro_batch=world.replica * num_micro_batches,
         micro_batch=boundaries.targets.shape[0],
     )
