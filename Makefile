@@ -20,10 +20,10 @@ quickstart: env-local  ## install, then train a small GPT on as few devices as i
 	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart \
 	  --report build/quickstart.html $(if $(PROVE),--prove)
 
-test: env-dev   ## everything: lint, types, unit tests, wheel, real Kubernetes
+test: env-dev   ## what CI runs: lint, types, unit tests, wheel, real Kubernetes
 	@$(BIN)/python -m tools.gates test
 
-test-all: env-dev  ## test with far more instances, test-nodes, every Python: hours
+test-all: env-dev  ## all tests: far more instances, test-nodes, every Python: hours
 	@$(BIN)/python -m tools.gates all
 
 test-nodes: env-dev  ## whole plans on real nodes: end to end, every failure
