@@ -56,6 +56,18 @@ class Asker:
         return "" if self.spec.launch.rehearse is Rehearse.NEVER else self.uid
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a plan asks now, and what is known of the answer."""
+
+    question: StoredQuestion
+    refusal: str = ""
+    """Why the search cannot judge it; empty where it can."""
+    answer: SeenAnswer | None = None
+    refuted: str = ""
+    """Why the plan before ran out of memory when rehearsed; empty: none did."""
+
+
 class Asking:
     """Questions and answers of the plans in a store."""
 
@@ -92,9 +104,27 @@ class Asking:
         asked = question_of(asker.spec, profile.profile, asker.offers, overheads)
         return await self._store.questions.put(occasion, asked)
 
-    async def refuted_text(self, asker: Asker, profile: StoredProfile) -> str:
-        """Why the plan before ran out of memory when rehearsed; empty: none did."""
-        refuted = await self._refuted(asker, profile)
+    async def look(self, asker: Asker, profile: StoredProfile) -> Asked:
+        """What is asked and answered, both as they are at one moment.
+
+        A rehearsal that ran out of memory asks another question. One that comes in
+        between would be seen beside the question from before it, and end the plan.
+
+        Raises:
+            InvalidInputError: parts of the spec contradict each other or the profile.
+        """
+        while True:
+            refuted = await self._refuted(asker, profile)
+            asked = await self.question(asker, profile)
+            if asked.digest in self.refused:
+                return Asked(question=asked, refusal=self.refused[asked.digest])
+            answer = await self.answer(asked, rehearsed_by=asker.rehearsed_by)
+            if await self._refuted(asker, profile) == refuted:
+                text = await self._refuted_text(asker, refuted)
+                return Asked(question=asked, answer=answer, refuted=text)
+
+    async def _refuted_text(self, asker: Asker, refuted: Sequence[str]) -> str:
+        """Why the last of some plans ran out of memory; empty: there is none."""
         if not refuted:
             return ""
         asked = await self._store.rehearsals.asked(asker.uid, refuted[-1])

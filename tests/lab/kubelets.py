@@ -34,6 +34,7 @@ from plimsoll_operator.names import (
 )
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import digest_of, to_text
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.observation import Observation, ObservedPeak
@@ -280,8 +281,13 @@ def a_rehearsal(plan: HybridPlan, *, fits: bool) -> Rehearsal:
     """Rehearse the fullest rank of a plan: as was predicted, or it is out of memory."""
     rank = plan.fullest_rank
     full = FullDevice(rank=rank, phase=Phase.BACKWARD, asked_bytes=MIB)
+    key = OverheadKey(
+        device_product=plan.offers[0].device_product,
+        image=plan.fingerprint.image,
+        torch_version=plan.fingerprint.torch_version,
+    )
     return Rehearsal(
-        observation=observed_by(plan, rank, num_communicators=0),
+        observation=observed_by(plan, rank, num_communicators=0, overhead_key=key),
         capacity_bytes=plan.offers[0].device_memory_bytes,
         other_bytes=0,
         full_device=None if fits else full,

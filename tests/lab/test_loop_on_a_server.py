@@ -36,6 +36,7 @@ from tests.lab.loops import (
     A_SPEC,
     OFFERS,
     PLAN,
+    TABLE,
     Home,
     Process,
     at_home,
@@ -50,6 +51,8 @@ pytestmark = pytest.mark.control_plane
 Work = Callable[[Home], Awaitable[None]]
 OnServer = Callable[[Work], None]
 TRAIN = (PLAN, "train")
+LARGER = TABLE.replace("6144", "12288")
+"""Devices of which one is enough, until it is known that they have less."""
 MOST_S = 180.0
 MOST_WRITES = 12
 """Of the status of a plan that meets with nothing: two for each condition."""
@@ -132,13 +135,15 @@ def test_a_plan_that_ran_out_when_rehearsed_is_planned_anew(
 
     async def work(home: Home) -> None:
         home.kubelets.verdicts = [False]
+        table = {"data": {"offers.csv": LARGER}}
+        await home.api.patch(CONFIG_MAPS, home.namespace, OFFERS, table)
         await home.create(launch={"rehearse": "Always"})
         async with running(home) as run:
             status = await run.over()
             await run.settled()
         said = status.condition(ConditionType.CERTIFIED)
         assert said is not None
-        assert said.reason == "Rehearsed"
+        assert said.reason == "Rehearsed", said.message
         assert "the plan before ran out of memory when it was rehearsed" in said.message
         assert status.holds(ConditionType.SUCCEEDED)
         assert (status.attempt, status.failures.out_of_memory) == (1, 0)

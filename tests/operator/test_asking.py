@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.asking import Asker, Asking, round_of, search_once
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.brain.seen import Attempt, Ending, SeenAnswer
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
@@ -324,7 +324,7 @@ def test_what_is_planned_around(
         await answered(store, asked, a_plan())
         await rehearse(store, a_plan(), a_failed_rehearsal())
         assert await number_of(store, asking, asker) == 1 + is_anew
-        text = await asking.refuted_text(asker, OF_PROFILE)
+        text = (await asking.look(asker, OF_PROFILE)).refuted
         assert ("ran out of memory" in text) is is_anew
 
     working(work)
@@ -341,13 +341,13 @@ def test_what_ran_out_is_named_with_its_size_and_its_bytes(
         asked = await asking.question(asker, OF_PROFILE)
         await answered(store, asked, a_plan())
         await rehearse(store, a_plan(), a_rehearsal())
-        assert await asking.refuted_text(asker, OF_PROFILE) == ""
+        assert (await asking.look(asker, OF_PROFILE)).refuted == ""
         assert await number_of(store, asking, asker) == 1
         edited = replace(asker, generation=2, offers=MORE)
         asked = await asking.question(edited, OF_PROFILE)
         await answered(store, asked, a_plan(revision=2))
         await rehearse(store, a_plan(revision=2), a_failed_rehearsal())
-        assert await asking.refuted_text(edited, OF_PROFILE) == (
+        assert (await asking.look(edited, OF_PROFILE)).refuted == (
             "the plan before ran out of memory when it was rehearsed, on 4 GPUs: rank "
             "0 ran out of memory in backward, alone on a device: 10.00 MiB in use of "
             "139.00 GiB, 1.00 MiB more asked for, predicted 0 B to 10.00 MiB"
@@ -400,5 +400,51 @@ def test_a_rehearsal_may_use_what_the_plan_was_made_for(
         assert wanted is not None
         usable = asked.problem.limits.usable_bytes(an_offer().device_memory_bytes)
         assert wanted.capacity_bytes == usable
+
+    working(work)
+
+
+def test_a_look_does_not_see_a_rehearsal_beside_the_question_from_before_it(
+    working: Callable[[Work], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod told that its rank ran out between the two, and that ended the plan."""
+    asker = an_asker(spec=a_spec(launch=ALWAYS))
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        first = await asking.question(asker, OF_PROFILE)
+        await answered(store, first, a_plan())
+        answer = asking.answer
+
+        async def late(*args: Any, **fields: Any) -> SeenAnswer | None:
+            await rehearse(store, a_plan(), a_failed_rehearsal())
+            return await answer(*args, **fields)
+
+        monkeypatch.setattr(asking, "answer", late)
+        later = replace(asker, offers=MORE)  # what is learned makes it another one
+        found = await asking.look(later, OF_PROFILE)
+        assert found.question.digest != first.digest
+        assert found.answer is None
+        assert "ran out of memory" in found.refuted
+
+    working(work)
+
+
+def test_a_plan_that_taught_nothing_is_asked_for_no_more_than_allowed(
+    working: Callable[[Work], None],
+) -> None:
+    """The look comes to an end, and shows what the rehearsal gave."""
+    limit = {"oomReplanLimit": 3}
+    asker = an_asker(spec=a_spec(launch=ALWAYS, runPolicy=limit))
+
+    async def work(store: Store) -> None:
+        asking = Asking(store)
+        await answered(store, await asking.question(asker, OF_PROFILE), a_plan())
+        await rehearse(store, a_plan(), a_failed_rehearsal())
+        found = await asking.look(asker, OF_PROFILE)
+        assert found.answer is not None
+        assert found.answer.rehearsal is not None
+        assert not found.answer.rehearsal.fits
+        assert await number_of(store, asking, asker) == 4
 
     working(work)

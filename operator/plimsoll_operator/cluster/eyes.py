@@ -227,15 +227,11 @@ class Eyes:
         if profile is None or not is_current(look):
             return seen
         asker = self._asker(plan, known, seen.attempts)
-        asked = await self.asking.question(asker, profile)
-        seen = replace(seen, asked=asked)
-        if asked.digest in self.asking.refused:
-            return replace(seen, complaint=self.asking.refused[asked.digest])
-        return replace(
-            seen,
-            answer=await self.asking.answer(asked, rehearsed_by=asker.rehearsed_by),
-            refuted=await self.asking.refuted_text(asker, profile),
-        )
+        found = await self.asking.look(asker, profile)
+        seen = replace(seen, asked=found.question)
+        if found.refusal:
+            return replace(seen, complaint=found.refusal)
+        return replace(seen, answer=found.answer, refuted=found.refuted)
 
 
 def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak, ...]:

@@ -109,16 +109,12 @@ class Eyes:
         """Add what the search said to the question that is asked now."""
         asker = self._asker(plan, seen.attempts)
         try:
-            asked = await self.asking.question(asker, profile)
+            found = await self.asking.look(asker, profile)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
-        if asked.digest in self.asking.refused:
-            return replace(seen, complaint=self.asking.refused[asked.digest])
-        return replace(
-            seen,
-            answer=await self.asking.answer(asked, rehearsed_by=asker.rehearsed_by),
-            refuted=await self.asking.refuted_text(asker, profile),
-        )
+        if found.refusal:
+            return replace(seen, complaint=found.refusal)
+        return replace(seen, answer=found.answer, refuted=found.refuted)
 
     async def _seen(
         self, plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
