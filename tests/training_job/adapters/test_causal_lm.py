@@ -7,6 +7,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +164,29 @@ def an_encoder(family: str, **fields: Any) -> Any:
     return transformers.AutoConfig.for_model(family, **MLP, **no_dropout, **fields)
 
 
+def release(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    return tuple(map(int, version.split(".")[:2]))
+
+
+FOLLOWED_SINCE = (5, 23)
+"""Transformers whose masks and long rotary embeddings look at no number."""
+FOLLOWED_LATE = ("opt", "opt, projected", "phi3, long")
+
+
 def a_chain(family: str, *, precision: Precision = Precision.FP32) -> Workload:
-    """Build the workload of a tiny model."""
-    return causal_lm(
-        a_config(family), sequence_length=SEQUENCE, precision=precision, seed=3
+    """Build the workload of a tiny model; skip one that is refused, by its message."""
+    build = partial(
+        *(causal_lm, a_config(family)),
+        sequence_length=SEQUENCE,
+        precision=precision,
+        seed=3,
     )
+    if family in FOLLOWED_LATE and release(transformers.__version__) < FOLLOWED_SINCE:
+        with pytest.raises(WorkloadError, match="cannot be followed to its blocks"):
+            build()
+        pytest.skip("followed since transformers 5.23: make test")
+    return build()
 
 
 def whole(workload: Workload, recomputed: frozenset[int] = frozenset()) -> StageModule:
@@ -280,8 +299,14 @@ def test_recomputing_all_layers_changes_nothing() -> None:
 
 @each_family
 def test_all_layers_run_on_fake_tensors(family: str) -> None:
-    """What the profiler and the replay see has the shapes of what really runs."""
-    workload = a_chain(family)
+    """What the profiler and the replay see has the shapes of what really runs.
+
+    Torch before 2.15 multiplies by experts in bf16 alone where there are no numbers.
+    """
+    takes_fp32 = "moe" not in family and family not in ("mixtral", "qwen3_next")
+    is_new = release(torch.__version__) >= (2, 15)
+    precision = Precision.FP32 if takes_fp32 or is_new else Precision.BF16
+    workload = a_chain(family, precision=precision)
     for batch in (1, 4):
         between = boundaries_of(workload, batch).between
         assert between[0].shape == (batch, SEQUENCE)
