@@ -177,7 +177,8 @@ FOLLOWED_LATE = ("opt", "opt, projected", "phi3, long")
 def a_chain(family: str, *, precision: Precision = Precision.FP32) -> Workload:
     """Build the workload of a tiny model; skip one that is refused, by its message."""
     build = partial(
-        *(causal_lm, a_config(family)),
+        causal_lm,
+        a_config(family),
         sequence_length=SEQUENCE,
         precision=precision,
         seed=3,
