@@ -135,6 +135,7 @@ def peaks() -> dict[str, tuple[int, int]]:
     return found
 
 
+@pytest.mark.slow  # 7 s of CPU: every kernel that takes room, traced and run
 def test_a_trace_holds_what_kernels_hold() -> None:
     """Forward and backward of operators of all kinds, their workspaces included.
 

@@ -21,6 +21,7 @@ REPLICAS: Plan = ((0, 5), {"replicas": 2})
 BOTH: Plan = ((0, 2, 5), {"replicas": 2})
 LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
 
+pytestmark = pytest.mark.slow  # 18 s of CPU: each job trains twice
 UNCLIPPED = {"max_gradient_norm": None, "dropout": 0.1}
 UNTIED = UNCLIPPED | {"tied": False}
 BF16 = UNCLIPPED | {"precision": "bf16"}

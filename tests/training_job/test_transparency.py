@@ -234,12 +234,11 @@ LARGE_KINDS = {
         workload=(("precision", Precision.BF16), ("max_gradient_norm", None)),
     ),
 }
+QUICK_KINDS = ("two stages", "two replicas", "bf16")
+"""In the inner loop; each starts its ranks, and all of them take 80 s of CPU."""
 PARAMS = [
-    *(pytest.param(kind, id=name) for name, kind in KINDS.items()),
-    *(
-        pytest.param(kind, id=name, marks=pytest.mark.slow)
-        for name, kind in LARGE_KINDS.items()
-    ),
+    pytest.param(kind, id=name, marks=() if name in QUICK_KINDS else pytest.mark.slow)
+    for name, kind in (KINDS | LARGE_KINDS).items()
 ]
 
 

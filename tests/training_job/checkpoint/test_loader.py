@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 from plimsoll_trainer.checkpoint.loader import candidates_of
 from tests.support.jobs import Job, events, losses, texts
 
+pytestmark = pytest.mark.slow  # 24 s of CPU: each job trains twice
 CUTS = (0, 2, 5)
 OTHER = (0, 1, 4, 5)
 

@@ -57,6 +57,7 @@ def names_of(
     return held, own
 
 
+@pytest.mark.slow  # 4 s of CPU each: the ranks of several plans
 @pytest.mark.parametrize(
     "fields", [{}, {"tied": False}, {"precision": Precision.BF16}], ids=str
 )
