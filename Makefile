@@ -29,12 +29,14 @@ test-all: env-dev  ## all tests: far more instances, test-nodes, every Python: h
 test-nodes: env-dev  ## whole plans on real nodes: end to end, every failure
 	@$(BIN)/python -m tools.gates nodes
 
+# What torch 2.11 says of itself while it loads its compiler.
+OF_OLDER_TORCH := -W 'ignore:`torch.jit.script_method` is deprecated:DeprecationWarning'
 OLDER_TORCH := tests/training_job tests/profiler_job tests/gates/test_private_names.py
 test-torch:     ## trainer, profiler, replay and a whole run on an older torch; TORCH=2.11
 	@test "$(filter 2.%,$(TORCH))" || { echo "name the release: make test-torch TORCH=2.11" >&2; exit 2; }
 	@$(MAKE) --no-print-directory env-dev TORCH=$(TORCH)
 	@$(BIN)/python -m plimsoll_profiler.self_check
-	@$(BIN)/python -m pytest -q -p no:cacheprovider $(OLDER_TORCH)
+	@$(BIN)/python -m pytest -q -p no:cacheprovider $(OF_OLDER_TORCH) $(OLDER_TORCH)
 	@rm -rf build/quickstart-torch
 	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart-torch
 

@@ -10,8 +10,8 @@ Plimsoll's own trainer runs torch's Schedule1F1B, which holds more in older rele
     2.11 to 2.14    all, from the first step on   held until its backward is over
     2.15            one, just before each receive held until it is sent
 
-Read in the source of 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0, and measured on all of
-them but where docs/decisions/0018 says so.
+Read in the source of 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0; docs/decisions/0018
+says what was measured on which.
 """
 
 from __future__ import annotations

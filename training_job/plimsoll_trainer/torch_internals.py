@@ -193,7 +193,7 @@ def single_process(
         fill: puts numbers into what would be received.
     """
     # Half of what torch takes to import, and only a replay comes here.
-    from torch.distributed.pipelining import schedules, stage  # noqa: PLC0415
+    from torch.distributed.pipelining import PipelineStage, schedules  # noqa: PLC0415
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=num_ranks)
@@ -201,13 +201,22 @@ def single_process(
         with ExitStack() as patches:
             exchange = partial(pretend_p2p, fill=fill)
             patches.enter_context(mock.patch.object(schedules, "_batch_p2p", exchange))
-            for name, pretended in pretended_methods(stage._PipelineStageBase):
-                patches.enter_context(
-                    mock.patch.object(stage._PipelineStageBase, name, pretended)
-                )
+            for name, pretended in pretended_methods(PipelineStage):
+                patches.enter_context(mock.patch.object(PipelineStage, name, pretended))
             yield
     finally:
         dist.destroy_process_group()
+
+
+class Agreed:
+    """What ranks have agreed on before the first step, as a number of its own."""
+
+    def item(self) -> int:
+        """1: the shapes of all stages were given."""
+        return 1
+
+
+SHAPES_ARE_KNOWN = Agreed()
 
 
 def pretended_methods(base: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -223,6 +232,9 @@ def pretended_methods(base: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             return found
 
         yield "_output_slot_is_releasable", slot_is_releasable
+    if hasattr(base, "_warmup_forward_vote"):  # torch 2.12 to 2.14; 2.11 asks nobody
+        yield "_warmup_forward_vote", lambda *_, **__: SHAPES_ARE_KNOWN
+        yield "_warmup_backward_result", lambda *_, **__: SHAPES_ARE_KNOWN
 
 
 @contextmanager

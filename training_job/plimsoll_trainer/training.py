@@ -243,21 +243,20 @@ class CountingStage(PipelineStage):
     def __init__(
         self,
         module: StageModule,
-        *args: Any,
+        *,
         first_micro_batch: int,
         micro_batch: int,
-        **kwargs: Any,
+        **of_torch: Any,
     ) -> None:
         """Take what torch's stage takes.
 
         Args:
             module: the stage.
-            *args: of torch's stage.
             first_micro_batch: of this replica, in the step's global batch.
             micro_batch: samples of one.
-            **kwargs: of torch's stage.
+            **of_torch: for torch's stage, whose order of arguments has changed.
         """
-        super().__init__(module, *args, **kwargs)
+        super().__init__(module, **of_torch)
         self._module = module
         self._first_micro_batch = first_micro_batch
         self._micro_batch = micro_batch
@@ -284,9 +283,9 @@ def build_schedule(
         outgoing = torch.empty((), device="meta", requires_grad=True)
     stage = CountingStage(
         module,
-        world.stage,
-        world.num_stages,
-        world.device,
+        stage_index=world.stage,
+        num_stages=world.num_stages,
+        device=world.device,
         input_args=incoming.empty("meta", grad=floating),
         output_args=outgoing,
         group=world.pipeline_group,

@@ -400,8 +400,7 @@ def test_equal_blocks_are_of_one_kind(family: str, kinds: list[str]) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama, tied", "opt, projected", "mixtral"])
 def test_a_layer_holds_its_own_weights_alone(family: str) -> None:
     """No parameter of the model is in two layers unless it is tied."""
-    config = a_config(family)
-    workload = causal_lm(config, sequence_length=SEQUENCE)
+    config, workload = a_config(family), a_chain(family)
     layers = [build_layer(workload, i, CPU) for i in range(len(workload.layers))]
     names = [name for layer in layers for name, _ in layer.named_parameters()]
     shared = sum(len(tie.places) - 1 for tie in workload.ties if not tie.constant)
