@@ -18,8 +18,8 @@ edits it, or runs what has failed again, has seen what went wrong.
     unequal replicas                       never                     -
     entry point too large                  never                     -
     never started                          never                     -
-    bad workload, deadline                 never                     -
     incompatible torch                     never                     -
+    bad workload, deadline                 never                     -
 """
 
 from __future__ import annotations
