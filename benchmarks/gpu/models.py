@@ -1,6 +1,6 @@
 """Models that `make gpu` measures: shapes of public ones, with torch alone.
 
-In: the name of a model. Out: a `Workload` with random weights, in the sizes of `shapes`.
+In: the name of a model. Out: a `Workload` with random weights; `shapes` has its sizes.
 
     embedding -> block x depth -> head        tokens; the head may share its weight
     stem      -> residual x depth -> head     images; a module of nobody else's
