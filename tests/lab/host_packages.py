@@ -23,7 +23,8 @@ from typing import Any
 
 # Not at the same path as on the host: that may lie in a home folder, which a container
 # without root may not enter.
-PACKAGES = "/host-packages"
+# By its last folder a fingerprint knows that they are libraries, and not the workload.
+PACKAGES = "/host/site-packages"
 HIDDEN = ("/run", "/var/lib", "/var/log")
 """Folders of the host that nodes_init.sh covers with its own."""
 

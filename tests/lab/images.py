@@ -56,7 +56,8 @@ def make_images() -> Cached:
 def key() -> str:
     """Return the name of the archive in the cache, by all it is made from."""
     recipe = [Path(each).read_bytes() for each in (__file__, archives.__file__)]
-    return f"images-{cache.digest([*recipe, _release().encode()])}"
+    parts = [*recipe, _release().encode(), PACKAGES.encode()]
+    return f"images-{cache.digest(parts)}"
 
 
 def _release() -> str:

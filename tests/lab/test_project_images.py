@@ -157,7 +157,7 @@ def test_the_runtime_works_beside_a_torch_of_the_image(
         [python.command, "-c", TRAINER],
         env=[
             *(each for each in python.environment if each["name"] != "PYTHONPATH"),
-            {"name": "PYTHONPATH", "value": "/plimsoll:/host-packages"},
+            {"name": "PYTHONPATH", "value": "/plimsoll:/host/site-packages"},
             {"name": "LD_PRELOAD", "value": "/plimsoll/shim.so"},
         ],
         volumeMounts=[*python.mounts, {"name": "plimsoll", "mountPath": "/plimsoll"}],
