@@ -37,7 +37,7 @@ from plimsoll_trainer.shared_tensors import (
     spread_values,
 )
 from plimsoll_trainer.stage import StageModule, StageSlice, build_stage
-from plimsoll_trainer.torch_internals import run_micro_batches
+from plimsoll_trainer.torch_internals import run_micro_batches, takes_any_strides
 from plimsoll_trainer.workload import Workload
 from plimsoll_trainer.world import World
 
@@ -292,6 +292,7 @@ def build_schedule(
         first_micro_batch=world.replica * num_micro_batches,
         micro_batch=boundaries.targets.shape[0],
     )
+    takes_any_strides(stage)
     return Schedule1F1B(
         stage,
         num_micro_batches,
