@@ -15,6 +15,9 @@ A private name may change with any release, so each stands here once. They are f
     is_in_place_unseen   tells what autograd does in place, but not under a mode
     num_writes           tells whether a tensor was written to
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
+    run_micro_batches    a step of torch's schedule on micro-batches that are split
+    takes_any_strides    lets the first stage have samples as they lie: torch 2.11
+    standing_buffers     what a stage keeps to receive a micro-batch into: torch < 2.15
     single_process       lets torch's pipeline runtime run as one rank of many, alone,
                          in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
@@ -25,9 +28,10 @@ version where the two differ.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -63,8 +67,11 @@ __all__ = [
     "math_attention",
     "num_writes",
     "of_arguments",
+    "run_micro_batches",
     "single_process",
+    "standing_buffers",
     "storage_of",
+    "takes_any_strides",
     "tree_iter",
     "tree_map",
     "unsafe_view",
@@ -110,34 +117,112 @@ def pretend_p2p(
     return [HeldTensor(operation.tensor) for operation in operations]
 
 
+def run_micro_batches(
+    schedule: Any,
+    inputs: list[tuple[Tensor, ...]],
+    targets: list[dict[str, Tensor]],
+    losses: list[Tensor],
+) -> None:
+    """Run one step of a schedule of one stage, without results but the losses.
+
+    Torch 2.11 to 2.13 split a whole batch themselves, which would have to lie in one
+    piece; what `step` does besides that is done here. 2.14 takes micro-batches.
+
+    Args:
+        schedule: of torch.distributed.pipelining.
+        inputs: of each micro-batch, on the first stage.
+        targets: of each micro-batch, on the last stage.
+        losses: takes those of the last stage.
+    """
+    no_targets = [None] * len(inputs)  # the last stage has them, and gives the loss
+    if "arg_mbs" in inspect.signature(schedule.step).parameters:
+        schedule.step(
+            arg_mbs=inputs,
+            kwarg_mbs=targets,
+            target_mbs=no_targets,
+            losses=losses,
+            return_outputs=False,
+        )
+        return
+    schedule._stage.has_backward = True
+    schedule._stage.clear_runtime_states()
+    schedule._step_microbatches(
+        inputs, targets, no_targets, losses, return_outputs=False
+    )
+
+
+def takes_any_strides(stage: Any) -> None:
+    """Let a stage not compare what passes it with what it was shown.
+
+    Torch 2.11 does so for every micro-batch, strides included, which say nothing where
+    a dimension is 1; later ones do so where torch.distributed is debugged.
+    """
+    for name in ("_validate_fwd_input", "_validate_fwd_outputs"):
+        if hasattr(stage, name):
+            setattr(stage, name, lambda *_: None)
+
+
+def standing_buffers(schedule: Any) -> list[Tensor]:
+    """Buffers to receive one micro-batch that a stage holds between two steps.
+
+    Torch 2.11 to 2.14 make them for every micro-batch, once; later ones make each
+    before it is used, and none is left after a step.
+    """
+    stage = schedule._stage
+    received = (stage.args_recv_info, stage.grad_recv_info)
+    buffers = (
+        getattr(info, "buffer", None) for infos in received for info in infos.get(0, ())
+    )
+    return [buffer for buffer in buffers if buffer is not None]
+
+
 @contextmanager
 def single_process(rank: int, num_ranks: int) -> Iterator[None]:
     """Be one rank of a process group that has no other members."""
     # Half of what torch takes to import, and only a replay comes here.
-    from torch.distributed.pipelining import schedules, stage  # noqa: PLC0415
+    from torch.distributed.pipelining import PipelineStage, schedules  # noqa: PLC0415
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
-
-    real = stage._PipelineStageBase._output_slot_is_releasable
-
-    def slot_is_releasable(self: Any, output: Any) -> tuple[bool, str]:
-        """Treat a fake output as what it stands for, a plain tensor."""
-        if type(output) is FakeTensor and not self.is_last:
-            return True, ""
-        return real(self, output)
 
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=num_ranks)
     try:
-        with (
-            mock.patch.object(schedules, "_batch_p2p", pretend_p2p),
-            mock.patch.object(
-                stage._PipelineStageBase,
-                "_output_slot_is_releasable",
-                slot_is_releasable,
-            ),
-        ):
+        with ExitStack() as patches:
+            patches.enter_context(
+                mock.patch.object(schedules, "_batch_p2p", pretend_p2p)
+            )
+            for name, pretended in pretended_methods(PipelineStage):
+                patches.enter_context(mock.patch.object(PipelineStage, name, pretended))
             yield
     finally:
         dist.destroy_process_group()
+
+
+class Agreed:
+    """What ranks have agreed on before the first step, as a number of its own."""
+
+    def item(self) -> int:
+        """1: the shapes of all stages were given."""
+        return 1
+
+
+SHAPES_ARE_KNOWN = Agreed()
+
+
+def pretended_methods(base: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield what a stage does otherwise while it is replayed, by its torch."""
+    if hasattr(base, "_output_slot_is_releasable"):  # since torch 2.15
+        real = base._output_slot_is_releasable
+
+        def slot_is_releasable(self: Any, output: Any) -> tuple[bool, str]:
+            """Treat a fake output as what it stands for, a plain tensor."""
+            if type(output) is FakeTensor and not self.is_last:
+                return True, ""
+            found: tuple[bool, str] = real(self, output)
+            return found
+
+        yield "_output_slot_is_releasable", slot_is_releasable
+    if hasattr(base, "_warmup_forward_vote"):  # torch 2.12 to 2.14; 2.11 asks nobody
+        yield "_warmup_forward_vote", lambda *_, **__: SHAPES_ARE_KNOWN
+        yield "_warmup_backward_result", lambda *_, **__: SHAPES_ARE_KNOWN
 
 
 @contextmanager

@@ -18,14 +18,13 @@ copy of all parameters (docs/decisions/0011).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.pipelining.stage import PipelineStageInfo
 
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.batches import make_batch
@@ -38,6 +37,7 @@ from plimsoll_trainer.shared_tensors import (
     spread_values,
 )
 from plimsoll_trainer.stage import StageModule, StageSlice, build_stage
+from plimsoll_trainer.torch_internals import run_micro_batches, takes_any_strides
 from plimsoll_trainer.workload import Workload
 from plimsoll_trainer.world import World
 
@@ -124,13 +124,7 @@ class Trainer:
         self.stage.count.zero_()
         inputs, targets = self.load_micro_batches(step)
         losses: list[Tensor] = []
-        self.schedule.step(
-            arg_mbs=inputs,
-            kwarg_mbs=targets,
-            target_mbs=[None] * self.num_micro_batches,
-            losses=losses,
-            return_outputs=False,
-        )
+        run_micro_batches(self.schedule, inputs, targets, losses)
         return [loss.detach() for loss in losses]
 
     def first_sample(self, micro_batch: int) -> int:
@@ -240,6 +234,40 @@ def layer_optimizers(
     return made
 
 
+class CountingStage(PipelineStage):
+    """Lets the module know which samples its next forward pass is of.
+
+    `register_forward_context`, which is made for that, is new in torch 2.15.
+    """
+
+    def __init__(
+        self,
+        module: StageModule,
+        *,
+        first_micro_batch: int,
+        micro_batch: int,
+        **of_torch: Any,
+    ) -> None:
+        """Take what torch's stage takes.
+
+        Args:
+            module: the stage.
+            first_micro_batch: of this replica, in the step's global batch.
+            micro_batch: samples of one.
+            **of_torch: for torch's stage, whose order of arguments has changed.
+        """
+        super().__init__(module, **of_torch)
+        self._module = module
+        self._first_micro_batch = first_micro_batch
+        self._micro_batch = micro_batch
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        """Run one micro-batch forward."""
+        index = self._first_micro_batch + fwd_chunk_id
+        self._module.first_sample = index * self._micro_batch
+        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+
 def build_schedule(
     module: StageModule,
     part: StageSlice,
@@ -253,23 +281,18 @@ def build_schedule(
     outgoing = boundaries.between[part.end_layer].empty("meta", grad=True)
     if world.is_last:
         outgoing = torch.empty((), device="meta", requires_grad=True)
-    stage = PipelineStage(
+    stage = CountingStage(
         module,
-        world.stage,
-        world.num_stages,
-        world.device,
+        stage_index=world.stage,
+        num_stages=world.num_stages,
+        device=world.device,
         input_args=incoming.empty("meta", grad=floating),
         output_args=outgoing,
         group=world.pipeline_group,
+        first_micro_batch=world.replica * num_micro_batches,
+        micro_batch=boundaries.targets.shape[0],
     )
-
-    @contextmanager
-    def micro_batch_of(info: PipelineStageInfo) -> Iterator[None]:
-        index = world.replica * num_micro_batches + info.microbatch_index
-        module.first_sample = index * boundaries.targets.shape[0]
-        yield
-
-    stage.register_forward_context(micro_batch_of)
+    takes_any_strides(stage)
     return Schedule1F1B(
         stage,
         num_micro_batches,
