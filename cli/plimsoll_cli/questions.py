@@ -85,7 +85,7 @@ def problem_of(
             (read(path, DeviceOverhead) for path in question.overheads), offers
         ),
         offers=offers,
-        engine=engine_named(question.engine),
+        engine=engine_named(question.engine, profile.fingerprint.torch_version),
         global_batch_size=question.batch,
         num_steps=question.steps,
         limits=Limits(

@@ -1,12 +1,24 @@
 """The engines that Plimsoll plans for, and what is known about each.
 
-In: a name. Out: `EngineTraits`. Called by the CLI and the operator, which put the
-record into the problem; the search reads the record only.
+In: a name, and the version of torch that the profile was made with. Out:
+`EngineTraits`. Called by the CLI and the operator, which put the record into the
+problem; the search reads the record only.
+
+Plimsoll's own trainer runs torch's Schedule1F1B, which holds more in older releases:
+
+    torch           receive buffers               output of a stage
+    2.11 to 2.14    all, from the first step on   held until its backward is over
+    2.15            one, just before each receive held until it is sent
+
+Read in the source of 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0; docs/decisions/0018
+says what was measured on which.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
+from dataclasses import replace
 
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.engine import (
@@ -45,11 +57,66 @@ PLIMSOLL = EngineTraits(
 )
 """Plimsoll's own trainer on torch 2.15's Schedule1F1B."""
 
+PLIMSOLL_ON_TORCH_2_11 = replace(
+    PLIMSOLL,
+    version="torch 2.11",
+    holds=replace(
+        PLIMSOLL.holds,
+        receive_buffers=ReceiveBuffers.ALL_MICRO_BATCHES,
+        stage_outputs_kept=True,
+    ),
+)
+"""The same on torch 2.11 to 2.14."""
+
+Release = tuple[int, int]
+"""Major and minor number of a release of torch."""
+
+BY_TORCH: dict[Release, EngineTraits] = {
+    (2, 11): PLIMSOLL_ON_TORCH_2_11,
+    (2, 15): PLIMSOLL,
+}
+"""Plimsoll's trainer, by the first release of torch that it holds as much on."""
+OLDEST_TORCH: Release = min(BY_TORCH)
+NEWEST_TORCH: Release = max(BY_TORCH)
+RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(?P<early>(a|b|rc|\.dev)\d+)?")
+
 ENGINES = {engine.engine: engine for engine in (PLIMSOLL,)}
 
 
-def engine_named(name: str) -> EngineTraits:
-    """Return the traits of an engine.
+def engine_named(name: str, torch_version: str) -> EngineTraits:
+    """Traits of an engine on a release of torch.
+
+    A release that nobody has looked at yet, and one that is not out yet, count as what
+    is known of the newest before it, unverified.
+
+    Args:
+        name: of the engine.
+        torch_version: as the profile states it, such as 2.15.0+cu132.
+
+    Raises:
+        CannotPlanError: there is no engine of that name, or not for that torch.
+    """
+    require_engine(name)
+    found = RELEASE.match(torch_version)
+    release = (int(found[1]), int(found[2])) if found else (0, 0)
+    if found is None or release < OLDEST_TORCH:
+        raise CannotPlanError(
+            f"the profile was made with torch {torch_version}, and {name} trains with "
+            f"{dotted(OLDEST_TORCH)} or newer: profile again with such a torch"
+        )
+    traits = BY_TORCH[max(first for first in BY_TORCH if first <= release)]
+    is_known = release <= NEWEST_TORCH and not found["early"]
+    version = f"torch {dotted(release)}{found['early'] or ''}"
+    return replace(
+        traits,
+        version=version,
+        verified=is_known,
+        num_verified_plans=traits.num_verified_plans if is_known else 0,
+    )
+
+
+def require_engine(name: str) -> None:
+    """Refuse an engine that is not known.
 
     Raises:
         CannotPlanError: there is none of that name; lists those there are.
@@ -60,4 +127,8 @@ def engine_named(name: str) -> EngineTraits:
             f"did you mean {close[0]}?" if close else f"known: {', '.join(ENGINES)}"
         )
         raise CannotPlanError(f"no engine {name}; {advice}")
-    return ENGINES[name]
+
+
+def dotted(release: Release) -> str:
+    """A release as people write it."""
+    return ".".join(map(str, release))

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from plimsoll_planner.engines import engine_named
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.meters import Bench, open_bench
 from plimsoll_trainer.boundaries import Boundaries
 from plimsoll_trainer.stage import StageSlice
-from plimsoll_trainer.torch_internals import single_process
+from plimsoll_trainer.torch_internals import single_process, standing_buffers
 from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import MakeBatch, Workload
 from plimsoll_trainer.world import join_world
@@ -28,6 +29,17 @@ from plimsoll_trainer.world import join_world
 CPU = torch.device("cpu")
 BEYOND_WARM_UP = 2
 """Micro-batches more than stages: 1F1B then repeats itself, whatever their number."""
+
+
+def num_steady(num_stages: int, stage: int) -> int:
+    """Micro-batches after which nothing new is held, however many there are.
+
+    An engine that keeps outputs (torch before 2.15) holds on to one of the warm-up,
+    which is one more as soon as its own micro-batch is over.
+    """
+    holds = engine_named("plimsoll", str(torch.__version__)).holds
+    turned = 2 * (num_stages - stage) - 1 if holds.stage_outputs_kept else 0
+    return max(num_stages + BEYOND_WARM_UP, turned)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +58,7 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
     """Return the peak of tensors in each phase of a steady step, in bytes.
 
     A step of 1F1B repeats itself once the pipeline is full, so a few micro-batches
-    stand for all; what the others hold while they wait is added.
+    stand for all; what the others hold while they wait, or always, is added.
 
     Args:
         job: the plan.
@@ -54,7 +66,7 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
     """
     peaks: dict[Phase, int] = {}
     num_stages = len(job.slices)
-    steady = min(job.num_micro_batches, num_stages + BEYOND_WARM_UP)
+    steady = min(job.num_micro_batches, num_steady(num_stages, stage))
     rank = stage * job.num_replicas
     with single_process(rank, num_stages * job.num_replicas):
         world = join_world(num_stages, job.num_replicas, CPU)
@@ -77,9 +89,13 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
             peaks.clear()
             bench.meter.reset_peak()
             trainer.run_step(1)
-            del trainer
+            buffers = standing_buffers(trainer.schedule)
+            standing_bytes = sum(bench.rounded(buffer.nbytes) for buffer in buffers)
+            del trainer, buffers
             left_out = job.num_micro_batches - steady
             peaks[Phase.BACKWARD] += left_out * waiting_bytes(job, stage, bench)
+            for phase in peaks:
+                peaks[phase] += left_out * standing_bytes
     gc.collect()
     return peaks
 

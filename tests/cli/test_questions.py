@@ -14,6 +14,7 @@ from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_planner.records.document import load, save, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, EdgeColumns, ModelProfile
+from tests.support.builders import a_fingerprint
 from tests.support.chains import chain_profile
 from tests.support.command_lines import BLOCK, a_profile_file, an_offers_file, words
 
@@ -139,6 +140,45 @@ def test_errors_are_one_line_and_an_exit_code(
     assert captured.err.startswith("plimsoll: ")
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "shown", "is_warned"),
+    [
+        ("2.11.0+cu130", "torch 2.11", False),
+        ("2.15.0+cu132", "torch 2.15", False),
+        ("2.16.0", "torch 2.16", True),
+    ],
+)
+def test_the_engine_is_that_of_the_torch_that_was_profiled(
+    version: str,
+    shown: str,
+    is_warned: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The plan names it; one that nobody looked at yet is warned about."""
+    profile = a_profile_file(tmp_path, fingerprint=a_fingerprint(torch_version=version))
+    offers = an_offers_file(tmp_path)
+    command = ["plan", profile, "--offers", offers, "--batch", "8", "--output", "json"]
+    assert main(command) == ExitCode.DONE
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["plan"]["engine_version"] == shown
+    told = f"plimsoll on {shown} was not replayed against real ranks in tests"
+    assert any(told in line for line in answer["warnings"]) is is_warned
+
+
+def test_a_profile_of_a_torch_too_old_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the version, the oldest that works, and what to do."""
+    profile = a_profile_file(
+        tmp_path, fingerprint=a_fingerprint(torch_version="2.10.0")
+    )
+    assert main(["plan", profile, "--offers", an_offers_file(tmp_path)]) == BAD
+    line = capsys.readouterr().err
+    assert "made with torch 2.10.0, and plimsoll trains with 2.11 or newer" in line
+    assert line.count("\n") == 1
 
 
 def test_offers_without_a_price_are_named_where_cost_is_asked(

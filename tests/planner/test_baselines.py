@@ -70,12 +70,12 @@ def test_ours_is_never_behind() -> None:
 
 def test_engines_are_found_by_name() -> None:
     """A typing error is answered with the nearest name."""
-    assert engine_named("plimsoll") is PLIMSOLL
+    assert engine_named("plimsoll", "2.15.0+cu132") == PLIMSOLL
     assert set(ENGINES) == {"plimsoll"}
     with pytest.raises(CannotPlanError, match=r"no engine plimsol; did you mean"):
-        engine_named("plimsol")
+        engine_named("plimsol", "2.15.0")
     with pytest.raises(CannotPlanError, match=r"no engine x; known: plimsoll"):
-        engine_named("x")
+        engine_named("x", "2.15.0")
 
 
 def test_all_rules_may_take_as_long_for_a_step() -> None:

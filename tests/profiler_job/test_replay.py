@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from plimsoll_planner.engines import PLIMSOLL
+from plimsoll_planner.engines import engine_named
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
@@ -125,7 +125,7 @@ def predicted_peaks(case: Case) -> list[int]:
         )
         for place, part in enumerate(job.slices)
     ]
-    held = held_by(PLIMSOLL.holds)
+    held = held_by(engine_named("plimsoll", str(torch.__version__)).holds)
     return [max(phase_peaks(chain, load, held).values()) for load in loads]
 
 
@@ -136,6 +136,9 @@ CASES = {
     "four stages": Case(cuts=(0, 1, 3, 5)),
     "replicas": Case(cuts=(0, 4), replicas=2, recomputed=(2,)),
     "bf16": Case(cuts=(0, 3), fields=BF16),
+    "more than steady": Case(
+        cuts=(0, 2, 4), recomputed=(1, 3), micro_batch=4, num_micro_batches=16
+    ),
     "packed skips": Case(cuts=(0, 3), recomputed=(4,), make=unet.workload, fields=()),
     "state-space model": Case(
         cuts=(0, 2), make=a_mamba, fields=(), num_micro_batches=2
@@ -145,12 +148,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_replay_holds_what_real_ranks_hold(case: Case) -> None:
-    """Every rank's peak, to a kilobyte of scalars, workspaces of kernels included."""
+def test_formula_and_replay_hold_what_real_ranks_hold(case: Case) -> None:
+    """Every rank's peak, to a kilobyte of scalars, workspaces of kernels included.
+
+    On every torch: what it holds for good, and for how long, follows from its release.
+    """
     real = run_ranks(real_peak, len(case.cuts) * case.replicas, case)
-    replayed = run_on_device(replayed_peaks, case)
-    for rank, peak in enumerate(real):
-        assert abs(peak - replayed[rank // case.replicas]) <= TOLERANCE_BYTES, rank
+    for predict in (replayed_peaks, predicted_peaks):
+        found = run_on_device(predict, case)
+        for rank, peak in enumerate(real):
+            assert abs(peak - found[rank // case.replicas]) <= TOLERANCE_BYTES, rank
 
 
 GIVING_BACK = Case(
@@ -159,7 +166,18 @@ GIVING_BACK = Case(
 TURNING = Case(cuts=(0, 2, 3), make=a_turning, fields=())
 
 
-@pytest.mark.parametrize("case", [TURNING, GIVING_BACK], ids=["turned", "given back"])
+CHANGES_A_VIEW = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15),
+    reason="torch before 2.15 copies the gradient of a view that is changed in place, "
+    "which no layer alone shows (docs/decisions/0018): make test",
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [TURNING, pytest.param(GIVING_BACK, marks=CHANGES_A_VIEW)],
+    ids=["turned", "given back"],
+)
 def test_copies_at_boundaries_are_counted_to_the_byte(case: Case) -> None:
     """Of tensors that lie across their memory, 40,960 bytes each, or are the input.
 

@@ -17,7 +17,7 @@ from plimsoll_operator.api.spec import (
     TrainingPlanSpec,
 )
 from plimsoll_operator.brain.spec_paths import told_in_spec
-from plimsoll_planner.engines import engine_named
+from plimsoll_planner.engines import engine_named, require_engine
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
@@ -63,7 +63,7 @@ def question_of(
             profile=profile,
             overheads=with_built_in(overheads, mine),
             offers=mine,
-            engine=engine_of(spec),
+            engine=engine_of(spec, profile),
             global_batch_size=spec.training.global_batch_size,
             num_steps=spec.training.steps,
             limits=limits_of(spec),
@@ -81,7 +81,7 @@ def require_sound(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
     """
     require_seconds(spec, offers)
     with told_in_spec():
-        engine_of(spec)
+        check_engine(spec)
         check_whole_nodes(limits_of(spec), objective_of(spec))
         check_prices(offers, objective_of(spec))
         check_most_gpus(spec)
@@ -117,12 +117,18 @@ def require_seconds(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
         raise InvalidFieldError("spec.profile.source", spec.profile.source.value, rule)
 
 
-def engine_of(spec: TrainingPlanSpec) -> EngineTraits:
-    """Return the engine that trains."""
+def check_engine(spec: TrainingPlanSpec) -> None:
+    """Raise `CannotPlanError` if no engine has the name that the spec gives."""
     try:
-        return engine_named(spec.search.engine)
+        require_engine(spec.search.engine)
     except CannotPlanError as error:
         raise CannotPlanError(f"spec.search.engine: {error}") from None
+
+
+def engine_of(spec: TrainingPlanSpec, profile: ModelProfile) -> EngineTraits:
+    """Return the engine that trains, as it is on the profile's torch."""
+    check_engine(spec)
+    return engine_named(spec.search.engine, profile.fingerprint.torch_version)
 
 
 def limits_of(spec: TrainingPlanSpec) -> Limits:

@@ -98,9 +98,11 @@ class ChainBytes:
     backward_transient: Ints
     """[c, l]: where another layer of the stage follows."""
     backward_transient_at_end: Ints
-    """[c, l]: where none follows; never less."""
+    """[c, l]: where none follows; never less, but `with_outputs_held_once`."""
     held_input: Ints
     """[c, l]: more in backward where the input outlives the layer's own pass."""
+    own_output: Flags
+    """[l]: the output of a stage that ends there is memory that nothing else counts."""
     allowed: Flags
     """[c, l]: which choices there are."""
     row: Ints
@@ -200,6 +202,20 @@ def countable(chain: ChainBytes) -> ChainBytes:
     )
 
 
+def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
+    """Lower bytes of a chain for an engine that keeps the output of a stage.
+
+    The output may be memory that is counted already: that of the last layer's input,
+    changed in place or looked at as a view, for a layer that takes less than its output
+    in forward. Or the layer keeps it as well; then the profile counts it until the
+    layer lets go, beside the received gradient, which such an engine has elsewhere.
+    """
+    own = np.all(chain.forward_transient >= chain.boundary, axis=0)
+    twice = chain.boundary * (chain.keeps_output | ~own)
+    at_end = np.maximum(chain.backward_transient_at_end - twice, 0)
+    return replace(chain, own_output=np.asarray(own), backward_transient_at_end=at_end)
+
+
 def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:
     """Evaluate the lines of the profile.
 
@@ -244,6 +260,7 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         backward_transient=inside,
         backward_transient_at_end=np.maximum(inside, at_end),
         held_input=np.stack([line(c.held_input) for c in both]),
+        own_output=np.ones(len(rows), dtype=np.bool_),
         allowed=np.stack(
             [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
         ),

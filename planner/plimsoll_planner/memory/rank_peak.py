@@ -3,8 +3,8 @@
 In: the layers of one pipeline stage with their choices, and how many micro-batches are
 in flight. Out: allocated bytes for each phase. Called for the plan that was chosen; the
 search evaluates the same formula for all stages at once (`recompute_labels`), and tests
-hold the two against each other. Settled from the source of torch 2.15's Schedule1F1B
-and from measured ranks.
+hold the two against each other. Settled from the source of torch's Schedule1F1B, 2.11
+to 2.15, and from measured ranks.
 
     A, B-1    first and last layer of the stage     L     layers of the model
     M, k      micro-batches, those in flight        b     samples in one
@@ -31,6 +31,17 @@ always does, as the engine holds it.
 where u_{A-1} is 0 for the first stage and u_{B-1} is 0 for the last. Where layers of
 the stage share a parameter, the gradient that backward computes first waits for the
 others; it is counted in all phases but the optimizer step.
+
+Other engines differ by what `engine_holdings` says. On torch 2.11 to 2.14 outputs are
+kept and receive buffers are made once, for all micro-batches:
+
+    S        counts u_{B-1} always      R = S      exchange = start + S
+    start    = (k-1) R + [M > k] u_{A-1} + [M >= 2k-1] u_{B-1}    the last: the send of
+                the warm-up's last micro-batch but one is held till forward passes end
+    forward  without the last u_{B-1}, which is that of a micro-batch in flight
+    backward as it stands: the micro-batch's own output takes the received gradient's
+                place, which has a buffer
+    all phases, the optimizer step included: M (u_{A-1} + u_{B-1})
 """
 
 from __future__ import annotations
@@ -66,10 +77,12 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
     """Return the peak of allocated bytes of every phase of a step."""
     state = state_bytes(chain, load, held)
     standing = state + input_bytes(chain, load) + buffer_bytes(chain, load, held)
+    standing += logits_bytes(chain, load, held)
     standing += waiting_bytes(chain, load)
     first, layers = load.first, range(load.first, load.end)
     u_in = int(chain.boundary[first - 1]) if first > 0 else 0
-    u_out = int(chain.boundary[load.end - 1]) if load.end < chain.num_layers else 0
+    sent = int(chain.boundary[load.end - 1]) if load.end < chain.num_layers else 0
+    u_out = sent if chain.own_output[load.end - 1] else 0
     choice = {at: RECOMPUTED if at in load.recomputed else KEPT for at in layers}
     saved = {at: int(chain.saved[choice[at], at]) for at in layers}
     alive = {at: alive_boundary(chain, choice, at) for at in layers[:-1]}
@@ -80,7 +93,9 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
         sum(saved.values()) + sum(alive.values()) + (u_out if keeps_output else 0)
     )
     held_input = u_in * held.input_in_flight
-    stale = held_input if load.num_micro_batches > load.in_flight else 0
+    goes_on = load.num_micro_batches > load.in_flight
+    stale = u_in * held.gradient_sent if goes_on else 0
+    stale += sent * held.outputs_past(load.in_flight, load.num_micro_batches)
     start = (load.in_flight - 1) * (held_input + per_micro_batch) + held_input + stale
     forward: list[int] = []
     backward: list[int] = []
@@ -89,7 +104,10 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
         before += sum(alive[j] for j in range(first, at - 1))
         received = int(chain.boundary[at - 1]) if at > first else 0
         forward.append(
-            before + received + int(chain.forward_transient[choice[at], at]) + u_out
+            before
+            + received
+            + int(chain.forward_transient[choice[at], at])
+            + u_out * held.output_unsent
         )
         turned = int(chain.backward_transient[choice[at], at]) + u_out
         if at == load.end - 1:
@@ -98,12 +116,13 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
             turned += int(chain.held_input[choice[at], at])
         backward.append(before + (alive[at - 1] if at > first else 0) + turned)
     if load.end < chain.num_layers:
-        sent = 0 if keeps_output else u_out
-        forward.append(per_micro_batch + sent + u_out * held.gradient_received)
+        exchanged = held.gradient_received + (0 if keeps_output else 1)
+        forward.append(per_micro_batch + u_out * exchanged)
     return {
         Phase.FORWARD: standing + start + max(forward),
         Phase.BACKWARD: standing + start + max(backward),
         Phase.OPTIMIZER_STEP: state
+        + buffer_bytes(chain, load, held)
         + max(int(chain.optimizer_transient[at]) for at in layers),
     }
 
@@ -150,13 +169,17 @@ def input_bytes(chain: ChainBytes, load: StageLoad) -> int:
 
 
 def buffer_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
-    """Return what the engine holds for good, and the logits that it keeps."""
+    """Buffers to receive into that the engine holds for good."""
     count = held.standing(load.in_flight, load.num_micro_batches)
     total = 0
     if load.first > 0:
         total += count * int(chain.boundary[load.first - 1])
     if load.end < chain.num_layers:
         total += count * int(chain.boundary[load.end - 1])
-    else:
-        total += held.logits_kept * int(chain.boundary[load.end - 1])
     return total
+
+
+def logits_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+    """Logits that the engine keeps on the last stage."""
+    is_last = load.end == chain.num_layers
+    return held.logits_kept * int(chain.boundary[load.end - 1]) if is_last else 0

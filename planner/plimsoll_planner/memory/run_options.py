@@ -78,7 +78,7 @@ def ground(
     """Prepare what all runs share; the arguments are those of `build_labels`."""
     size = chain.num_layers
     ends = np.append(starts, size)
-    sent = np.append(0, chain.boundary)[ends]
+    sent = np.append(0, chain.boundary * chain.own_output)[ends]
     sent[-1] = 0
     return Ground(
         chain=chain,
@@ -117,7 +117,7 @@ def single(on: Ground, layer: int) -> Options:
     keeps = chain.keeps_output[:, layer] | held.output_kept
     saved = chain.saved[:, layer] + np.where(keeps, u_out, 0)
     peak = np.maximum(
-        chain.forward_transient[:, layer] + u_out,
+        chain.forward_transient[:, layer] + u_out * held.output_unsent,
         chain.backward_transient_at_end[:, layer],
     )
     if not is_last:
@@ -178,12 +178,11 @@ def in_front(
     alive = chain.keeps_output[choice, layer] | chain.keeps_input[:, layer + 1]
     saved = int(chain.saved[choice, layer])
     base = saved + np.where(alive, u, 0)[behind.first]
-    own = max(
-        int(chain.forward_transient[choice, layer]),
-        int(chain.backward_transient[choice, layer]),
-    )
+    own_forward = int(chain.forward_transient[choice, layer])
     next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
-    peak = np.maximum(base + behind.peak, np.maximum(own, next_forward) + u_out)
+    forward = np.maximum(own_forward, next_forward) + u_out * on.held.output_unsent
+    backward = int(chain.backward_transient[choice, layer]) + u_out
+    peak = np.maximum(base + behind.peak, np.maximum(forward, backward))
     if chain.keeps_output[choice, layer]:
         peak = np.maximum(peak, base + outlived(on, layer + 1, behind))
     return replace(

@@ -67,10 +67,11 @@ class StageBytes:
         held = self.held
         k, num_micro_batches = flow.in_flight, flow.num_micro_batches
         standing = held.standing(k, num_micro_batches)
-        times = standing + (k + (num_micro_batches > k)) * held.input_in_flight
+        times = standing + k * held.input_in_flight
+        times += (num_micro_batches > k) * held.gradient_sent
         samples = flow.micro_batch * num_micro_batches
         total = self.state_of(flow) + self.waiting + (times * self.received)[:, None]
-        total += standing * self.sent
+        total += (standing + held.outputs_past(k, num_micro_batches)) * self.sent
         total[0] += self.inputs_per_sample * samples
         total[:, -1] += (
             self.targets_per_sample * samples + held.logits_kept * self.logits
@@ -79,7 +80,9 @@ class StageBytes:
 
     def optimizer_step(self, flow: Flow) -> Ints:
         """Return the peak of the optimizer step."""
-        return self.state_of(flow) + self.optimizer_transient
+        standing = self.held.standing(flow.in_flight, flow.num_micro_batches)
+        buffers = standing * (self.received[:, None] + self.sent)
+        return self.state_of(flow) + buffers + self.optimizer_transient
 
 
 def stage_bytes(

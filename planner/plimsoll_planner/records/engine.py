@@ -29,7 +29,7 @@ class ReceiveBuffers(StrEnum):
     """How many buffers for received boundary tensors a stage holds."""
 
     ALL_MICRO_BATCHES = "all-micro-batches"
-    """One for each micro-batch and direction, for good (torch 2.11 to 2.13)."""
+    """One for each micro-batch and direction, for good (torch 2.11 to 2.14)."""
     JUST_IN_TIME = "just-in-time"
     """One, shortly before each receive (torch 2.15)."""
     IN_FLIGHT = "in-flight"

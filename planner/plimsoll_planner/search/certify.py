@@ -253,7 +253,8 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
     found += filter(None, [pruned_text(explorer), currencies_text(problem.offers)])
     if not problem.engine.verified:
         found.append(
-            f"{problem.engine.engine} {problem.engine.version} was not replayed: its "
-            "bytes are widened by 5 % on both sides"
+            f"{problem.engine.engine} on {problem.engine.version} was not replayed "
+            "against real ranks in tests: its bytes are those of the newest release "
+            "that was, widened by 5 % on both sides"
         )
     return (*found, *explorer.left_out)

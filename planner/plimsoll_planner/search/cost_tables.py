@@ -26,6 +26,7 @@ from plimsoll_planner.memory.chain_bytes import (
     chain_bytes,
     countable,
     require_chain,
+    with_outputs_held_once,
 )
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.recompute_labels import Labels, build_labels
@@ -123,6 +124,8 @@ class CostTables:
 
         def make() -> ChainBytes:
             chain = countable(chain_bytes(self.problem.profile, bound, micro_batch))
+            if bound is Bound.LOWER and self.held.output_kept:
+                chain = with_outputs_held_once(chain)
             fixed = self.problem.override.recomputed_layers
             if fixed is None:
                 return chain

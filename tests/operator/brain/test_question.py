@@ -17,13 +17,21 @@ from plimsoll_operator.brain.summary import (
     plan_status,
     step_fault,
 )
+from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind, LayerStatistics
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.units import at_least
-from tests.support.builders import a_plan, a_profile, a_solution, an_offer, an_overhead
+from tests.support.builders import (
+    a_fingerprint,
+    a_plan,
+    a_profile,
+    a_solution,
+    an_offer,
+    an_overhead,
+)
 from tests.support.questions import a_device, a_question, solved
 from tests.support.reports import told_by
 from tests.support.specs import a_spec
@@ -50,6 +58,15 @@ def test_a_spec_becomes_a_question() -> None:
     assert (found.objective.rate_floor, found.limits.headroom) == (0.25, 0.1)
     assert found.objective.deadline_s == 3600
     assert (found.limits.max_gpus, found.override.data_degree) == (4, 2)
+
+
+@pytest.mark.parametrize("version", ["2.11.0+cu130", "2.15.0", "2.16.0"])
+def test_the_engine_is_that_of_the_torch_that_was_profiled(version: str) -> None:
+    """What its ranks hold differs; one that nobody looked at is unverified."""
+    profile = a_profile(fingerprint=a_fingerprint(torch_version=version))
+    found = question_of(a_spec(), profile, (an_offer(),), ())
+    assert found.engine == engine_named("plimsoll", version)
+    assert found.engine.verified is (version != "2.16.0")
 
 
 def test_layers_over_a_micro_batch_need_one_that_is_fixed() -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes, require_chain
+from plimsoll_planner.memory.chain_bytes import (
+    Bound,
+    chain_bytes,
+    require_chain,
+    with_outputs_held_once,
+)
 from plimsoll_planner.records.model_profile import EdgeColumns, Variant
 from tests.support.builders import a_profile, byte_columns, layer_costs
+from tests.support.chains import Activation, Layer, chain_profile
 
 
 @pytest.mark.parametrize("micro_batch", [1, 3])
@@ -73,3 +81,23 @@ def test_a_graph_is_refused_by_its_edge(
     with pytest.raises(CannotPlanError, match=message):
         require_chain(profile)
     require_chain(a_profile())
+
+
+def test_an_output_that_is_counted_already_adds_nothing_to_the_lower_bytes() -> None:
+    """For engines that keep the output of a stage: it may be somebody else's memory.
+
+    The first layer makes its output and lets go of it: nothing changes. The second one
+    keeps it, and the third one gives back its input: at the end of a stage backward
+    has one boundary less.
+    """
+    layers = [
+        Layer(boundary=4, kept=Activation(forward=4, backward=9)),
+        Layer(boundary=4, kept=Activation(keeps_output=True, forward=5, backward=9)),
+        Layer(boundary=4, kept=Activation(backward=3)),
+    ]
+    layers = [replace(one, again=one.kept) for one in layers]
+    chain = chain_bytes(chain_profile(layers), Bound.LOWER, 1)
+    least = with_outputs_held_once(chain)
+    assert chain.own_output.tolist() == [True, True, True]
+    assert least.own_output.tolist() == [True, True, False]
+    assert least.backward_transient_at_end[0].tolist() == [9, 5, 0]

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from plimsoll_planner.engines import PLIMSOLL_ON_TORCH_2_11
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import Held, held_by
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
@@ -138,23 +139,34 @@ def test_tied_layers_on_one_rank_are_held_once() -> None:
 
 
 ENGINES: list[tuple[str, dict[str, object], int, int]] = [
-    # 3 buffers for each of u_in = 3 and u_out = 4 stand for good, in place of R's,
-    # the stale and the current u_in: start = S 28 + 21; exchange loses the gradient.
+    # 3 buffers for each of u_in = 3 and u_out = 4 stand for good, in place of R's
+    # and the current u_in: start = S 28 + stale 3 + 21; exchange loses the gradient.
     (
         "buffers for all",
         {"receive_buffers": ReceiveBuffers.ALL_MICRO_BATCHES},
-        28 + 21 + 43,
-        28 + 21 + 45,
+        28 + 3 + 21 + 43,
+        28 + 3 + 21 + 45,
     ),
-    # max(2, k) = 2 of each.
+    # max(2, k) = 2 of each; nothing stale was looked for in such an engine.
     (
         "buffers in flight",
         {"receive_buffers": ReceiveBuffers.IN_FLIGHT},
         28 + 14 + 43,
         28 + 14 + 45,
     ),
-    # Each in flight holds u_out: R grows by 4.
-    ("outputs kept", {"stage_outputs_kept": True}, 37 + 4 + 43, 37 + 4 + 45),
+    # Each in flight holds u_out: R grows by 4. So does the start, as M = 2k - 1: the
+    # warm-up's last send holds the output of a micro-batch that is over. Forward loses
+    # the output not sent yet, which is that of one in flight: 43 - 4.
+    ("outputs kept", {"stage_outputs_kept": True}, 37 + 4 + 4 + 39, 37 + 4 + 4 + 45),
+    (
+        "both, as on torch 2.11",
+        {
+            "receive_buffers": ReceiveBuffers.ALL_MICRO_BATCHES,
+            "stage_outputs_kept": True,
+        },
+        28 + 4 + 3 + 4 + 21 + 39,
+        28 + 4 + 3 + 4 + 21 + 45,
+    ),
 ]
 
 
@@ -168,6 +180,24 @@ def test_engines_differ_by_numbers(
     peaks = peaks_of(a_load(1, 3, in_flight=2, num_micro_batches=3), holds)
     assert peaks[Phase.FORWARD] == 310 + forward
     assert peaks[Phase.BACKWARD] == 310 + backward
+
+
+@pytest.mark.parametrize(
+    ("num_micro_batches", "start"),
+    [(2, 28 + 4 + 14), (3, 28 + 4 + 21 + 3 + 4), (9, 28 + 4 + 63 + 3 + 4)],
+)
+def test_buffers_of_torch_2_11_stay_for_good(
+    num_micro_batches: int, start: int
+) -> None:
+    """M for each direction, in the optimizer step as well.
+
+    The stale gradient of u_in = 3 is there from M = k + 1 on, the output of a
+    micro-batch that is over from M = 2k - 1 on: both 3 here.
+    """
+    load = a_load(1, 3, in_flight=2, num_micro_batches=num_micro_batches)
+    peaks = peaks_of(load, PLIMSOLL_ON_TORCH_2_11.holds)
+    assert peaks[Phase.BACKWARD] == 310 + start + 45
+    assert peaks[Phase.OPTIMIZER_STEP] == 610 + num_micro_batches * (3 + 4)
 
 
 def test_copies_of_gradients_need_replicas() -> None:
