@@ -4,6 +4,8 @@ In: an operator and its arguments. Out: FLOPs. Called by the work counter. The r
 top of `torch.utils.flop_counter`:
 
     grouped products     every row of the left is multiplied by the matrix of its group
+    attention            heads of keys that several of queries share count for each
+                         (torch before 2.14 refuses them, and has none for CPUs)
     causal attention     only the pairs of a position with itself and those before it
     recurrent layers     every step is multiplied by each matrix; backward is twice that
     bilinear forms       two products, of the first two factors and with the third
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -36,9 +38,7 @@ COMPLEX = 4
 def formulas() -> dict[Any, Formula]:
     """Formulas by operator, those of torch's own table included."""
     known = {packet: flop_registry[packet] for packet in operators_of_torch()}
-    for packet in known:
-        if str(packet).startswith("aten._scaled_dot_product_"):
-            known[packet] = partial(causal_flop, packet)
+    known |= {packet: partial(causal_flop, packet) for packet in attentions()}
     known |= by_operator(FORMULAS)
     found = {packet: partial(complex_flop, known[packet]) for packet in known}
     found |= by_operator(TRANSFORMS)
@@ -99,9 +99,31 @@ def fallback_backward_flop(
     return 2 * grouped_flop(left, right, *args, **kwargs)
 
 
+@cache
+def attentions() -> dict[Any, Formula]:
+    """Operators of attention, with the FLOPs of each where it looks at all pairs."""
+    packets = filter(None, map(packet_of, ATTENTIONS))
+    return {packet: partial(attention_flop, packet) for packet in packets}
+
+
+def attention_flop(packet: Any, *args: Any, **kwargs: Any) -> int:
+    """FLOPs of all pairs of queries and keys.
+
+    Forward multiplies queries by keys, and scores by values. Backward does the first
+    again, and multiplies for the gradients of scores, values, queries and keys.
+    """
+    given = dict(zip(argument_names(packet), args, strict=False)) | kwargs
+    *heads, num_queries, width = given["query"].shape
+    num_keys, value_width = given["value"].shape[-2:]
+    is_backward = argument_names(packet)[0] != "query"
+    widths = 3 * width + 2 * value_width if is_backward else width + value_width
+    return int(2 * math.prod(heads) * num_queries * num_keys * widths)
+
+
 def causal_flop(packet: Any, *args: Any, out_val: object = None, **kwargs: Any) -> int:
     """FLOPs of attention; a causal one looks at half of the pairs."""
-    flop = int(flop_registry[packet](*args, **kwargs, out_val=out_val))
+    del out_val
+    flop = attention_flop(packet, *args, **kwargs)
     given = dict(zip(argument_names(packet), args, strict=False)) | kwargs
     if not given.get("is_causal", False):
         return flop
@@ -233,6 +255,16 @@ def transform_steps(x: Tensor, dims: Sequence[int]) -> float:
     return math.log2(max(math.prod(x.shape[dim] for dim in dims), 1))
 
 
+ATTENTIONS = tuple(
+    f"aten::_scaled_dot_product_{kind}_attention{rest}"
+    for kind in ("flash", "efficient", "cudnn")
+    for rest in (
+        "",
+        "_backward",
+        *(("_for_cpu", "_for_cpu_backward") * (kind == "flash")),
+    )
+)
+"""All have query, key and value by these names; backward has a gradient first."""
 FALLBACK = "transformers::grouped_mm_fallback"
 """What transformers runs in the place of a grouped product."""
 FORMULAS: dict[Formula, tuple[str, ...]] = {

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
+from plimsoll_profiler.flop_formulas import attentions
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.torch_internals import tree_iter, tree_map, without_modes
 
@@ -129,7 +130,8 @@ def takes_long(
     operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
 ) -> bool:
     """Tell whether a kernel is too long to be run for its workspace alone."""
-    formula = flop_registry.get(operator.overloadpacket)
+    packet = operator.overloadpacket
+    formula = attentions().get(packet) or flop_registry.get(packet)
     if formula is not None:
         return bool(formula(*args, **kwargs, out_val=out) > LONG_FLOP)
     leaves = tree_iter((args, kwargs, out))
