@@ -33,9 +33,12 @@ class ExitCode(IntEnum):
     ENTRY_POINT_OUT_OF_MEMORY = 87
     """The entry point itself needs more memory than the device has, whatever is
     planned; no use in trying again."""
+    INCOMPATIBLE = 88
+    """Python, torch or numpy are missing or too old here; no use in trying again."""
 
 
 DECISIVE: Final = (
+    ExitCode.INCOMPATIBLE,
     ExitCode.ENTRY_POINT_OUT_OF_MEMORY,
     ExitCode.DEVICE_OUT_OF_MEMORY,
     ExitCode.FOREIGN_FINGERPRINT,

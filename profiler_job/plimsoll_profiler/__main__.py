@@ -29,6 +29,7 @@ from plimsoll_profiler.profiling import profile
 from plimsoll_profiler.replay_process import environment_of
 from plimsoll_profiler.request import ProfileRequest
 from plimsoll_trainer.console import say
+from plimsoll_trainer.requirements import require_supported
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -85,6 +86,7 @@ def tell(done: int, total: int, what: str) -> None:
 
 def replay(options: argparse.Namespace) -> NoReturn:
     """Become the replayer, as the device that the plan is for."""
+    require_supported()
     plan = load(options.plan, HybridPlan)
     words = (
         *(sys.executable, "-m", "plimsoll_profiler.replayer"),

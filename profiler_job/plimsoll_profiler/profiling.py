@@ -18,6 +18,7 @@ from plimsoll_profiler.errors import ProbingFailedError
 from plimsoll_profiler.messages import Frame, ProbeRequest, ProbeResult
 from plimsoll_profiler.prober_process import ProberDiedError, ProberProcess, lost
 from plimsoll_profiler.request import ProfileRequest
+from plimsoll_trainer.requirements import require_supported
 
 Ask = Callable[[ProbeRequest], ProbeResult]
 OnProgress = Callable[[int, int, str], None]
@@ -60,7 +61,9 @@ def profile(request: ProfileRequest, on_progress: OnProgress) -> ModelProfile:
         ProbingFailedError: the entry point cannot be used, or the prober ended for
             another reason than memory; its own line says which.
         TooFewProbesError: a layer does not fit the device at one micro-batch.
+        IncompatibleError: torch or numpy are missing or too old.
     """
+    require_supported()
     found: Findings | None = None
     while True:
         with ProberProcess(request) as prober:

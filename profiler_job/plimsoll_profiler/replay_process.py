@@ -17,6 +17,7 @@ from plimsoll_planner.records.replay import Replay
 from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
 from plimsoll_trainer.emulated import device as emulated
+from plimsoll_trainer.requirements import require_supported
 
 OF_THE_WORKLOAD = (
     ExitCode.BAD_WORKLOAD,
@@ -40,7 +41,9 @@ def replay_plan(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> Rep
         ReplayFailedError: the replayer ended for another reason.
         NoEmulatedDeviceError: the plan is for emulated devices, and there is no
             compiler for the library.
+        IncompatibleError: torch or numpy are missing or too old.
     """
+    require_supported()
     require_module(entrypoint)
     with tempfile.TemporaryDirectory() as folder:
         paths = (Path(folder) / "plan.json", Path(folder) / "profile.json")

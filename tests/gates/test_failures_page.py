@@ -30,6 +30,7 @@ SUMMARY = ConditionType.SUCCEEDED
 CODES = {
     Ending.FOREIGN_FINGERPRINT: ExitCode.FOREIGN_FINGERPRINT,
     Ending.BAD_WORKLOAD: ExitCode.BAD_WORKLOAD,
+    Ending.INCOMPATIBLE: ExitCode.INCOMPATIBLE,
     Ending.OUT_OF_MEMORY: ExitCode.DEVICE_OUT_OF_MEMORY,
     Ending.UNUSABLE_CHECKPOINT: ExitCode.UNUSABLE_CHECKPOINT,
     Ending.UNEQUAL_REPLICAS: ExitCode.UNEQUAL_REPLICAS,
@@ -79,7 +80,7 @@ def test_all_that_status_says_on_the_way_is_told() -> None:
     unknown = chain.from_iterable(reasons(kind, Truth.UNKNOWN) for kind in REASONS)
     waited = {WAITING, *unknown, *reasons(ConditionType.ACCEPTED, Truth.FALSE)}
     waited |= reasons(ConditionType.LAUNCHED, Truth.FALSE)
-    final_or_passed = {"PlanOnly", "Skipped"}
+    final_or_passed = {"PlanOnly", "Skipped", "TrainerIncompatible"}
     assert set(rows_under("While it goes on")) == waited - final_or_passed
 
 

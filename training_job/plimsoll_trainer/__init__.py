@@ -4,6 +4,7 @@ It travels into users' images through an init container, so it needs the standar
 library, torch and numpy, and nothing else (docs/decisions/0006).
 
     errors, out_of_memory           what can go wrong, and how it leaves the process
+    requirements                    which torch and numpy it needs
     torch_internals                 every private name of torch that is used
 
     workload, entrypoint, arguments what a user writes, and how it is found

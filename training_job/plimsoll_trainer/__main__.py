@@ -15,6 +15,7 @@ from plimsoll_trainer.admission import Place, admit
 from plimsoll_trainer.console import say
 from plimsoll_trainer.errors import NotSavedError
 from plimsoll_trainer.options import Options, parse
+from plimsoll_trainer.requirements import require_supported
 from plimsoll_trainer.restart import be_device_of
 from plimsoll_trainer.stopping import StopSignal
 
@@ -52,6 +53,7 @@ def main() -> int:
 
 def train(options: Options, place: Place, stop: StopSignal) -> ExitCode:
     """Read the plan, load torch, train; a signal is caught while torch loads."""
+    require_supported()
     admitted = admit(options, place)
     be_device_of(admitted, stop)
     if admitted.plan.offers[0].device_kind is DeviceKind.CUDA:

@@ -2,6 +2,7 @@
 
     PlimsollError                       (plimsoll_planner.errors)
     └── TrainerError                    ends the rank
+        ├── IncompatibleError           torch or numpy are missing or too old
         ├── ForeignFingerprintError     the plan was made for other code or versions
         ├── MissingSourceError          the workload's source cannot be read
         ├── WorkloadError               the entry point breaks the workload contract
@@ -32,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.errors import InvalidInputError, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.plan import Phase
 
@@ -41,6 +42,12 @@ class TrainerError(PlimsollError):
     """Ends a rank before or during training."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+
+class IncompatibleError(TrainerError, InvalidInputError):
+    """Torch or numpy are missing, or too old for the trainer and the profiler."""
+
+    exit_code = ExitCode.INCOMPATIBLE
 
 
 class ForeignFingerprintError(TrainerError):

@@ -19,6 +19,10 @@ WAITING: Final = "Waiting"
 ENTRY_POINT_FULL: Final = (
     "The entry point itself needs more memory than the device has, whatever is planned."
 )
+INCOMPATIBLE: Final = (
+    "Python, torch or numpy of the image are missing or too old; the message says "
+    "what was found and what is needed."
+)
 
 
 def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
@@ -49,6 +53,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (TRUE, "Valid"): "What the spec names is there.",
         (FALSE, "InvalidSpec"): "The message names what is wrong or missing. Looked at "
         "again each minute, and when the spec changes.",
+        (FALSE, "TrainerIncompatible"): INCOMPATIBLE,
     },
     ConditionType.PROFILED: {
         (UNKNOWN, "StoreUnavailable"): "The store, which has the profiles, does not "
@@ -78,6 +83,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (FALSE, "ReplayDisagrees"): "Search and replay did not come together in the "
         "rounds that they have.",
         **of_child("Replay", "The replay"),
+        (FALSE, "TrainerIncompatible"): INCOMPATIBLE,
     },
     ConditionType.LAUNCHED: {
         (FALSE, "Starting"): "The attempt is written down and about to start.",
@@ -110,6 +116,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (FALSE, "ChildDeleted"): "Somebody deleted the ranks too often.",
         (FALSE, "ForeignFingerprint"): "The code is not what was profiled, twice.",
         (FALSE, "BadWorkload"): "The entry point breaks the contract of workloads.",
+        (FALSE, "TrainerIncompatible"): INCOMPATIBLE,
         (FALSE, "UnusableCheckpoint"): "There is none to go on from: missing, broken, "
         "or of another training.",
         (FALSE, "UnequalReplicas"): "Ranks that hold the same tensor built different "

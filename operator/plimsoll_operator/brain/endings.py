@@ -5,7 +5,7 @@ first rule that applies counts, because one rank's failure takes the others with
 
     all done                                        done
     it took too long                                timed out
-    a reserved code: foreign, bad, out of memory    as that says
+    a reserved code: foreign, bad, out of memory, ..    as that says
     ranks have saved and left                       checkpointed
     stopped, or killed from outside                 disrupted; host out of memory where
                                                     the kernel did so for memory
@@ -21,6 +21,7 @@ from plimsoll_planner.exit_codes import DECISIVE, ExitCode
 from plimsoll_planner.records.task import End
 
 RESERVED = {
+    ExitCode.INCOMPATIBLE: Ending.INCOMPATIBLE,
     ExitCode.ENTRY_POINT_OUT_OF_MEMORY: Ending.ENTRY_POINT_OUT_OF_MEMORY,
     ExitCode.DEVICE_OUT_OF_MEMORY: Ending.OUT_OF_MEMORY,
     ExitCode.FOREIGN_FINGERPRINT: Ending.FOREIGN_FINGERPRINT,

@@ -18,6 +18,7 @@ edits it, or runs what has failed again, has seen what went wrong.
     unequal replicas                       never                     -
     entry point too large                  never                     -
     never started                          never                     -
+    incompatible torch                     never                     -
     bad workload, deadline                 never                     -
 """
 
@@ -72,6 +73,7 @@ RESPONSES = {
         reason="ForeignFingerprint", kind=Kind.FOREIGN
     ),
     Ending.BAD_WORKLOAD: Response(reason="BadWorkload", kind=Kind.FINAL),
+    Ending.INCOMPATIBLE: Response(reason="TrainerIncompatible", kind=Kind.FINAL),
     Ending.UNUSABLE_CHECKPOINT: Response(reason="UnusableCheckpoint", kind=Kind.FINAL),
     Ending.UNEQUAL_REPLICAS: Response(reason="UnequalReplicas", kind=Kind.FINAL),
     Ending.ENTRY_POINT_OUT_OF_MEMORY: Response(

@@ -20,6 +20,7 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
+from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.said import Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending, Seen
 from plimsoll_planner.records.solution import Infeasible, Termination
@@ -31,11 +32,17 @@ STORE_AGAIN_S = 10.0
 
 
 def accepted(look: Look) -> Said:
-    """Say whether all that the spec names is there."""
+    """Whether all that the spec names is there, and its image can train.
+
+    What an image has is known from the process that was to profile in it.
+    """
     if look.seen.complaint:
         return Said(
             truth=Truth.FALSE, reason="InvalidSpec", message=look.seen.complaint
         )
+    child = look.seen.child(ChildKind.PROFILE, look.seen.profile_key)
+    if child is not None and child.ending is Ending.INCOMPATIBLE:
+        return failed(child, RESPONSES[child.ending].reason)
     return Said(truth=Truth.TRUE, reason="Valid", message=look.seen.remark)
 
 
@@ -184,6 +191,7 @@ def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
         Ending.BAD_WORKLOAD: "BadWorkload",
         Ending.ENTRY_POINT_OUT_OF_MEMORY: "EntryPointOutOfMemory",
         Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
+        Ending.INCOMPATIBLE: RESPONSES[Ending.INCOMPATIBLE].reason,
         Ending.NEVER_STARTED: f"{what}PendingTimeout",
     }.get(child.ending, f"{what}Failed")
     return failed(child, reason)

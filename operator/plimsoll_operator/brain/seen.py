@@ -45,6 +45,8 @@ class Ending(StrEnum):
     """The code is not what was profiled."""
     BAD_WORKLOAD = "bad-workload"
     """The entry point breaks the contract."""
+    INCOMPATIBLE = "incompatible"
+    """Python, torch or numpy of its image are missing or too old."""
     UNUSABLE_CHECKPOINT = "unusable-checkpoint"
     """There is none to go on from: missing, broken, or of another training."""
     UNEQUAL_REPLICAS = "unequal-replicas"

@@ -96,6 +96,7 @@ TABLE: list[tuple[list[Ending], dict[str, Any], tuple[Truth, str], int]] = [
     ([Ending.FOREIGN_FINGERPRINT], {}, (Truth.TRUE, "Trained"), 2),
     ([Ending.FOREIGN_FINGERPRINT] * 2, {}, (Truth.FALSE, "ForeignFingerprint"), 2),
     ([Ending.BAD_WORKLOAD], {}, (Truth.FALSE, "BadWorkload"), 1),
+    ([Ending.INCOMPATIBLE], {}, (Truth.FALSE, "TrainerIncompatible"), 1),
     ([Ending.UNUSABLE_CHECKPOINT], {}, (Truth.FALSE, "UnusableCheckpoint"), 1),
     ([Ending.UNEQUAL_REPLICAS], {}, (Truth.FALSE, "UnequalReplicas"), 1),
     (
@@ -212,6 +213,7 @@ def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
         (Ending.OUT_OF_MEMORY, "ProfileOOM"),
         (Ending.TIMED_OUT, "ProfileTimeout"),
         (Ending.BAD_WORKLOAD, "BadWorkload"),
+        (Ending.INCOMPATIBLE, "TrainerIncompatible"),
         (Ending.ENTRY_POINT_OUT_OF_MEMORY, "EntryPointOutOfMemory"),
         (Ending.APPLICATION_ERROR, "ProfileFailed"),
         (Ending.NEVER_STARTED, "ProfilePendingTimeout"),
@@ -223,6 +225,17 @@ def test_a_profile_that_fails_ends_the_plan(ending: Ending, reason: str) -> None
     world.run()
     assert ended(world) == (Truth.FALSE, reason)
     assert world.gangs == []
+
+
+def test_an_image_that_cannot_train_is_not_accepted() -> None:
+    """The profiling pod found its torch too old: Accepted says so, with its line."""
+    world = a_world(endings={ChildKind.PROFILE: [Ending.INCOMPATIBLE]})
+    world.run()
+    said = world.status.condition(ConditionType.ACCEPTED)
+    assert said is not None
+    assert (said.status, said.reason) == (Truth.FALSE, "TrainerIncompatible")
+    assert said.message
+    assert not world.children
 
 
 def test_a_profile_that_is_killed_is_taken_again() -> None:

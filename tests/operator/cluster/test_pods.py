@@ -166,6 +166,7 @@ def test_a_container_that_prepares_a_pod_may_be_what_is_waited_for() -> None:
         (terminated(ExitCode.DEVICE_OUT_OF_MEMORY), Ending.OUT_OF_MEMORY, ""),
         (terminated(ExitCode.FOREIGN_FINGERPRINT), Ending.FOREIGN_FINGERPRINT, ""),
         (terminated(ExitCode.BAD_WORKLOAD), Ending.BAD_WORKLOAD, ""),
+        (terminated(ExitCode.INCOMPATIBLE), Ending.INCOMPATIBLE, ""),
         (terminated(ExitCode.UNUSABLE_CHECKPOINT), Ending.UNUSABLE_CHECKPOINT, ""),
         (terminated(ExitCode.CHECKPOINTED), Ending.CHECKPOINTED, ""),
     ],

@@ -97,7 +97,7 @@ def test_an_old_python_is_told(
     monkeypatch.setattr(sys, "version_info", (3, 8, 10, "final", 0))
     with pytest.raises(SystemExit) as ended:
         start.main()
-    assert ended.value.code == start.BAD_WORKLOAD == ExitCode.BAD_WORKLOAD
+    assert ended.value.code == start.INCOMPATIBLE == ExitCode.INCOMPATIBLE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("Plimsoll needs Python 3.11 or newer, and ")
     assert "of this image is 3.8: " in line

@@ -23,8 +23,8 @@ import sys
 from pathlib import Path
 
 OLDEST = (3, 11)
-BAD_WORKLOAD = 82
-"""`ExitCode.BAD_WORKLOAD`; an old Python cannot read the module that says so."""
+INCOMPATIBLE = 88
+"""`ExitCode.INCOMPATIBLE`; an old Python cannot read the module that says so."""
 MAIN = "plimsoll_trainer.pod"
 SHIM, SHIM_VARIABLE = "shim.so", "PLIMSOLL_SHIM"
 """The emulated device's library, built, for an image without a compiler."""
@@ -38,7 +38,7 @@ def main() -> None:
             f"Plimsoll needs Python {needed} or newer, and {sys.executable} of this "
             f"image is {found}: train in an image with a newer one\n"
         )
-        sys.exit(BAD_WORKLOAD)
+        sys.exit(INCOMPATIBLE)
     folder = Path(__file__).resolve().parent
     sys.path[:0] = [str(folder)]  # not there where the image sets PYTHONSAFEPATH
     paths = [str(folder), os.environ.get("PYTHONPATH", "")]
