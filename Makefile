@@ -3,11 +3,12 @@
 
 PYTHON ?= python3
 TORCH ?=
-ENV := .venv
+# A torch that is asked for by its number has an environment of its own.
+ENV := .venv$(if $(filter 2.%,$(TORCH)),-torch-$(TORCH))
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-nodes check lint format lab lab-down bench soak docs images \
+.PHONY: help quickstart test test-nodes test-torch check lint format lab lab-down bench soak docs images \
   constraints clean
 
 help:           ## list the targets
@@ -24,6 +25,17 @@ test: env-dev   ## everything: lint, types, unit tests, wheel, real Kubernetes
 
 test-nodes: env-dev  ## whole plans on real nodes: end to end, every failure
 	@$(BIN)/python -m tools.gates nodes
+
+# What torch 2.11 says of itself while it loads its compiler.
+OF_OLDER_TORCH := -W 'ignore:`torch.jit.script_method` is deprecated:DeprecationWarning'
+OLDER_TORCH := tests/training_job tests/profiler_job tests/gates/test_private_names.py
+test-torch:     ## trainer, profiler, replay and a whole run on an older torch; TORCH=2.11
+	@test "$(filter 2.%,$(TORCH))" || { echo "name the release: make test-torch TORCH=2.11" >&2; exit 2; }
+	@$(MAKE) --no-print-directory env-dev TORCH=$(TORCH)
+	@$(BIN)/python -m plimsoll_profiler.self_check
+	@$(BIN)/python -m pytest -q -p no:cacheprovider $(OF_OLDER_TORCH) $(OLDER_TORCH)
+	@rm -rf build/quickstart-torch
+	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart-torch
 
 check: env-dev  ## the inner loop: lint, types, quick unit tests
 	@$(BIN)/python -m tools.gates check
@@ -70,7 +82,7 @@ constraints: env-dev  ## resolve the newest versions into constraints.txt
 	@$(BIN)/python tools/constraints.py
 
 clean:          ## remove what the targets made in this folder
-	rm -rf $(ENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(ENV) .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 # The environment; this one line must also run on Pythons that are too old for the rest.
 env-%:

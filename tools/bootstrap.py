@@ -28,6 +28,15 @@ INPUTS = (PROJECT, CONSTRAINTS, Path(__file__).resolve())
 INSTALLER = "uv"
 """Installs in parallel, checks the hashes of constraints and links from its cache."""
 TORCH_ORIGINS = ("fetch", "existing")
+RELEASE = re.compile(r"2\.[0-9]+(\.[0-9]+)?")
+"""A torch that is asked for by its number, to test an older one."""
+AT_THEIR_OLDEST = ("numpy", "transformers")
+"""Beside such a torch these are as old as pyproject.toml allows."""
+BESIDE_TORCH = re.compile(
+    r"(torch|triton|setuptools|nvidia-.*|cuda-.*|numpy|transformers|tokenizers"
+    r"|huggingface-hub)=="
+)
+"""Pins of constraints.txt that are for the newest torch and transformers alone."""
 TORCH_FOUND = "import torch; print(torch.__version__); print(torch.__file__)"
 
 
@@ -74,12 +83,31 @@ def recorded(pattern: str) -> str:
     return found.group(1)
 
 
-def oldest_torch() -> str:
-    """Return the oldest release of torch that pyproject.toml allows."""
-    found = re.search(r'"torch>=([0-9.]+)"', PROJECT.read_text())
+def oldest(package: str) -> str:
+    """The oldest release of a package that pyproject.toml allows."""
+    found = re.search(rf'"{package}>=([0-9.]+)"', PROJECT.read_text())
     if found is None:
-        raise SetUpError("pyproject.toml names no oldest torch, as torch>=2.15")
+        raise SetUpError(f"pyproject.toml names no oldest {package}, as {package}>=2.1")
     return found.group(1)
+
+
+def is_older(version: str, other: str) -> bool:
+    """Whether a release is older than another one, by major and minor number."""
+    parts = (list(map(int, one.split(".")[:2])) for one in (version, other))
+    return next(parts) < next(parts)
+
+
+def require_release(torch: str) -> None:
+    """Refuse a torch that is asked for by its number and is too old.
+
+    Raises:
+        SetUpError: see above.
+    """
+    if is_older(torch, oldest("torch")):
+        raise SetUpError(
+            f"TORCH={torch}, and the oldest that works is {oldest('torch')}: name "
+            "that or a newer one"
+        )
 
 
 def existing_torch(env: Path) -> Path:
@@ -97,20 +125,48 @@ def existing_torch(env: Path) -> Path:
         raise SetUpError(f"TORCH=existing, but {sys.executable} says {said}: {advice}")
     # The last two lines: importing torch may print others.
     version, file = found.stdout.splitlines()[-2:]
-    oldest = oldest_torch()
-    found_parts, oldest_parts = (v.split(".")[:2] for v in (version, oldest))
-    if list(map(int, found_parts)) < list(map(int, oldest_parts)):
+    if is_older(version, oldest("torch")):
         raise SetUpError(
             f"TORCH=existing, but {sys.executable} has torch {version}, and the oldest "
-            f"that works is {oldest}: {advice}"
+            f"that works is {oldest('torch')}: {advice}"
         )
     if env.resolve() in Path(file).resolve().parents:
         raise SetUpError(f"TORCH=existing, but that torch is in {env} itself: {advice}")
     return Path(file).parents[1]
 
 
-def install(env: Path, extra: str, torch_folder: Path | None) -> None:
-    """Build the environment from nothing."""
+def pins_for(env: Path, torch: str) -> list[str]:
+    """Arguments of uv that pin every version.
+
+    Args:
+        env: where files for uv may lie.
+        torch: `fetch`, `existing`, or a release.
+    """
+    if not RELEASE.fullmatch(torch):
+        return ["--constraints", str(CONSTRAINTS)]
+    blocks = re.split(r"^(?=\S)", CONSTRAINTS.read_text(), flags=re.MULTILINE)
+    loose = env / "constraints.txt"
+    loose.write_text("".join(b for b in blocks if not BESIDE_TORCH.match(b)))
+    chosen = {package: oldest(package) for package in AT_THEIR_OLDEST}
+    fixed = env / "with-torch.txt"
+    fixed.write_text(
+        "".join(
+            f"{name}=={release}.*\n"
+            for name, release in {"torch": torch, **chosen}.items()
+        )
+    )
+    return ["--constraints", str(loose), "--overrides", str(fixed)]
+
+
+def install(env: Path, extra: str, torch: str, torch_folder: Path | None) -> None:
+    """Build the environment from nothing.
+
+    Args:
+        env: where.
+        extra: of the project.
+        torch: `fetch`, `existing`, or a release.
+        torch_folder: where an existing torch lies.
+    """
     (env / "stamp").unlink(missing_ok=True)
     shutil.rmtree(env, ignore_errors=True)
     venv.create(env, with_pip=True)
@@ -120,8 +176,8 @@ def install(env: Path, extra: str, torch_folder: Path | None) -> None:
     pinned.write_text(recorded(rf"^({INSTALLER}==(?:.*\\\n)*.*)$") + "\n")
     run([*pip, "--require-hashes", "--requirement", str(pinned)])
     command = [str(env / "bin" / INSTALLER), "pip", "install", "--python", str(python)]
-    command += ["--constraints", str(CONSTRAINTS), "--build-constraints"]
-    command += [str(CONSTRAINTS), "--editable", f"{ROOT}[{extra}]"]
+    command += [*pins_for(env, torch), "--build-constraints", str(CONSTRAINTS)]
+    command += ["--editable", f"{ROOT}[{extra}]"]
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         # As in many images; else each start of a process would compile torch anew.
         command.append("--compile-bytecode")
@@ -151,7 +207,7 @@ def is_ready(env: Path, extra: str, torch: str | None) -> bool:
     if not (stamp.exists() and (env / "bin" / "plimsoll").exists()):
         return False
     enough = {"local": ("local", "dev"), "dev": ("dev",)}[extra]
-    origins = (torch,) if torch else TORCH_ORIGINS
+    origins = (torch,) if torch else TORCH_ORIGINS  # one of a number has its own
     wanted = {stamp_of(e, origin) for e in enough for origin in origins}
     return stamp.read_text() in wanted
 
@@ -164,7 +220,10 @@ def set_up(env: Path, extra: str, torch: str | None) -> None:
             return
         require_prerequisites()
         # Asked before anything is removed, so that a wrong wish costs nothing.
+        torch = torch or "fetch"
         folder = existing_torch(env) if torch == "existing" else None
+        if RELEASE.fullmatch(torch):
+            require_release(torch)
         if folder is None:
             size = recorded(rf"^# download {extra}: ([0-9.]+) GB$")
             print(
@@ -173,8 +232,20 @@ def set_up(env: Path, extra: str, torch: str | None) -> None:
                 "PYTHON has.",
                 flush=True,
             )
-        install(env, extra, folder)
-        (env / "stamp").write_text(stamp_of(extra, torch or "fetch"))
+        install(env, extra, torch, folder)
+        (env / "stamp").write_text(stamp_of(extra, torch))
+
+
+def torch_origin(word: str) -> str:
+    """Where torch comes from, as the command line says it.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no such word.
+    """
+    if word in TORCH_ORIGINS or RELEASE.fullmatch(word):
+        return word
+    known = " or ".join(TORCH_ORIGINS)
+    raise argparse.ArgumentTypeError(f"got {word!r}: {known}, or a release as 2.11")
 
 
 def main() -> int:
@@ -182,7 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("env", type=Path)
     parser.add_argument("extra", choices=["local", "dev"])
-    parser.add_argument("--torch", choices=TORCH_ORIGINS)
+    parser.add_argument("--torch", type=torch_origin)
     args = parser.parse_args()
     if is_ready(args.env, args.extra, args.torch):
         return 0

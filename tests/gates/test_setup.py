@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll_planner.engines import dotted
+from plimsoll_trainer import requirements
 from tools import bootstrap
 from tools.bootstrap import SetUpError
 
@@ -105,7 +107,7 @@ def test_what_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ("content", "message"),
     [
         ("raise ImportError('no CUDA')", "says ImportError: no CUDA: name a Python"),
-        ("__version__ = '2.14.1'", "has torch 2.14.1, and the oldest that works is 2"),
+        ("__version__ = '2.10.1'", "has torch 2.10.1, and the oldest that works is 2"),
     ],
 )
 def test_an_unfit_torch_is_not_reused(
@@ -119,9 +121,51 @@ def test_an_unfit_torch_is_not_reused(
 
 
 def test_the_oldest_torch_is_the_same_in_all_places() -> None:
-    """The pipeline runtime that the trainer uses is that of the torch it asks for."""
+    """README, the check in every pod, and what is installed name one range."""
+    for name, release in requirements.OLDEST.items():
+        assert bootstrap.oldest(name) == dotted(release)
     readme = (ROOT / "README.md").read_text()
-    assert f"the torch ({bootstrap.oldest_torch()} or newer)" in readme
+    assert f"the torch ({bootstrap.oldest('torch')} or newer)" in readme
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    assert f"with torch {bootstrap.oldest('torch')} or newer" in page
+
+
+def test_a_torch_asked_for_by_number_has_pins_of_its_own(tmp_path: Path) -> None:
+    """With it come the oldest numpy and transformers; all else stays pinned by hash."""
+    words = bootstrap.pins_for(tmp_path, "2.11")
+    loose, fixed = (Path(word).read_text() for word in words if "/" in word)
+    assert fixed.splitlines() == [
+        "torch==2.11.*",
+        f"numpy=={bootstrap.oldest('numpy')}.*",
+        f"transformers=={bootstrap.oldest('transformers')}.*",
+    ]
+    every = bootstrap.CONSTRAINTS.read_text()
+    names = [set(re.findall(r"^([a-z0-9-]+)==", t, re.M)) for t in (every, loose)]
+    assert {"torch", "numpy", "transformers", "triton"} <= names[0] - names[1]
+    assert {"pytest", "hypothesis", "sqlalchemy", "ruff"} <= names[1]
+    assert loose.count("--hash=") > len(names[1])
+    assert bootstrap.pins_for(tmp_path, "fetch") == [
+        "--constraints",
+        str(bootstrap.CONSTRAINTS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["env-local", "TORCH=2.10"], "TORCH=2.10, and the oldest that works is 2.11"),
+        (["env-local", "TORCH=newest"], "got 'newest': fetch or existing, or a rel"),
+        (["test-torch"], "name the release: make test-torch TORCH=2.11"),
+    ],
+)
+def test_a_torch_that_cannot_be_had_is_one_line(
+    words: list[str], said: str, tmp_path: Path
+) -> None:
+    """Before anything is fetched or removed."""
+    done = make(*words, f"ENV={tmp_path}/env", f"PYTHON={sys.executable}")
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert not (tmp_path / "env").exists()
 
 
 def test_a_torch_is_not_taken_from_what_is_about_to_go(

@@ -7,6 +7,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +164,30 @@ def an_encoder(family: str, **fields: Any) -> Any:
     return transformers.AutoConfig.for_model(family, **MLP, **no_dropout, **fields)
 
 
+def release(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    return tuple(map(int, version.split(".")[:2]))
+
+
+FOLLOWED_SINCE = (5, 23)
+"""Transformers whose masks and long rotary embeddings look at no number."""
+FOLLOWED_LATE = ("opt", "opt, projected", "phi3, long")
+
+
 def a_chain(family: str, *, precision: Precision = Precision.FP32) -> Workload:
-    """Build the workload of a tiny model."""
-    return causal_lm(
-        a_config(family), sequence_length=SEQUENCE, precision=precision, seed=3
+    """Build the workload of a tiny model; skip one that is refused, by its message."""
+    build = partial(
+        causal_lm,
+        a_config(family),
+        sequence_length=SEQUENCE,
+        precision=precision,
+        seed=3,
     )
+    if family in FOLLOWED_LATE and release(transformers.__version__) < FOLLOWED_SINCE:
+        with pytest.raises(WorkloadError, match="cannot be followed to its blocks"):
+            build()
+        pytest.skip("followed since transformers 5.23: make test")
+    return build()
 
 
 def whole(workload: Workload, recomputed: frozenset[int] = frozenset()) -> StageModule:
@@ -280,8 +300,14 @@ def test_recomputing_all_layers_changes_nothing() -> None:
 
 @each_family
 def test_all_layers_run_on_fake_tensors(family: str) -> None:
-    """What the profiler and the replay see has the shapes of what really runs."""
-    workload = a_chain(family)
+    """What the profiler and the replay see has the shapes of what really runs.
+
+    Torch before 2.15 multiplies by experts in bf16 alone where there are no numbers.
+    """
+    takes_fp32 = "moe" not in family and family not in ("mixtral", "qwen3_next")
+    is_new = release(torch.__version__) >= (2, 15)
+    precision = Precision.FP32 if takes_fp32 or is_new else Precision.BF16
+    workload = a_chain(family, precision=precision)
     for batch in (1, 4):
         between = boundaries_of(workload, batch).between
         assert between[0].shape == (batch, SEQUENCE)
@@ -374,8 +400,7 @@ def test_equal_blocks_are_of_one_kind(family: str, kinds: list[str]) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama, tied", "opt, projected", "mixtral"])
 def test_a_layer_holds_its_own_weights_alone(family: str) -> None:
     """No parameter of the model is in two layers unless it is tied."""
-    config = a_config(family)
-    workload = causal_lm(config, sequence_length=SEQUENCE)
+    config, workload = a_config(family), a_chain(family)
     layers = [build_layer(workload, i, CPU) for i in range(len(workload.layers))]
     names = [name for layer in layers for name, _ in layer.named_parameters()]
     shared = sum(len(tie.places) - 1 for tie in workload.ties if not tie.constant)
