@@ -103,6 +103,8 @@ class ChainBytes:
     """[c, l]: more in backward where the input outlives the layer's own pass."""
     own_output: Flags
     """[l]: the output of a stage that ends there is memory that nothing else counts."""
+    past_output: bool
+    """An output that the engine holds on to past its micro-batch counts."""
     allowed: Flags
     """[c, l]: which choices there are."""
     row: Ints
@@ -208,12 +210,19 @@ def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
     The output may be memory that is counted already: that of the last layer's input,
     changed in place or looked at as a view, for a layer that takes less than its output
     in forward. Or the layer keeps it as well; then the profile counts it until the
-    layer lets go, beside the received gradient, which such an engine has elsewhere.
+    layer lets go, beside the received gradient, which such an engine has elsewhere. And
+    what a send has held past its micro-batch, gloo lets go late, and NCCL once it is
+    waited for.
     """
     own = np.all(chain.forward_transient >= chain.boundary, axis=0)
     twice = chain.boundary * (chain.keeps_output | ~own)
     at_end = np.maximum(chain.backward_transient_at_end - twice, 0)
-    return replace(chain, own_output=np.asarray(own), backward_transient_at_end=at_end)
+    return replace(
+        chain,
+        own_output=np.asarray(own),
+        past_output=False,
+        backward_transient_at_end=at_end,
+    )
 
 
 def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:
@@ -261,6 +270,7 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         backward_transient_at_end=np.maximum(inside, at_end),
         held_input=np.stack([line(c.held_input) for c in both]),
         own_output=np.ones(len(rows), dtype=np.bool_),
+        past_output=True,
         allowed=np.stack(
             [np.ones(len(rows), dtype=np.bool_), flags(costs.recomputable)]
         ),

@@ -95,7 +95,8 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, i
     held_input = u_in * held.input_in_flight
     goes_on = load.num_micro_batches > load.in_flight
     stale = u_in * held.gradient_sent if goes_on else 0
-    stale += sent * held.outputs_past(load.in_flight, load.num_micro_batches)
+    if chain.past_output:
+        stale += sent * held.outputs_past(load.in_flight, load.num_micro_batches)
     start = (load.in_flight - 1) * (held_input + per_micro_batch) + held_input + stale
     forward: list[int] = []
     backward: list[int] = []

@@ -51,6 +51,8 @@ class StageBytes:
     """[A]: boundary in front of the stage, 0 for the first."""
     sent: Ints
     """[B]: boundary behind it, 0 for the last."""
+    past_output: bool
+    """Whether an output that is held past its micro-batch counts."""
     logits: int
     """Boundary behind the last layer."""
     inputs_per_sample: int
@@ -71,7 +73,8 @@ class StageBytes:
         times += (num_micro_batches > k) * held.gradient_sent
         samples = flow.micro_batch * num_micro_batches
         total = self.state_of(flow) + self.waiting + (times * self.received)[:, None]
-        total += (standing + held.outputs_past(k, num_micro_batches)) * self.sent
+        past = held.outputs_past(k, num_micro_batches) if self.past_output else 0
+        total += (standing + past) * self.sent
         total[0] += self.inputs_per_sample * samples
         total[:, -1] += (
             self.targets_per_sample * samples + held.logits_kept * self.logits
@@ -127,6 +130,7 @@ def stage_bytes(
         optimizer_transient=transient,
         received=before[:-1],
         sent=np.append(before[:-1], 0),
+        past_output=chain.past_output,
         logits=int(chain.boundary[-1]),
         inputs_per_sample=chain.inputs_per_sample,
         targets_per_sample=chain.targets_per_sample,

@@ -100,4 +100,5 @@ def test_an_output_that_is_counted_already_adds_nothing_to_the_lower_bytes() -> 
     least = with_outputs_held_once(chain)
     assert chain.own_output.tolist() == [True, True, True]
     assert least.own_output.tolist() == [True, True, False]
+    assert (chain.past_output, least.past_output) == (True, False)
     assert least.backward_transient_at_end[0].tolist() == [9, 5, 0]
