@@ -177,13 +177,10 @@ def test_labels_are_the_formula_for_all_choices(
     check_against_formula(profile, holds, flow, slack)
 
 
-<<<<<<< ours
-@settings(max_examples=draws(200))
-=======
 OUTPUTS_KEPT = PLIMSOLL_ON_TORCH_2_11.holds
 
 
-@settings(max_examples=200)
+@settings(max_examples=draws(200))
 @given(random_profiles(5), flows(), st.integers(0, 20))
 def test_labels_are_the_formula_where_outputs_are_counted_once(
     profile: ModelProfile, flow: Flow, slack: int
@@ -192,8 +189,7 @@ def test_labels_are_the_formula_where_outputs_are_counted_once(
     check_against_formula(profile, OUTPUTS_KEPT, flow, slack, is_lower=True)
 
 
-@settings(max_examples=200)
->>>>>>> theirs
+@settings(max_examples=draws(200))
 @given(block_profiles(), flows(), st.integers(0, 20))
 def test_runs_of_equal_layers_lose_nothing(
     profile: ModelProfile, flow: Flow, slack: int
