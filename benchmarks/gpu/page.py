@@ -25,8 +25,8 @@ SUMMARY_HEAD = (
 
 
 def prose(name: str) -> str:
-    """A part of the page that no result changes."""
-    return (HERE / f"{name}.md").read_text()
+    """A part of the page that no result changes; its links lead from docs."""
+    return (HERE / f"{name}.txt").read_text()
 
 
 def page(results: Results | None) -> str:
