@@ -64,7 +64,11 @@ from plimsoll_planner.records.plan import (
     Stage,
 )
 from plimsoll_planner.records.problem import Limits, Objective, Problem
-from plimsoll_planner.records.rehearsal import Rehearsal
+from plimsoll_planner.records.rehearsal import (
+    MeasuredRank,
+    MeasuredRanks,
+    Rehearsal,
+)
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import (
     Infeasible,
@@ -472,6 +476,13 @@ def a_failed_rehearsal(**fields: Any) -> Rehearsal:
     return a_rehearsal(**({"observation": seen, "full_device": full} | fields))
 
 
+def measured_ranks() -> MeasuredRanks:
+    """Build what a machine without a store has measured: one rank."""
+    seen = an_observation(num_communicators=0)
+    rank = MeasuredRank(observation=seen, predicted=a_peak(), micro_batch=2)
+    return MeasuredRanks(ranks=(rank,))
+
+
 def a_life() -> tuple[Task, Began, End]:
     """Build what is written down of a gang that ran out of device memory."""
     command = Command(
@@ -502,5 +513,6 @@ def every_document() -> list[Document]:
         an_observation(),
         a_replay(),
         a_failed_rehearsal(),
+        measured_ranks(),
         *a_life(),
     ]
