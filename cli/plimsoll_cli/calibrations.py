@@ -82,8 +82,9 @@ def measured_ranks(path: Path) -> MeasuredRanks:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
-    if isinstance(value, dict) and OBSERVED in value:
-        value = cast("dict[str, object]", value)[OBSERVED]
+    if isinstance(value, dict):
+        parts = cast("dict[str, object]", value)
+        value = parts.get(OBSERVED, parts)
     return MeasuredRanks.from_json(value, f"{path}: {MeasuredRanks.__name__}")
 
 
