@@ -51,48 +51,44 @@ class Shape:
 
 
 BF16, FP32 = Precision.BF16, Precision.FP32
+GPT2 = Shape(
+    width=768,
+    depth=12,
+    heads=12,
+    kv_heads=12,
+    mlp=3072,
+    vocabulary=50257,
+    sequence_length=512,
+    precision=BF16,
+    is_llama_like=False,
+    qkv_bias=True,
+    is_tied=True,
+)
+"""The smallest of its family, at half of its positions."""
 MODELS = {
     # openai-community/gpt2, 0.12 B parameters
-    "gpt2-bf16-512": Shape(
-        width=768,
-        depth=12,
-        heads=12,
-        kv_heads=12,
-        mlp=3072,
-        vocabulary=50257,
-        sequence_length=512,
-        precision=BF16,
-        is_llama_like=False,
-        qkv_bias=True,
-        is_tied=True,
-    ),
+    "gpt2-bf16-512": GPT2,
     # openai-community/gpt2-medium, 0.35 B
-    "gpt2-medium-fp32-1024": Shape(
+    "gpt2-medium-fp32-1024": replace(
+        GPT2,
         width=1024,
         depth=24,
         heads=16,
         kv_heads=16,
         mlp=4096,
-        vocabulary=50257,
         sequence_length=1024,
         precision=FP32,
-        is_llama_like=False,
-        qkv_bias=True,
-        is_tied=True,
     ),
     # openai-community/gpt2-xl, 1.6 B
-    "gpt2-xl-bf16-1024": Shape(
+    "gpt2-xl-bf16-1024": replace(
+        GPT2,
         width=1600,
         depth=48,
         heads=25,
         kv_heads=25,
         mlp=6400,
-        vocabulary=50257,
         sequence_length=1024,
         precision=BF16,
-        is_llama_like=False,
-        qkv_bias=True,
-        is_tied=True,
     ),
     # meta-llama/Llama-3.2-1B, 1.2 B
     "llama-1b-bf16-4096": Shape(

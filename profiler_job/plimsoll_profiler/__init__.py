@@ -18,6 +18,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     uncounted_work          operators without a formula, and what they may do
     line_fit                lines over the micro-batch
 
+    planned_work            the workload of a plan, held to the code that is here
     replay_process,         a rank's real stage and schedule on tensors without data
     replayer, rank_replay
     side_by_side            several ranks at a time, in processes

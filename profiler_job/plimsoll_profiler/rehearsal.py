@@ -2,7 +2,7 @@
 
 In: a plan's job and a rank. Out: a `Rehearsal`: the rank's peaks by phase, allocated,
 reserved and device, or where it ran out of memory. Called by `rehearser`, in a process
-that is the device, and by `benchmarks.gpu`.
+that is the device.
 
 What would be received is filled with random numbers, so that no kernel meets what was
 left in memory by chance. All micro-batches of a step run: the rank holds what it will
@@ -27,14 +27,12 @@ from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.task import FullDevice
 from plimsoll_planner.units import at_least
 from plimsoll_profiler.errors import BusyDeviceError
-from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.assignment import Assignment, assign
+from plimsoll_profiler.planned_work import planned_work
+from plimsoll_trainer.assignment import Assignment
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.device import Device, open_device
-from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import DeviceFullError, PlanMismatchError
 from plimsoll_trainer.failures import explain
-from plimsoll_trainer.fingerprint import fingerprint_of, require_same
 from plimsoll_trainer.peaks import PeakWatch
 from plimsoll_trainer.run import nccl_version
 from plimsoll_trainer.torch_internals import single_process
@@ -84,15 +82,11 @@ def job_of(
         raise PlanMismatchError(
             f"there is no rank {rank}: the plan has ranks 0 to {plan.num_gpus - 1}"
         )
-    arguments = plan.fingerprint.arguments
-    here = fingerprint_of(entrypoint, arguments)
-    for planned in (plan.fingerprint, profile.fingerprint):
-        require_same(here, planned, entrypoint)
-    workload = load_workload(entrypoint, parse_arguments(arguments))
+    workload, assignment = planned_work(plan, profile, entrypoint)
     return RehearsalJob(
         plan=plan,
         workload=workload,
-        assignment=assign(plan, workload, (profile,)),
+        assignment=assignment,
         rank=rank,
         device=open_device(plan.offers[0].device_kind, local_rank=0),
         other_bytes=other_bytes,

@@ -17,7 +17,7 @@ from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import load, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
-from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_profiler.entrypoint_path import python_path
 from plimsoll_profiler.other_processes import other_process_bytes
@@ -82,7 +82,6 @@ def rehearse_here(options: argparse.Namespace) -> Rehearsal:
     is_cuda = plan.offers[0].device_kind is DeviceKind.CUDA
     other_bytes = other_process_bytes() if is_cuda else 0
     # Torch takes seconds to load, and must not touch the GPU before that question.
-    from plimsoll_planner.records.plan import Phase  # noqa: PLC0415
     from plimsoll_profiler.rehearsal import job_of, rehearse  # noqa: PLC0415
     from plimsoll_trainer.failures import explain  # noqa: PLC0415
 

@@ -30,16 +30,13 @@ from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_profiler.meters import settled_heap
+from plimsoll_profiler.planned_work import planned_work
 from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
 from plimsoll_profiler.replay_process import OnProgress, ignore
 from plimsoll_profiler.side_by_side import room_for_processes, side_by_side
-from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.assignment import assign
 from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.emulated.device import require_emulated_device
-from plimsoll_trainer.entrypoint import load_workload
 from plimsoll_trainer.errors import TrainerError, described
-from plimsoll_trainer.fingerprint import fingerprint_of, require_same
 
 PASSES_OF_A_PROCESS = 50
 """Passes of a micro-batch through a layer that take 2 to 3 s, as loading a workload
@@ -142,13 +139,8 @@ class Ranks:
             TrainerError: plan, profile and workload do not belong together, or cannot
                 be run.
         """
-        plan, entrypoint = self._plan, self._entrypoint
-        arguments = plan.fingerprint.arguments
-        here = fingerprint_of(entrypoint, arguments)
-        require_same(here, plan.fingerprint, entrypoint)
-        require_same(here, self._profile.fingerprint, entrypoint)
-        workload = load_workload(entrypoint, parse_arguments(arguments))
-        work = assign(plan, workload, (self._profile,))
+        plan = self._plan
+        workload, work = planned_work(plan, self._profile, self._entrypoint)
         return ReplayJob(
             workload=workload,
             slices=work.slices,
