@@ -1,4 +1,4 @@
-"""Commands that two workers take from one queue, and what became of each.
+"""Commands that a few workers take from one queue, and what became of each.
 
 In: parts, some of which wait for others. Out: their outcomes, with wall and CPU time.
 Called by `gates`.
@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-NUM_WORKERS = 2
+NUM_WORKERS = 3
+"""One more than the cores of CI, as some parts wait more than they compute."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,6 +33,8 @@ def pytest_collection_finish(session):
 FEWEST = 4000
 """Tests that there are at least, so that an empty list is no success."""
 
+IGNORE = "--ignore="
+
 
 @pytest.fixture(scope="module")
 def markers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str]]:
@@ -62,12 +64,16 @@ def chosen(part: Part, markers: Mapping[str, Iterable[str]]) -> set[str]:
         return set()
     words = part.command
     folders = tuple(f"{word}/" for word in words if word.startswith("tests/"))
+    ignored = tuple(
+        f"{word.removeprefix(IGNORE)}/" for word in words if word.startswith(IGNORE)
+    )
     # Such an expression, of names alone, means in Python what it means to pytest.
     expression = compile(words[words.index("-m", 2) + 1], "-m", "eval")
     return {
         test
         for test, names in markers.items()
         if test.startswith(folders or "tests/")
+        and not test.startswith(ignored)
         and eval(expression, {}, defaultdict(bool, dict.fromkeys(names, True)))  # noqa: S307 - our own
     }
 
