@@ -219,10 +219,14 @@ def imports_of(name: str, file: Path) -> Imports:
     """
     try:
         tree = ast.parse(content_of(file))
-    except (SyntaxError, ValueError):  # whoever imports it is told
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # The import of the module raises it too, and says so to the user.
         return Imports(modules=(), members=(), is_open=False)
     reader = ImportReader(package=name.split("/")[:-1])
-    reader.visit(tree)
+    try:
+        reader.visit(tree)
+    except RecursionError:  # an expression of a thousand terms, as generated code has
+        reader.is_open = True
     return Imports(
         modules=tuple(dict.fromkeys(reader.modules)),
         members=tuple(dict.fromkeys(reader.members)),
