@@ -17,9 +17,10 @@ from plimsoll_planner.baselines import uniform_cuts
 from plimsoll_planner.calibration import OverheadRow, fit_line
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
-from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.memory.recompute_labels import build_labels
-from plimsoll_planner.memory.stage_peaks import Flow, least_peaks, stage_bytes
+from plimsoll_planner.memory.stage_peaks import least_peaks, stage_bytes
 from plimsoll_planner.search.partition import least_corner
 from tests.support.builders import an_engine
 from tests.support.chains import Activation, Layer, chain_profile
@@ -54,20 +55,20 @@ def worst_peak(
     """Return the largest peak of given cuts, in GiB."""
     ends = (*cuts[1:], chain.num_layers)
     peaks = [
-        max(
-            phase_peaks(
-                chain,
-                StageLoad(
-                    first=first,
-                    end=end,
-                    recomputed=frozenset(),
+        rank_peak(
+            chain,
+            StageLoad(
+                first=first,
+                end=end,
+                recomputed=frozenset(),
+                flow=Flow(
                     in_flight=min(count, len(cuts) - stage, cap),
                     num_micro_batches=count,
                     micro_batch=micro_batch,
                     data_degree=1,
                 ),
-                HELD,
-            ).values()
+            ),
+            HELD,
         )
         for stage, (first, end) in enumerate(zip(cuts, ends, strict=True))
     ]

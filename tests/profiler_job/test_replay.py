@@ -19,7 +19,8 @@ import torch.distributed as dist
 from plimsoll_planner.engines import engine_named
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
-from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
@@ -121,15 +122,17 @@ def predicted_peaks(case: Case) -> list[int]:
             first=part.first_layer,
             end=part.end_layer,
             recomputed=part.recomputed,
-            in_flight=min(len(job.slices) - place, job.num_micro_batches),
-            num_micro_batches=job.num_micro_batches,
-            micro_batch=case.micro_batch,
-            data_degree=case.replicas,
+            flow=Flow(
+                in_flight=min(len(job.slices) - place, job.num_micro_batches),
+                num_micro_batches=job.num_micro_batches,
+                micro_batch=case.micro_batch,
+                data_degree=case.replicas,
+            ),
         )
         for place, part in enumerate(job.slices)
     ]
     held = held_by(engine_named("plimsoll", str(torch.__version__)).holds)
-    return [max(phase_peaks(chain, load, held).values()) for load in loads]
+    return [rank_peak(chain, load, held) for load in loads]
 
 
 BF16 = (("depth", 4), ("precision", "bf16"))

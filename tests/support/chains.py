@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from plimsoll_planner.memory.stage_peaks import Flow
+from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
     ByteColumns,

@@ -19,7 +19,8 @@ from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.report.scales import ByteScale, percent_text
 from plimsoll_operator.brain.summary import observed_peak_bytes
 from plimsoll_planner.explain import counted
-from plimsoll_planner.memory.breakdown import MemoryKind, breakdown
+from plimsoll_planner.memory.breakdown import breakdown
+from plimsoll_planner.memory.rank_peak import MemoryKind
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, Stage
 

@@ -1,6 +1,7 @@
 """Memory of a rank: from the lines of a profile to the bytes that decide a plan.
 
 chain_bytes        the bytes of every layer, as arrays for one bound and micro-batch
+flow               how micro-batches go through a stage
 engine_holdings    what the engine holds besides, as numbers in the formula
 rank_peak          the formula of one rank, phase by phase, in plain Python
 pareto             which labels no other one beats

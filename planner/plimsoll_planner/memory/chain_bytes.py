@@ -36,10 +36,11 @@ LARGEST_BYTES = 2**60
 """Above every sum of bytes that a device could hold; stands for `impossible` in arrays
 of bytes. A million amounts of `LARGEST_DEVICE_BYTES` come up to it: those of 1,000
 layers in 1,000 micro-batches in flight, or a boundary in a million of them."""
+STATE = ("parameter", "gradient", "buffer", "optimizer")
+"""The columns of state of a `ChainBytes`, of which tied layers share a copy (`Tie`)."""
 COUNTED = (
-    *("state", "gradient", "optimizer_transient", "boundary", "saved"),
+    *(*STATE, "optimizer_transient", "boundary", "saved", "held_input"),
     *("forward_transient", "backward_transient", "backward_transient_at_end"),
-    "held_input",
 )
 """The columns of bytes of a `ChainBytes`."""
 
@@ -69,22 +70,31 @@ class Tie:
 
     members: Ints
     """Their places in the chain."""
-    state_bytes: int
-    gradient_bytes: int
-    """The part of `state_bytes` that are gradients."""
+    parameter: int
+    gradient: int
+    buffer: int
+    optimizer: int
+    """Bytes of the copy, named as the columns of `ChainBytes`."""
     waiting_bytes: int
     """Held during backward on a rank with several members: the first gradient that is
     computed waits for the others, in the parameters' type. 0 for the lower bound: the
     peak may lie before."""
+
+    @property
+    def state(self) -> int:
+        """All state of the copy."""
+        return self.parameter + self.gradient + self.buffer + self.optimizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ChainBytes:
     """Arrays over the layers, shape [L], or [2, L] where the choice matters."""
 
-    state: Ints
-    """Parameters, gradients, buffers and optimizer state."""
+    parameter: Ints
     gradient: Ints
+    buffer: Ints
+    """State that is not trained."""
+    optimizer: Ints
     optimizer_transient: Ints
     boundary: Ints
     saved: Ints
@@ -116,7 +126,12 @@ class ChainBytes:
     @property
     def num_layers(self) -> int:
         """L."""
-        return len(self.state)
+        return len(self.row)
+
+    @property
+    def state(self) -> Ints:
+        """Parameters, gradients, buffers and optimizer state."""
+        return self.parameter + self.gradient + self.buffer + self.optimizer
 
     def tied_more_than_once(self, first: int, end: int) -> Iterator[tuple[int, Tie]]:
         """Yield (n - 1, tie) for each tie with n >= 1 members from first to end."""
@@ -193,9 +208,10 @@ def countable(chain: ChainBytes) -> ChainBytes:
         ties=tuple(
             replace(
                 tie,
-                state_bytes=min(tie.state_bytes, most),
-                gradient_bytes=min(tie.gradient_bytes, most),
-                waiting_bytes=min(tie.waiting_bytes, most),
+                **{
+                    name: min(getattr(tie, name), most)
+                    for name in (*STATE, "waiting_bytes")
+                },
             )
             for tie in chain.ties
         ),
@@ -253,13 +269,11 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
     both = (costs.kept, costs.recomputed)
     inside = np.stack([line(c.backward_transient) for c in both])
     at_end = np.stack([line(c.backward_transient_at_end) for c in both])
-    gradient = column(costs.gradient_bytes)
     return ChainBytes(
-        state=column(costs.parameter_bytes)
-        + gradient
-        + column(costs.buffer_bytes)
-        + column(costs.optimizer_bytes),
-        gradient=gradient,
+        parameter=column(costs.parameter_bytes),
+        gradient=column(costs.gradient_bytes),
+        buffer=column(costs.buffer_bytes),
+        optimizer=column(costs.optimizer_bytes),
         optimizer_transient=column(costs.optimizer_transient_bytes),
         boundary=line(costs.boundary),
         saved=np.stack([line(c.saved) for c in both]),
@@ -287,10 +301,9 @@ def tie_of(recipe: Recipe, tied: TiedLayers, bound: Bound) -> Tie:
     waiting_bytes = tied.gradient_bytes * computed // added
     return Tie(
         members=np.array(sorted(tied.layers), dtype=np.int64),
-        state_bytes=tied.parameter_bytes
-        + tied.gradient_bytes
-        + tied.optimizer_bytes
-        + tied.buffer_bytes,
-        gradient_bytes=tied.gradient_bytes,
+        parameter=tied.parameter_bytes,
+        gradient=tied.gradient_bytes,
+        buffer=tied.buffer_bytes,
+        optimizer=tied.optimizer_bytes,
         waiting_bytes=0 if bound is Bound.LOWER else waiting_bytes,
     )

@@ -1,10 +1,10 @@
 """Peak of one rank, phase by phase: the formula, written to be read.
 
 In: the layers of one pipeline stage with their choices, and how many micro-batches are
-in flight. Out: allocated bytes for each phase. Called for the plan that was chosen; the
-search evaluates the same formula for all stages at once (`recompute_labels`), and tests
-hold the two against each other. Settled from the source of torch's Schedule1F1B, 2.11
-to 2.15, and from measured ranks.
+in flight. Out: the peak of each phase, kind by kind. Called for the plan that was
+chosen, and by the report; the search evaluates the same formula for all stages at once
+(`recompute_labels`), and tests hold the two against each other. Settled from the source
+of torch's Schedule1F1B, 2.11 to 2.15, and from measured ranks.
 
     A, B-1    first and last layer of the stage     L     layers of the model
     M, k      micro-batches, those in flight        b     samples in one
@@ -46,11 +46,41 @@ kept and receive buffers are made once, for all micro-batches:
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 
 from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, ChainBytes
 from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.records.plan import Phase
+
+
+class MemoryKind(StrEnum):
+    """Purpose of the bytes of a device, from what stays to what goes soonest."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    """Copies for their exchange, and those that wait for tied layers, included."""
+    OPTIMIZER = "optimizer state"
+    BUFFERS = "buffers"
+    """State that is not trained."""
+    INPUTS = "inputs and targets"
+    """Of the whole step, on the first and the last stage."""
+    SAVED = "saved activations"
+    """Of all micro-batches in flight; outputs between the stage's layers included."""
+    BOUNDARIES = "boundaries"
+    """What is received from other stages, for all micro-batches in flight, and sent to
+    them; logits that are kept."""
+    WORKING = "working memory"
+    """Of the layer that decides: what its pass or its optimizer step needs at once,
+    what it saves itself included."""
+    OUTSIDE = "outside of tensors"
+    """Context, communicators, workspaces, and what the allocator loses."""
+
+
+Peak = Counter[MemoryKind]
+"""Bytes of tensors by kind; `total()` is the peak."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,73 +93,100 @@ class StageLoad:
     """B."""
     recomputed: frozenset[int]
     """Layers that recompute."""
-    in_flight: int
-    """k."""
-    num_micro_batches: int
-    """M."""
-    micro_batch: int
-    """b."""
-    data_degree: int
-    """D."""
+    flow: Flow
+
+    @property
+    def layers(self) -> range:
+        """Layers of the stage."""
+        return range(self.first, self.end)
 
 
-def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, int]:
-    """Return the peak of allocated bytes of every phase of a step."""
+def rank_peak(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+    """Peak of a rank over all phases of a step, allocated bytes."""
+    return max(peak.total() for peak in phase_peaks(chain, load, held).values())
+
+
+def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, Peak]:
+    """Peak of every phase of a step; of several layers that reach it the first's."""
     state = state_bytes(chain, load, held)
-    standing = state + input_bytes(chain, load) + buffer_bytes(chain, load, held)
-    standing += logits_bytes(chain, load, held)
-    standing += waiting_bytes(chain, load)
-    first, layers = load.first, range(load.first, load.end)
-    u_in = int(chain.boundary[first - 1]) if first > 0 else 0
-    sent = int(chain.boundary[load.end - 1]) if load.end < chain.num_layers else 0
-    u_out = sent if chain.own_output[load.end - 1] else 0
-    choice = {at: RECOMPUTED if at in load.recomputed else KEPT for at in layers}
-    saved = {at: int(chain.saved[choice[at], at]) for at in layers}
-    alive = {at: alive_boundary(chain, choice, at) for at in layers[:-1]}
-    keeps_output = held.output_kept or bool(
-        chain.keeps_output[choice[load.end - 1], load.end - 1]
-    )
-    per_micro_batch = (
-        sum(saved.values()) + sum(alive.values()) + (u_out if keeps_output else 0)
-    )
-    held_input = u_in * held.input_in_flight
-    goes_on = load.num_micro_batches > load.in_flight
-    stale = u_in * held.gradient_sent if goes_on else 0
-    if chain.past_output:
-        stale += sent * held.outputs_past(load.in_flight, load.num_micro_batches)
-    start = (load.in_flight - 1) * (held_input + per_micro_batch) + held_input + stale
-    forward: list[int] = []
-    backward: list[int] = []
-    for at in layers:
-        before = sum(saved[j] for j in range(first, at))
-        before += sum(alive[j] for j in range(first, at - 1))
-        received = int(chain.boundary[at - 1]) if at > first else 0
-        forward.append(
-            before
-            + received
-            + int(chain.forward_transient[choice[at], at])
-            + u_out * held.output_unsent
-        )
-        turned = int(chain.backward_transient[choice[at], at]) + u_out
-        if at == load.end - 1:
-            turned = int(chain.backward_transient_at_end[choice[at], at])
-        if at == first or chain.keeps_output[choice[at - 1], at - 1]:
-            turned += int(chain.held_input[choice[at], at])
-        backward.append(before + (alive[at - 1] if at > first else 0) + turned)
-    if load.end < chain.num_layers:
-        exchanged = held.gradient_received + (0 if keeps_output else 1)
-        forward.append(per_micro_batch + u_out * exchanged)
+    buffers = Peak({MemoryKind.BOUNDARIES: buffer_bytes(chain, load, held)})
+    standing = state + buffers + input_bytes(chain, load)
+    standing[MemoryKind.GRADIENTS] += waiting_bytes(chain, load)
+    standing[MemoryKind.BOUNDARIES] += logits_bytes(chain, load, held)
+    forward, backward = pass_peaks(chain, load, held)
+    step = max(int(chain.optimizer_transient[at]) for at in load.layers)
     return {
-        Phase.FORWARD: standing + start + max(forward),
-        Phase.BACKWARD: standing + start + max(backward),
-        Phase.OPTIMIZER_STEP: state
-        + buffer_bytes(chain, load, held)
-        + max(int(chain.optimizer_transient[at]) for at in layers),
+        Phase.FORWARD: standing + max(forward, key=Peak.total),
+        Phase.BACKWARD: standing + max(backward, key=Peak.total),
+        Phase.OPTIMIZER_STEP: state + buffers + Peak({MemoryKind.WORKING: step}),
     }
 
 
+def pass_peaks(
+    chain: ChainBytes, load: StageLoad, held: Held
+) -> tuple[list[Peak], list[Peak]]:
+    """What passes hold above what stands, of each layer and the exchange.
+
+    Returns:
+        For forward and for backward; `forward` ends with `exchange` on all stages but
+        the last.
+    """
+    first, last = load.first, load.end - 1
+    u_in = int(chain.boundary[first - 1]) if first > 0 else 0
+    sent = int(chain.boundary[last]) if load.end < chain.num_layers else 0
+    u_out = sent if chain.own_output[last] else 0
+    choice = {at: RECOMPUTED if at in load.recomputed else KEPT for at in load.layers}
+    keeps_output = held.output_kept or bool(chain.keeps_output[choice[last], last])
+    # [1] S, what a micro-batch in flight holds, of it what is alive before each layer.
+    before, saved = {first: 0}, 0
+    alive = {at: alive_boundary(chain, choice, at) for at in load.layers[:-1]}
+    for at in load.layers:
+        saved += int(chain.saved[choice[at], at])
+        before[at + 1] = saved
+        saved += alive.get(at, 0)
+    # [2] What the stage starts from.
+    goes_on = load.flow.num_micro_batches > load.flow.in_flight
+    stale = u_in * held.gradient_sent if goes_on else 0
+    if chain.past_output:
+        stale += sent * held.outputs_past(
+            load.flow.in_flight, load.flow.num_micro_batches
+        )
+    others = load.flow.in_flight - 1
+    held_boundaries = load.flow.in_flight * u_in * held.input_in_flight + stale
+    held_boundaries += others * u_out * keeps_output
+
+    def peak(own_saved: int, boundaries: int, working: int) -> Peak:
+        return Peak(
+            {
+                MemoryKind.SAVED: others * saved + own_saved,
+                MemoryKind.BOUNDARIES: held_boundaries + boundaries,
+                MemoryKind.WORKING: working,
+            }
+        )
+
+    # [3] Every layer's passes.
+    forward: list[Peak] = []
+    backward: list[Peak] = []
+    for at in load.layers:
+        received = int(chain.boundary[at - 1]) if at > first else 0
+        working = int(chain.forward_transient[choice[at], at])
+        forward.append(peak(before[at] + received, u_out * held.output_unsent, working))
+        gradient, turned = u_out, int(chain.backward_transient[choice[at], at])
+        if at == last:
+            gradient = 0
+            turned = int(chain.backward_transient_at_end[choice[at], at])
+        if at == first or chain.keeps_output[choice[at - 1], at - 1]:
+            turned += int(chain.held_input[choice[at], at])
+        backward.append(peak(before[at] + alive.get(at - 1, 0), gradient, turned))
+    # [4] The exchange with the stage behind.
+    if load.end < chain.num_layers:
+        exchanged = held.gradient_received + 1
+        forward.append(peak(saved, u_out * exchanged, 0))
+    return forward, backward
+
+
 def alive_boundary(chain: ChainBytes, choice: dict[int, int], layer: int) -> int:
-    """Return w: the boundary behind `layer`, where forward leaves it alive."""
+    """w: the boundary behind `layer`, where forward leaves it alive."""
     kept = (
         chain.keeps_output[choice[layer], layer]
         or chain.keeps_input[choice[layer + 1], layer + 1]
@@ -137,18 +194,30 @@ def alive_boundary(chain: ChainBytes, choice: dict[int, int], layer: int) -> int
     return int(chain.boundary[layer]) if kept else 0
 
 
-def state_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
-    """Return parameters, gradients, buffers and optimizer state, shared ones once."""
-    total = int(chain.state[load.first : load.end].sum())
-    gradients = int(chain.gradient[load.first : load.end].sum())
-    for copies, tie in chain.tied_more_than_once(load.first, load.end):
-        total -= copies * tie.state_bytes
-        gradients -= copies * tie.gradient_bytes
-    return total + bucket_bytes(gradients, load.data_degree, held)
+def state_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> Peak:
+    """Parameters, gradients, buffers and optimizer state, shared ones once."""
+
+    def total(column: str) -> int:
+        shared = sum(
+            copies * getattr(tie, column)
+            for copies, tie in chain.tied_more_than_once(load.first, load.end)
+        )
+        return int(getattr(chain, column)[load.first : load.end].sum()) - shared
+
+    gradients = total("gradient")
+    return Peak(
+        {
+            MemoryKind.PARAMETERS: total("parameter"),
+            MemoryKind.GRADIENTS: gradients
+            + bucket_bytes(gradients, load.flow.data_degree, held),
+            MemoryKind.OPTIMIZER: total("optimizer"),
+            MemoryKind.BUFFERS: total("buffer"),
+        }
+    )
 
 
 def waiting_bytes(chain: ChainBytes, load: StageLoad) -> int:
-    """Return the gradients that wait for those of tied layers on the same rank."""
+    """Gradients that wait for those of tied layers on the same rank."""
     return sum(
         tie.waiting_bytes
         for copies, tie in chain.tied_more_than_once(load.first, load.end)
@@ -157,21 +226,21 @@ def waiting_bytes(chain: ChainBytes, load: StageLoad) -> int:
 
 
 def bucket_bytes(gradient_bytes: int, data_degree: int, held: Held) -> int:
-    """Return what the exchange of gradients holds besides them."""
+    """Copies of gradients that their exchange holds."""
     return int(gradient_bytes * held.gradient_copies) if data_degree > 1 else 0
 
 
-def input_bytes(chain: ChainBytes, load: StageLoad) -> int:
-    """Return the inputs and targets that a stage holds for a whole step."""
-    samples = load.micro_batch * load.num_micro_batches
+def input_bytes(chain: ChainBytes, load: StageLoad) -> Peak:
+    """Inputs and targets that a stage holds for a whole step."""
+    samples = load.flow.micro_batch * load.flow.num_micro_batches
     first = chain.inputs_per_sample if load.first == 0 else 0
     last = chain.targets_per_sample if load.end == chain.num_layers else 0
-    return (first + last) * samples
+    return Peak({MemoryKind.INPUTS: (first + last) * samples})
 
 
 def buffer_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
     """Buffers to receive into that the engine holds for good."""
-    count = held.standing(load.in_flight, load.num_micro_batches)
+    count = held.standing(load.flow.in_flight, load.flow.num_micro_batches)
     total = 0
     if load.first > 0:
         total += count * int(chain.boundary[load.first - 1])

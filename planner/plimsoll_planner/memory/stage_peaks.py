@@ -15,23 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, ChainBytes, Ints
+from plimsoll_planner.memory.chain_bytes import (
+    LARGEST_BYTES,
+    STATE,
+    ChainBytes,
+    Ints,
+)
 from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.recompute_labels import Floats, Labels
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flow:
-    """How micro-batches go through one stage of a pipeline."""
-
-    in_flight: int
-    """k."""
-    num_micro_batches: int
-    """M."""
-    micro_batch: int
-    """b."""
-    data_degree: int
-    """D."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -39,9 +31,11 @@ class StageBytes:
     """What does not depend on the flow, for all stages [A, B]."""
 
     held: Held
-    state: Ints
-    """Without copies of gradients."""
+    parameter: Ints
     gradient: Ints
+    """Without copies for their exchange."""
+    buffer: Ints
+    optimizer: Ints
     num_exchanges: Ints
     """Layers that have gradients: each layer's are exchanged on their own."""
     waiting: Ints
@@ -58,11 +52,17 @@ class StageBytes:
     inputs_per_sample: int
     targets_per_sample: int
 
+    @property
+    def state(self) -> Ints:
+        """All state, without copies of gradients."""
+        return self.parameter + self.gradient + self.buffer + self.optimizer
+
     def state_of(self, flow: Flow) -> Ints:
-        """Return all state, copies for the exchange of gradients included."""
-        if flow.data_degree == 1 or self.held.gradient_copies == 0:
-            return self.state
-        return self.state + (self.gradient * self.held.gradient_copies).astype(np.int64)
+        """All state, copies for the exchange of gradients included."""
+        state = self.state
+        if flow.data_degree > 1 and self.held.gradient_copies > 0:
+            state += (self.gradient * self.held.gradient_copies).astype(np.int64)
+        return state
 
     def start(self, flow: Flow) -> Ints:
         """Return what a stage holds before k - 1 micro-batches' S and the peak Q."""
@@ -107,14 +107,14 @@ def stage_bytes(
         sums = np.append(0, np.cumsum(values))[bounds]
         return np.asarray(sums[None, :] - sums[:-1, None])
 
-    state, gradient = run_sums(chain.state), run_sums(chain.gradient)
-    waiting = np.zeros_like(state)
+    columns = {name: run_sums(getattr(chain, name)) for name in STATE}
+    waiting = np.zeros_like(columns["gradient"])
     for tie in chain.ties:
         is_member = np.zeros(size, dtype=np.int64)
         is_member[tie.members] = 1
         copies = np.maximum(run_sums(is_member) - 1, 0)
-        state = state - copies * tie.state_bytes
-        gradient = gradient - copies * tie.gradient_bytes
+        for name in STATE:
+            columns[name] -= copies * getattr(tie, name)
         waiting += (copies > 0) * tie.waiting_bytes
     transient = np.zeros((num_starts, num_starts + 1), dtype=np.int64)
     for first, layer in enumerate(bounds[:-1]):
@@ -123,8 +123,7 @@ def stage_bytes(
     before = np.append(0, chain.boundary)[bounds]
     return StageBytes(
         held=held,
-        state=state,
-        gradient=gradient,
+        **columns,
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
         optimizer_transient=transient,

@@ -22,7 +22,6 @@ from plimsoll_planner.records.plan import (
     Stage,
 )
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
-from plimsoll_planner.timing.schedule import in_flight
 from plimsoll_planner.timing.walk_bounds import step_interval
 
 BOUNDS = (Bound.LOWER, Bound.EXPECTED, Bound.UPPER)
@@ -84,9 +83,7 @@ def build_stage(
         offer=0,
         data_degree=degree,
         recomputed_layers=found.recomputed[place],
-        in_flight_cap=in_flight(
-            place, candidate.num_stages, candidate.num_micro_batches
-        ),
+        in_flight_cap=search.flow(candidate, place).in_flight,
         peaks=stage_peaks(search, found, place, first, end),
     )
 
@@ -100,10 +97,7 @@ def stage_peaks(
         first=first,
         end=end,
         recomputed=frozenset(found.recomputed[place]),
-        in_flight=in_flight(place, candidate.num_stages, candidate.num_micro_batches),
-        num_micro_batches=candidate.num_micro_batches,
-        micro_batch=candidate.micro_batch,
-        data_degree=candidate.data_degree,
+        flow=search.flow(candidate, place),
     )
     by_bound = {
         bound: phase_peaks(
@@ -114,7 +108,9 @@ def stage_peaks(
     allowed = search.allowance(candidate)
     return tuple(
         phase_peak(
-            allowed, phase, {bound: found[phase] for bound, found in by_bound.items()}
+            allowed,
+            phase,
+            {bound: peaks[phase].total() for bound, peaks in by_bound.items()},
         )
         for phase in by_bound[Bound.EXPECTED]
     )
@@ -144,9 +140,9 @@ def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
     Each rank has its interpreter, and a checkpoint copies its state to the host.
     """
     stages = search.tables.stages(Bound.UPPER, found.candidate.micro_batch)
+    state = stages.state
     ends = (*found.cuts[1:], search.tables.num_layers)
     largest = max(
-        int(stages.state[first, end])
-        for first, end in zip(found.cuts, ends, strict=True)
+        int(state[first, end]) for first, end in zip(found.cuts, ends, strict=True)
     )
     return min(gpus_per_pod * (HOST_BYTES_PER_RANK + largest), LARGEST_INTEGER)

@@ -69,13 +69,10 @@ def fullest(
             first=layers[place][0],
             end=layers[place][1],
             recomputed=frozenset(labels.recomputed(first, end, int(peaks.argmin()))),
-            in_flight=flow.in_flight,
-            num_micro_batches=flow.num_micro_batches,
-            micro_batch=flow.micro_batch,
-            data_degree=flow.data_degree,
+            flow=flow,
         )
         chain = search.tables.bytes(bound, candidate.micro_batch)
         for phase, peak in phase_peaks(chain, load, search.tables.held).items():
-            found.append((peak, -place, phase))
+            found.append((peak.total(), -place, phase))
     peak, place, phase = max(found, key=lambda entry: entry[:2])
     return -place, phase, peak

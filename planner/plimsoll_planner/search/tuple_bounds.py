@@ -23,12 +23,9 @@ from plimsoll_planner.memory.device_bytes import (
     num_communicators,
     overhead_for,
 )
+from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.recompute_labels import Floats
-from plimsoll_planner.memory.stage_peaks import (
-    Flow,
-    least_peaks,
-    least_seconds,
-)
+from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.alike import first_alike
 from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
@@ -173,7 +170,7 @@ class TupleBounds:
         is the layer that is largest alone, with one micro-batch in flight.
         """
         chain = self.tables.bytes(bound, candidate.micro_batch)
-        shared = sum((len(tie.members) - 1) * tie.state_bytes for tie in chain.ties)
+        shared = sum((len(tie.members) - 1) * tie.state for tie in chain.ties)
         state = int(chain.state.sum()) - shared
         passes = np.maximum(chain.forward_transient, chain.backward_transient)
         least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from plimsoll_planner.memory.breakdown import MemoryKind
+from plimsoll_planner.memory.rank_peak import MemoryKind
 
 CSS = (files("plimsoll_cli.report") / "templates" / "report.css").read_text("utf-8")
 LIGHT, DARK = (

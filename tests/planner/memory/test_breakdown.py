@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 pytest.importorskip("numpy")
 
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.memory.breakdown import MemoryKind, breakdown, tensor_parts
+from plimsoll_planner.memory.breakdown import breakdown, tensor_parts
+from plimsoll_planner.memory.rank_peak import MemoryKind
 from plimsoll_planner.records.device_overhead import OverheadLine
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.engine import EngineTraits, ReceiveBuffers
@@ -266,7 +267,7 @@ def test_the_kinds_add_up(
             assert all(part.num_bytes >= 0 for part in parts)
             if difference is None:
                 formula = tensor_parts(problem, plan, stage, peak.phase)
-                assert sum(formula.values()) == peak.allocated.expected_bytes
+                assert formula.total() == peak.allocated.expected_bytes
 
 
 def test_a_stage_without_a_prediction_has_no_parts() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
-from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.memory.recompute_labels import build_labels
 from plimsoll_planner.memory.stage_peaks import (
-    Flow,
     least_peaks,
     least_seconds,
     peaks_of_run,
@@ -57,12 +57,14 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
                 first=run[0],
                 end=run[1],
                 recomputed=frozenset(dropped.recomputed(*run, int(place))),
-                in_flight=in_flight,
-                num_micro_batches=in_flight,
-                micro_batch=1,
-                data_degree=1,
+                flow=Flow(
+                    in_flight=in_flight,
+                    num_micro_batches=in_flight,
+                    micro_batch=1,
+                    data_degree=1,
+                ),
             )
-            assert max(phase_peaks(chain, load, HELD).values()) == found[place]
+            assert rank_peak(chain, load, HELD) == found[place]
 
 
 @settings(max_examples=draws(100))

@@ -9,6 +9,7 @@ import pytest
 from plimsoll_planner.engines import PLIMSOLL_ON_TORCH_2_11
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import Held, held_by
+from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.records.engine import EngineHoldings, ReceiveBuffers
 from plimsoll_planner.records.model_profile import TiedLayers
@@ -56,8 +57,9 @@ def a_load(first: int, end: int, **fields: object) -> StageLoad:
         "num_micro_batches": 1,
         "micro_batch": 1,
         "data_degree": 1,
-    }
-    return StageLoad(first=first, end=end, **(defaults | fields))  # type: ignore[arg-type]
+    } | fields
+    recomputed = defaults.pop("recomputed")
+    return StageLoad(first=first, end=end, recomputed=recomputed, flow=Flow(**defaults))  # type: ignore[arg-type]
 
 
 def peaks_of(
@@ -69,8 +71,9 @@ def peaks_of(
     profile = chain_profile(
         LAYERS, tied=tied, input_bytes_per_sample=1000, target_bytes_per_sample=100
     )
-    chain = chain_bytes(profile, Bound.EXPECTED, load.micro_batch)
-    return phase_peaks(chain, load, held_by(holds))
+    chain = chain_bytes(profile, Bound.EXPECTED, load.flow.micro_batch)
+    peaks = phase_peaks(chain, load, held_by(holds))
+    return {phase: peak.total() for phase, peak in peaks.items()}
 
 
 def test_a_stage_in_the_middle() -> None:

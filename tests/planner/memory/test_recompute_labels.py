@@ -18,11 +18,11 @@ from plimsoll_planner.memory.chain_bytes import (
     with_outputs_held_once,
 )
 from plimsoll_planner.memory.engine_holdings import Held, held_by
-from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.memory.recompute_labels import build_labels
 from plimsoll_planner.memory.run_options import swappable
 from plimsoll_planner.memory.stage_peaks import (
-    Flow,
     label_peaks,
     least_peaks,
     least_seconds,
@@ -111,12 +111,9 @@ def peak(
         first=run[0],
         end=run[1],
         recomputed=again,
-        in_flight=flow.in_flight,
-        num_micro_batches=flow.num_micro_batches,
-        micro_batch=flow.micro_batch,
-        data_degree=flow.data_degree,
+        flow=flow,
     )
-    return max(phase_peaks(chain, load, held).values())
+    return rank_peak(chain, load, held)
 
 
 def check_against_formula(

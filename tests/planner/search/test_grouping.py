@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Limits, Problem
 from plimsoll_planner.search import cost_tables
@@ -38,14 +38,10 @@ def check_plan(search: TupleSearch, found: Found) -> None:
             first=first,
             end=end,
             recomputed=frozenset(found.recomputed[place]),
-            in_flight=search.flow(candidate, place).in_flight,
-            num_micro_batches=candidate.num_micro_batches,
-            micro_batch=candidate.micro_batch,
-            data_degree=candidate.data_degree,
+            flow=search.flow(candidate, place),
         )
         chain = search.tables.bytes(Bound.UPPER, candidate.micro_batch)
-        peaks = phase_peaks(chain, load, search.tables.held)
-        assert max(peaks.values()) == found.peaks[place]
+        assert rank_peak(chain, load, search.tables.held) == found.peaks[place]
 
 
 @settings(max_examples=draws(40))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.recompute_labels import build_labels
 from plimsoll_planner.memory.stage_peaks import (
-    Flow,
     least_peaks,
     least_seconds,
     stage_bytes,

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
-from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.search.numbers import FITTING
@@ -111,12 +112,14 @@ class Oracle:
             first=first,
             end=end,
             recomputed=frozenset(again),
-            in_flight=min(c.num_micro_batches, c.num_stages - stage),
-            num_micro_batches=c.num_micro_batches,
-            micro_batch=c.micro_batch,
-            data_degree=c.data_degree,
+            flow=Flow(
+                in_flight=min(c.num_micro_batches, c.num_stages - stage),
+                num_micro_batches=c.num_micro_batches,
+                micro_batch=c.micro_batch,
+                data_degree=c.data_degree,
+            ),
         )
-        return max(phase_peaks(self.chain, load, self.held).values())
+        return rank_peak(self.chain, load, self.held)
 
     def bound(self, stage: int, first: int, end: int, again: tuple[int, ...]) -> float:
         """Return the step bound, sentence by sentence."""
