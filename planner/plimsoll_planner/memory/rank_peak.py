@@ -198,10 +198,8 @@ def state_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> Peak:
     """Parameters, gradients, buffers and optimizer state, shared ones once."""
 
     def total(column: str) -> int:
-        shared = sum(
-            copies * getattr(tie, column)
-            for copies, tie in chain.tied_more_than_once(load.first, load.end)
-        )
+        ties = chain.tied_more_than_once(load.first, load.end)
+        shared = sum(copies * int(getattr(tie, column)) for copies, tie in ties)
         return int(getattr(chain, column)[load.first : load.end].sum()) - shared
 
     gradients = total("gradient")

@@ -74,5 +74,5 @@ def fullest(
         chain = search.tables.bytes(bound, candidate.micro_batch)
         for phase, peak in phase_peaks(chain, load, search.tables.held).items():
             found.append((peak.total(), -place, phase))
-    peak, place, phase = max(found, key=lambda entry: entry[:2])
-    return -place, phase, peak
+    num_bytes, place, phase = max(found, key=lambda entry: entry[:2])
+    return -place, phase, num_bytes
