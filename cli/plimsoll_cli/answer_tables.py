@@ -113,10 +113,10 @@ def plan_line(plan: HybridPlan) -> str:
 
 def mesh_text(plan: HybridPlan) -> str:
     """Return P x D."""
-    mesh = plan.mesh()
+    mesh = plan.mesh
     if mesh is None:
         return "uneven mesh"
-    return f"{counted(mesh[0], 'stage')} x {counted(mesh[1], 'replica')}"
+    return f"{counted(mesh.pipeline, 'stage')} x {counted(mesh.data, 'replica')}"
 
 
 def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
@@ -134,12 +134,12 @@ def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Ta
 
 def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
     """Return what the table shows of one plan, a dash for what is not known."""
-    mesh = plan.mesh() or (0, 0, 0)
+    mesh = plan.mesh
     return {
         f"{device_noun(plan.offers)}s".upper(): str(plan.num_gpus),
         "OFFER": offer_text(plan.offers[0]),
-        "STAGES": str(mesh[0]),
-        "REPLICAS": str(mesh[1]),
+        "STAGES": str(mesh.pipeline) if mesh else "-",
+        "REPLICAS": str(mesh.data) if mesh else "-",
         "MICRO-BATCH": str(plan.micro_batch),
         "PEAK": at_least(plan.peak_bytes or 0),
         "SAMPLES/S": f"{plan.samples_per_s or 0:.4g}",

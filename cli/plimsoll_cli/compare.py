@@ -148,7 +148,7 @@ def row_json(row: Row) -> dict[str, object]:
         "samples_per_s": row.samples_per_s,
         "step_s": None if found is None else found.step_s,
         "stages": None if found is None else found.candidate.num_stages,
-        "replicas": None if found is None else found.candidate.data_degree,
+        "replicas": None if found is None else found.candidate.mesh.data,
         "micro_batch": None if found is None else found.candidate.micro_batch,
         "cuts": None if found is None else list(found.cuts),
         "price_per_hour": None
@@ -195,5 +195,5 @@ def mesh_cells(row: Row) -> list[str]:
     if row.found is None:
         return []
     candidate = row.found.candidate
-    numbers = (candidate.num_stages, candidate.data_degree, candidate.micro_batch)
+    numbers = (candidate.num_stages, candidate.mesh.data, candidate.micro_batch)
     return [str(number) for number in numbers]

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from plimsoll_cli.answer_tables import mesh_text
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.files import require_places, write_text
 from plimsoll_cli.homes import Home, home_option, open_home
@@ -328,10 +329,8 @@ async def show_proof(hands: Hands, record: RunRecord, view: RunView) -> ExitCode
 
 def proof_text(one: ProofRun) -> str:
     """Return what became of one mesh; what to do about it is no question here."""
-    pipeline, data, _ = one.plan.mesh() or (len(one.plan.stages), 1, 1)
-    mesh = f"{counted(pipeline, 'stage')} x {counted(data, 'replica')}"
     message = one.message.partition(": plan with ")[0]
-    return f"{counted(one.plan.num_gpus, 'device')}, {mesh}: {message}"
+    return f"{counted(one.plan.num_gpus, 'device')}, {mesh_text(one.plan)}: {message}"
 
 
 @contextmanager

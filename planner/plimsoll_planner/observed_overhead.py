@@ -51,6 +51,7 @@ from plimsoll_planner.records.device_overhead import (
 from plimsoll_planner.records.plan import HybridPlan, device_upper_bytes
 from plimsoll_planner.records.problem import Limits
 from plimsoll_planner.records.record import Record
+from plimsoll_planner.records.strategy import Mesh
 
 FEWEST_RANKS = 8
 """Fewer say nothing against what comes with Plimsoll, which rests on hundreds. What is
@@ -138,6 +139,7 @@ def unreported_shortage(
     peaks = ((stage, peak) for stage in stages if (peak := stage.peak()))
     stage, peak = max(peaks, key=lambda pair: device_upper_bytes(pair[1]))
     offer = plan.offers[stage.offer]
+    mesh = Mesh(pipeline=len(plan.stages), data=stage.data_degree)
     return Shortage(
         key=OverheadKey(
             device_product=offer.device_product,
@@ -145,7 +147,7 @@ def unreported_shortage(
             torch_version=plan.fingerprint.torch_version,
         ),
         micro_batch=plan.micro_batch,
-        num_communicators=num_communicators(len(plan.stages), stage.data_degree, 0)[0],
+        num_communicators=num_communicators(mesh, 0)[0],
         capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),
         in_use_bytes=peak.allocated.upper_bytes,
         asked_bytes=0,

@@ -21,6 +21,7 @@ from plimsoll_planner.records.device_overhead import (
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.units import at_least
 
 EMULATED = DeviceOverhead(
@@ -76,8 +77,8 @@ def basis_of(found: DeviceOverhead | None, offer: Offer, plan: HybridPlan) -> st
             f"from {counted(found.num_observations, 'rank')}{plans} measured on "
             f"{offer.device_product} with torch {found.key.torch_version}"
         )
-        mesh = len(plan.stages), plan.stages[0].data_degree
-        number = num_communicators(*mesh, num_ties=0)[0]
+        mesh = Mesh(pipeline=len(plan.stages), data=plan.stages[0].data_degree)
+        number = num_communicators(mesh, num_ties=0)[0]
         if not found.seen_above(plan.micro_batch, number):
             text += (
                 f", none of them with a micro-batch of {plan.micro_batch} and "

@@ -10,6 +10,8 @@ from unittest import mock
 
 import pytest
 
+from plimsoll_planner.records.strategy import Mesh
+
 pytest.importorskip("torch")
 
 import torch
@@ -124,7 +126,7 @@ def test_communicators_are_counted_as_they_are_built(
     """As many as the report says, and as the planner allows for."""
     found = run_ranks(groups_built, len(counts), cuts, replicas)
     assert found == [(count, count) for count in counts]
-    least, most = planned(len(cuts) - 1, replicas, 2)
+    least, most = planned(Mesh(pipeline=len(cuts) - 1, data=replicas), 2)
     assert all(least <= count <= most for count in counts)
 
 

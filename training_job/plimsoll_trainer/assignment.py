@@ -97,25 +97,24 @@ def check_engine(plan: HybridPlan) -> None:
     """Refuse what this trainer cannot run yet, by name."""
     if plan.schedule is not Schedule.ONE_F_ONE_B:
         raise cannot_run(f"the schedule {plan.schedule}", "1F1B")
-    mesh = plan.mesh()
+    mesh = plan.mesh
     if mesh is None:
         raise cannot_run("stages of different degrees", "the same on every stage")
-    num_stages, num_replicas, tensor_degree = mesh
-    if tensor_degree > 1:
-        raise cannot_run(f"the tensor degree {tensor_degree}", "1")
-    if num_stages > plan.num_micro_batches:
+    if mesh.tensor > 1:
+        raise cannot_run(f"the tensor degree {mesh.tensor}", "1")
+    if mesh.pipeline > plan.num_micro_batches:
         raise cannot_run(
-            f"{plan.num_micro_batches} micro-batches on {num_stages} stages",
+            f"{plan.num_micro_batches} micro-batches on {mesh.pipeline} stages",
             "at least as many micro-batches as stages",
         )
     for place, stage in enumerate(plan.stages):
         if stage.sharding is not Sharding.NONE:
             raise cannot_run(f"sharded {stage.sharding}", "none")
-        first = place * num_replicas
-        if stage.ranks != tuple(range(first, first + num_replicas)):
+        ranks = mesh.ranks(place)
+        if stage.ranks != tuple(ranks):
             raise cannot_run(
                 f"the ranks {list(stage.ranks)} on stage {place}",
-                f"ranks in order, here from {first} on",
+                f"ranks in order, here from {ranks[0]} on",
             )
         check_in_flight(plan, stage, place)
 

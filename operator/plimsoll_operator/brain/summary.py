@@ -33,6 +33,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Problem
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.units import at_least, at_most
 
 SHORT_STEP_S = 0.01
@@ -168,16 +169,16 @@ def headline_of(problem: Problem, answer: Solution | Infeasible) -> str:
 
 def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
     """Return a plan in short."""
-    pipeline, data, tensor = plan.mesh() or (len(plan.stages), 1, 1)
+    mesh = plan.mesh or Mesh(pipeline=len(plan.stages))
     offer = plan.offers[0]
     return PlanStatus(
         digest=digest_of(plan),
         product=offer.device_product,
         gpus=plan.num_gpus,
         nodes=plan.num_nodes,
-        pipeline=pipeline,
-        data=data,
-        tensor=tensor,
+        pipeline=mesh.pipeline,
+        data=mesh.data,
+        tensor=mesh.tensor,
         micro_batch=plan.micro_batch,
         schedule=plan.schedule,
         predicted_peak_bytes=plan.peak_bytes or 0,

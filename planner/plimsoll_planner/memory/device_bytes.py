@@ -44,6 +44,7 @@ from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.units import at_least
 
 PERMILLE = 1000
@@ -192,18 +193,15 @@ def lowest_above(
 PLACE = {Bound.LOWER: 0, Bound.EXPECTED: 1, Bound.UPPER: 2}
 
 
-def num_communicators(
-    pipeline_degree: int, data_degree: int, num_ties: int
-) -> tuple[int, int]:
-    """Return in how many groups of several ranks a rank talks, at least and at most.
+def num_communicators(mesh: Mesh, num_ties: int) -> tuple[int, int]:
+    """Groups of several ranks in which a rank talks, at least and at most.
 
     The world, the stages of its replica, the replicas of its stage; and for each tie of
     trained tensors the stages that hold it, unless those are all or one. The trainer
     reports as many (`plimsoll_trainer.run`).
     """
-    degrees = (pipeline_degree, data_degree)
-    least = (degrees != (1, 1)) + sum(degree > 1 for degree in degrees)
-    return least, least + (num_ties if pipeline_degree > 2 else 0)  # noqa: PLR2004
+    least = (mesh.num_gpus > 1) + sum(degree > 1 for degree in mesh.degrees)
+    return least, least + (num_ties if mesh.pipeline > 2 else 0)  # noqa: PLR2004
 
 
 def overhead_for(

@@ -7,6 +7,7 @@ images (docs/decisions/0006). Reading order is import order:
     interval                            lower, expected, upper; the three verdicts
     layer_costs, model_profile          what a workload costs
     device_overhead, engine, offer      what it runs on
+    strategy                            how it is spread over devices
     problem                             the question
     plan, certificate, solution         the answer and its proof
     replay, observation                 what a replay found, and what really happened

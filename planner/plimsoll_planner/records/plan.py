@@ -19,6 +19,7 @@ from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.model_profile import Fingerprint, OptimizerMode, Variant
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import Record
+from plimsoll_planner.records.strategy import Mesh
 
 
 class Phase(StrEnum):
@@ -187,12 +188,14 @@ class HybridPlan(Document):
         """Return the stage that a rank is of."""
         return next(stage for stage in self.stages if rank in stage.ranks)
 
-    def mesh(self) -> tuple[int, int, int] | None:
-        """Return (P, D, T), or None where the stages differ."""
+    @property
+    def mesh(self) -> Mesh | None:
+        """Degrees, None if the stages differ."""
         degrees = {(s.data_degree, s.variant.tensor_degree) for s in self.stages}
         if len(degrees) > 1:
             return None
-        return (len(self.stages), *degrees.pop())
+        data, tensor = degrees.pop()
+        return Mesh(pipeline=len(self.stages), data=data, tensor=tensor)
 
     @property
     def peak_bytes(self) -> int | None:

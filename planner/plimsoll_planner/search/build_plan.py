@@ -11,7 +11,6 @@ from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.memory.device_bytes import Allowance
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.records.bounds import LARGEST_INTEGER
-from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.plan import (
     Chunk,
@@ -43,7 +42,7 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
         global_batch_size=problem.global_batch_size,
         micro_batch=candidate.micro_batch,
         num_micro_batches=candidate.num_micro_batches,
-        schedule=Schedule.ONE_F_ONE_B,
+        schedule=candidate.strategy.schedule,
         engine=problem.engine.engine,
         engine_version=problem.engine.version,
         optimizer_mode=problem.profile.recipe.optimizer_mode,
@@ -68,7 +67,8 @@ def step_time(search: TupleSearch, found: Found) -> SecondsInterval:
         for bound in BOUNDS
     ]
     placed = search.placed(candidate)
-    return step_interval(stages, candidate.num_micro_batches, placed)
+    count = candidate.num_micro_batches
+    return step_interval(candidate.schedule, stages, count, placed)
 
 
 def build_stage(
@@ -76,14 +76,13 @@ def build_stage(
 ) -> Stage:
     """Return one stage with its peaks."""
     candidate = found.candidate
-    degree = candidate.data_degree
     return Stage(
         chunks=(Chunk(first_layer=first, end_layer=end),),
-        ranks=tuple(range(place * degree, (place + 1) * degree)),
+        ranks=tuple(candidate.mesh.ranks(place)),
         offer=0,
-        data_degree=degree,
+        data_degree=candidate.mesh.data,
         recomputed_layers=found.recomputed[place],
-        in_flight_cap=search.flow(candidate, place).in_flight,
+        in_flight_cap=search.stage_flow(candidate, place).in_flight,
         peaks=stage_peaks(search, found, place, first, end),
     )
 
@@ -97,7 +96,7 @@ def stage_peaks(
         first=first,
         end=end,
         recomputed=frozenset(found.recomputed[place]),
-        flow=search.flow(candidate, place),
+        flow=search.stage_flow(candidate, place),
     )
     by_bound = {
         bound: phase_peaks(

@@ -20,7 +20,7 @@ from plimsoll_planner.records.certificate import (
     Rule,
     Space,
 )
-from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
@@ -150,12 +150,12 @@ def columns(decisions: list[Decision]) -> Decisions:
     tuples: list[Candidate] = [decision.candidate for decision in decisions]
     size = len(tuples)
     return Decisions(
-        pipeline_degree=tuple(c.num_stages for c in tuples),
-        tensor_degree=(1,) * size,
-        data_degree=tuple(c.data_degree for c in tuples),
+        pipeline_degree=tuple(c.mesh.pipeline for c in tuples),
+        tensor_degree=tuple(c.mesh.tensor for c in tuples),
+        data_degree=tuple(c.mesh.data for c in tuples),
         micro_batch=tuple(c.micro_batch for c in tuples),
         sharding=(Sharding.NONE,) * size,
-        schedule=(Schedule.ONE_F_ONE_B,) * size,
+        schedule=tuple(c.strategy.schedule for c in tuples),
         offer=tuple(c.offer for c in tuples),
         gpus_per_pod=tuple(c.gpus_per_pod for c in tuples),
         verdict=tuple(d.verdict for d in decisions),
@@ -232,8 +232,8 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
         found.append(
             f"what {offer.device_product} holds besides tensors was never measured "
             f"with torch {problem.profile.fingerprint.torch_version} at micro-batch "
-            f"{candidate.micro_batch} on {candidate.num_stages} x "
-            f"{candidate.data_degree}: {assumption_text(allowed)} is assumed, from "
+            f"{candidate.micro_batch} on {candidate.mesh}: "
+            f"{assumption_text(allowed)} is assumed, from "
             "public figures; the first run narrows it"
         )
     seconds = explorer.search.tables.seconds(

@@ -36,7 +36,7 @@ from plimsoll_planner.search.grouping import group_starts
 from plimsoll_planner.search.known_seconds import clock
 from plimsoll_planner.search.searched import require_searched
 from plimsoll_planner.timing.chain_seconds import ChainSeconds, chain_seconds
-from plimsoll_planner.timing.step_bound import RunSeconds, run_seconds
+from plimsoll_planner.timing.stage_runs import RunSeconds, run_seconds
 
 Value = TypeVar("Value")
 MOST_GROUPS = 256

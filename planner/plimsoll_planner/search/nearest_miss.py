@@ -36,7 +36,7 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
     return NearestMiss(
         binding=Binding.MEMORY,
         offer=candidate.offer,
-        rank=stage * candidate.data_degree,
+        rank=candidate.mesh.ranks(stage)[0],
         phase=phase,
         needed_bytes=allowed.device(Bound.LOWER, tensor_bytes),
         capacity_bytes=allowed.capacity_bytes,
@@ -61,7 +61,7 @@ def fullest(
     found: list[tuple[int, int, Phase]] = []
     ends, layers = (*cuts[1:], size), search.tables.layers(cuts)
     for place, (first, end) in enumerate(zip(cuts, ends, strict=True)):
-        flow = search.flow(candidate, place)
+        flow = search.stage_flow(candidate, place)
         peaks = peaks_of_run(
             search.tables.stages(bound, candidate.micro_batch), labels, flow, first, end
         )

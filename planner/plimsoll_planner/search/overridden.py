@@ -64,7 +64,7 @@ def misfit(explorer: Explorer, candidate: Candidate, *, fits: bool) -> str:
     stage, phase, tensor_bytes = fullest(explorer.search, candidate, Bound.UPPER)
     needed = allowed.device(Bound.UPPER, tensor_bytes)
     return (
-        f"what is fixed does not fit: rank {stage * candidate.data_degree}, {phase}: "
+        f"what is fixed does not fit: rank {candidate.mesh.ranks(stage)[0]}, {phase}: "
         f"up to {at_least(needed)}, and the device has "
         f"{at_most(allowed.capacity_bytes)}; free a fixed part, or expect it to run "
         "out of memory"

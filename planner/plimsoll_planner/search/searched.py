@@ -8,11 +8,12 @@ must have been searched.
 from __future__ import annotations
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.records.engine import Granularity, Schedule, Sharding
+from plimsoll_planner.records.engine import Granularity, Sharding
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.schedules import SCHEDULES
 
 SEARCHED = {
-    "schedules": (Schedule.ONE_F_ONE_B,),
+    "schedules": tuple(SCHEDULES),
     "tensor_degrees": (1,),
     "shardings": (Sharding.NONE,),
 }

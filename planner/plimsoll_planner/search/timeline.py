@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
-from plimsoll_planner.timing.schedule import Operation, Pass, one_f_one_b
+from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import (
     SharedWalk,
@@ -62,7 +63,7 @@ def timeline(
         plan: one chunk of layers on each stage.
         most_micro_batches: of a step with more, the beginning with so many.
     """
-    mesh = plan.mesh()
+    mesh = plan.mesh
     if mesh is None:
         return None
     cuts = tuple(stage.chunks[0].first_layer for stage in plan.stages)
@@ -71,8 +72,7 @@ def timeline(
     count = min(plan.num_micro_batches, most_micro_batches)
     candidate = Candidate(
         offer=0,
-        num_stages=mesh[0],
-        data_degree=mesh[1],
+        strategy=Strategy(mesh=mesh, schedule=plan.schedule),
         micro_batch=plan.micro_batch,
         num_micro_batches=count,
         gpus_per_pod=plan.pods.gpus_per_pod,
@@ -84,8 +84,8 @@ def timeline(
         Bound.EXPECTED,
     )
     placed = search.placed(candidate)
-    stages = timed_passes(times, count, placed)
-    end_s = walk(times, count, placed)
+    stages = timed_passes(candidate.schedule, times, count, placed)
+    end_s = walk(candidate.schedule, times, count, placed)
     is_whole = count == plan.num_micro_batches
     if not is_whole:
         end_s = max(one.end_s for one in stages[0] if is_forward(one))
@@ -104,21 +104,26 @@ def is_forward(one: TimedPass) -> bool:
 
 
 def timed_passes(
-    stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    schedule: PipelineSchedule,
+    stages: list[StageTimes],
+    num_micro_batches: int,
+    placed: Topology,
 ) -> list[list[TimedPass]]:
-    """Return the passes of one replica of each stage, and what ends its step."""
+    """Passes of one replica of each stage, and the end of its step."""
     if are_shared(stages, placed):
-        walked = SharedWalk(stages, num_micro_batches, placed)
+        walked = SharedWalk(schedule, stages, num_micro_batches, placed)
         walked.run()
-        ranks = walked.ranks[:: placed.data_degree]
+        ranks = walked.ranks[:: placed.mesh.ranks_per_stage]
         return [
             named(rank.order, list(zip(rank.begins_s, rank.ends_s, strict=True)))
             for rank in ranks
         ]
     made: list[list[TimedPass]] = []
-    for place, ends in enumerate(pass_ends(stages, num_micro_batches, placed)):
+    for place, ends in enumerate(
+        pass_ends(schedule, stages, num_micro_batches, placed)
+    ):
         stage = stages[place]
-        order = list(one_f_one_b(place, len(stages), num_micro_batches))
+        order = list(schedule.operations(place, len(stages), num_micro_batches))
         spans = [
             (end - (stage.forward_s if kind is Pass.FORWARD else stage.backward_s), end)
             for kind, end in zip((o.kind for o in order), ends, strict=True)

@@ -27,6 +27,7 @@ from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.recompute_labels import Floats
 from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.search.alike import first_alike
 from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
@@ -36,12 +37,11 @@ from plimsoll_planner.search.partition import (
     least_largest,
 )
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.timing.schedule import in_flight
-from plimsoll_planner.timing.step_bound import (
+from plimsoll_planner.timing.stage_runs import (
     Gradients,
     StageBound,
     shared_bound,
-    stage_bounds,
+    stage_runs,
 )
 from plimsoll_planner.timing.topology import Topology, topology
 
@@ -79,7 +79,7 @@ class TupleBounds:
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[StageBound]] = {}
         self._periods: dict[tuple[object, ...], float] = {}
-        self._placed: dict[tuple[int, int, int], Topology] = {}
+        self._placed: dict[tuple[int, Mesh], Topology] = {}
         self._fits: dict[tuple[Candidate, bool], bool] = {}
         self._alike = first_alike(problem.offers)
 
@@ -94,9 +94,7 @@ class TupleBounds:
 
     def allowance(self, candidate: Candidate) -> Allowance:
         """Return what a rank has besides tensors."""
-        communicators = num_communicators(
-            candidate.num_stages, candidate.data_degree, self._num_ties
-        )
+        communicators = num_communicators(candidate.mesh, self._num_ties)
         offer_alike = self._alike[candidate.offer]
         key = (offer_alike, candidate.micro_batch, communicators)
         if key not in self._allowances:
@@ -113,10 +111,9 @@ class TupleBounds:
 
     def placed(self, candidate: Candidate) -> Topology:
         """Return where the ranks stand."""
-        offer = self._alike[candidate.offer]
-        key = (offer, candidate.num_stages, candidate.data_degree)
+        key = (self._alike[candidate.offer], candidate.mesh)
         if key not in self._placed:
-            self._placed[key] = topology(self.problem.offers[key[0]], *key[1:])
+            self._placed[key] = topology(self.problem.offers[key[0]], key[1])
         return self._placed[key]
 
     def price_per_hour(self, candidate: Candidate) -> Decimal | None:
@@ -124,15 +121,18 @@ class TupleBounds:
         price = self.problem.offers[candidate.offer].price_per_node_hour
         return None if price is None else price * self.placed(candidate).num_nodes
 
-    def flow(self, candidate: Candidate, stage: int) -> Flow:
-        """Return how one stage works."""
+    def stage_flow(self, candidate: Candidate, stage: int) -> Flow:
+        """Flow through one stage."""
+        return self.flow(candidate, candidate.num_stages - stage)
+
+    def flow(self, candidate: Candidate, num_left: int) -> Flow:
+        """Flow through a stage with so many stages from it to the last."""
+        count = candidate.num_micro_batches
         return Flow(
-            in_flight=in_flight(
-                stage, candidate.num_stages, candidate.num_micro_batches
-            ),
+            in_flight=candidate.schedule.in_flight(num_left, count),
             num_micro_batches=candidate.num_micro_batches,
             micro_batch=candidate.micro_batch,
-            data_degree=candidate.data_degree,
+            data_degree=candidate.mesh.data,
         )
 
     def fixed_cuts(self, num_stages: int) -> tuple[int, ...] | None:
@@ -214,14 +214,14 @@ class TupleBounds:
         fixed = self.fixed_cuts(candidate.num_stages) is not None
         most = min(
             self.tables.num_layers,
-            self.problem.limits.max_gpus // candidate.data_degree,
+            self.problem.limits.max_gpus // candidate.mesh.ranks_per_stage,
         )
         if not self.problem.engine.can.fewer_micro_batches_than_stages:
             most = min(most, candidate.num_micro_batches)
         most = candidate.num_stages if fixed else max(most, candidate.num_stages)
         key = (
-            *(bound, merge, candidate.micro_batch, candidate.data_degree),
-            candidate.num_micro_batches,
+            *(bound, merge, candidate.micro_batch, candidate.num_micro_batches),
+            replace(candidate.strategy, mesh=replace(candidate.mesh, pipeline=1)),
             *([candidate.num_stages] if fixed else []),
         )
         if key not in self._corners or len(self._corners[key]) <= candidate.num_stages:
@@ -234,17 +234,11 @@ class TupleBounds:
     def corner_peaks(
         self, candidate: Candidate, bound: Bound, left: int, *, merge: bool
     ) -> Ints:
-        """[A, B]: least peaks with `left` stages left."""
-        flow = Flow(
-            in_flight=min(left, candidate.num_micro_batches),
-            num_micro_batches=candidate.num_micro_batches,
-            micro_batch=candidate.micro_batch,
-            data_degree=candidate.data_degree,
-        )
+        """[A, B]: least peaks of a stage with `left` stages from it to the last."""
         peaks = least_peaks(
             self.tables.stages(bound, candidate.micro_batch),
             self.tables.corner_labels(bound, candidate.micro_batch, merge=merge),
-            flow,
+            self.flow(candidate, left),
         )
         allowed = self.possible(candidate.num_stages, candidate.num_stages - left)
         if allowed is not None:
@@ -257,20 +251,27 @@ class TupleBounds:
         """Step bounds of each stage, before recomputing."""
         b = candidate.micro_batch
         key = (
-            *(self._alike[candidate.offer], candidate.num_stages),
-            *(candidate.data_degree, b, seconds_bound),
+            *(self._alike[candidate.offer], candidate.strategy),
+            *(b, seconds_bound),
         )
         if key not in self._bounds:
             if len(self._bounds) > MOST_BOUNDS:
                 self._bounds.clear()
-            stages = self.tables.stages(seconds_bound, b)
-            self._bounds[key] = stage_bounds(
+            bytes_of = self.tables.stages(seconds_bound, b)
+            stages = stage_runs(
                 self.tables.runs(candidate.offer, seconds_bound, b),
                 self.tables.boundaries(seconds_bound, b),
-                Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges),
+                Gradients(
+                    num_bytes=bytes_of.gradient, exchanges=bytes_of.num_exchanges
+                ),
                 self.placed(candidate),
-                candidate.num_micro_batches,
             )
+            self._bounds[key] = [
+                candidate.schedule.stage_bound(
+                    runs, stage, candidate.num_stages, candidate.num_micro_batches
+                )
+                for stage, runs in enumerate(stages)
+            ]
         return self._bounds[key]
 
     def added_seconds(
@@ -279,9 +280,10 @@ class TupleBounds:
         stage: int,
         bounds: Numbers,
         capacity_bytes: int,
+        flow: Flow | None = None,
     ) -> Floats:
-        """Return [A, B]: least seconds that recomputing adds within a capacity."""
-        flow = self.flow(candidate, stage)
+        """[A, B]: least seconds that recomputing adds within a capacity."""
+        flow = flow or self.stage_flow(candidate, stage)
         b = candidate.micro_batch
         key = (self.tables.clock(candidate.offer), bounds, capacity_bytes, flow)
         if key not in self._least_s:
@@ -344,33 +346,43 @@ class TupleBounds:
         return shared_bound(chain, self.placed(candidate), count)
 
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
-        """Return a lower bound of the largest load of a stage, recomputing included.
+        """Lower bound of the largest load of a stage, recomputing included.
 
-        It holds for every D at once: memory is relaxed to what all of them have, the
-        inputs of k micro-batches, no copies of gradients, the fewest communicators.
+        It holds for every D at once: memory is relaxed to what all of them have, as few
+        micro-batches in flight as P of them leave, their inputs alone, no copies of
+        gradients, the fewest communicators.
         """
         if self.tables.is_grouped and bounds.merge:
             return 0.0
         b, stages = candidate.micro_batch, candidate.num_stages
-        key = (self._alike[candidate.offer], stages, b, bounds)
         if candidate.num_micro_batches < stages:
             return 0.0
+        alone = replace(
+            candidate,
+            strategy=replace(candidate.strategy, mesh=replace(candidate.mesh, data=1)),
+        )
+        key = (self._alike[candidate.offer], alone.strategy, b, bounds)
         if key not in self._periods:
-            alone = replace(candidate, data_degree=1)
             capacity = self.allowance(alone).tensor_capacity(Bound.UPPER)
             runs = self.tables.runs(candidate.offer, Bound.EXPECTED, b)
             load = runs.forward + runs.backward
-            found = least_largest(
-                [
-                    load
-                    + self.added_seconds(
-                        replace(alone, num_micro_batches=stages - stage),
-                        stage,
-                        bounds,
-                        capacity,
-                    )
-                    for stage in range(stages)
-                ]
+            added = (
+                self.added_seconds(
+                    alone, stage, bounds, capacity, self.least_flow(alone, stage)
+                )
+                for stage in range(stages)
             )
+            found = least_largest([load + added_s for added_s in added])
             self._periods[key] = np.inf if found is None else found.value
         return self._periods[key]
+
+    def least_flow(self, candidate: Candidate, stage: int) -> Flow:
+        """Flow through one stage with P micro-batches, k of which have inputs."""
+        stages = candidate.num_stages
+        in_flight = candidate.schedule.in_flight(stages - stage, stages)
+        return Flow(
+            in_flight=in_flight,
+            num_micro_batches=in_flight,
+            micro_batch=candidate.micro_batch,
+            data_degree=candidate.mesh.data,
+        )

@@ -194,7 +194,7 @@ class TupleSearch(TupleBounds):
         possible = is_fast & (labels.least_peak < LARGEST_BYTES)
         runs = np.nonzero(possible if allowed is None else possible & allowed)
         stages = self.tables.stages(Bound.UPPER, candidate.micro_batch)
-        found = label_peaks(stages, labels, self.flow(candidate, stage), runs)
+        found = label_peaks(stages, labels, self.stage_flow(candidate, stage), runs)
         steps = bound.of(runs).step_s(candidate.num_micro_batches, labels.seconds[runs])
         found = np.where(steps <= limit_s, found, LARGEST_BYTES)
         peaks = np.full(possible.shape, LARGEST_BYTES)
@@ -210,7 +210,7 @@ class TupleSearch(TupleBounds):
         return peaks_of_run(
             self.tables.stages(Bound.UPPER, candidate.micro_batch),
             self.labels(candidate),
-            self.flow(candidate, stage),
+            self.stage_flow(candidate, stage),
             first,
             end,
         )
@@ -257,7 +257,8 @@ class TupleSearch(TupleBounds):
     ) -> float:
         """Return the seconds of the walked step."""
         times = self.stage_times(candidate, cuts, recomputed, bound)
-        return walk(times, candidate.num_micro_batches, self.placed(candidate))
+        placed, count = self.placed(candidate), candidate.num_micro_batches
+        return walk(candidate.schedule, times, count, placed)
 
     def plan_step_s(self, found: Found, bound: Bound) -> float:
         """Seconds of a plan's walked step, for one bound of all seconds and bytes."""
@@ -271,8 +272,9 @@ class TupleSearch(TupleBounds):
         )
         if upper == expected:
             return found.step_s
-        count = found.candidate.num_micro_batches
-        return longest_step_s(upper, count, self.placed(found.candidate))
+        candidate = found.candidate
+        placed, count = self.placed(candidate), candidate.num_micro_batches
+        return longest_step_s(candidate.schedule, upper, count, placed)
 
     def stage_times(
         self,

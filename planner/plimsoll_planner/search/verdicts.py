@@ -30,7 +30,6 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.search.numbers import FAILING
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
-from plimsoll_planner.timing.step_bound import closed_bound
 
 LARGEST_RATE = 1e18
 SLACK = 1e-12
@@ -165,7 +164,7 @@ def quick_bound(
     """Return a lower bound of the step that needs no cuts."""
     chain = search.tables.seconds(candidate.offer, seconds_bound, candidate.micro_batch)
     count = candidate.num_micro_batches
-    closed = closed_bound(chain.total, candidate.num_stages, count)
+    closed = candidate.schedule.closed_bound(chain.total, candidate.num_stages, count)
     largest = count * float((chain.forward + chain.backward).max())
     shared = search.shared_bound(candidate, seconds_bound)
     # Rounded down by a hair: closed_bound is no sum of ticks.

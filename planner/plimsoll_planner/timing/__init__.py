@@ -2,11 +2,10 @@
 
 ticks           the unit in which sums of seconds are exact
 chain_seconds   seconds of every layer, measured or estimated, for one bound
-topology        pods and nodes, and which link two ranks have
-schedule        the operations of every rank, in order
+topology        pods and nodes, and the link between two ranks
+stage_runs      seconds of every run of layers as a stage, and of what is around it
 stage_times     seconds and bytes of one stage, as a walk needs them
-step_bound      lower bound of a step, as matrices over all stages
-step_rounds     the walk of 1F1B, a round of all stages at a time
+schedule        what an order of passes states of itself (`schedules` has them)
 step_walk       the step itself, operation by operation
-walk_bounds     where the step lies, when its passes lie within bounds
+walk_bounds     bounds of the step, if its passes lie within bounds
 """

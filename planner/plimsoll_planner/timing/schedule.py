@@ -1,23 +1,27 @@
-"""The operations of every rank, in order: pure generators, tested on paper.
+"""Pipeline schedules as the walk and the search ask for them; `schedules` has them.
 
-In: P and M. Out: operations. Called by the walk. Stage s of torch 2.15's Schedule1F1B
-runs k = min(M, P - s) forward passes to warm up, then one backward and one forward pass
-in turn, then the backward passes that remain; P = 3, M = 4, one line for each stage:
-
-    s = 0   F0 F1 F2 B0 F3 B1 B2 B3
-    s = 1   F0 F1 B0 F2 B1 F3 B2 B3
-    s = 2   F0 B0 F1 B1 F2 B2 F3 B3
+An `Operation` is one pass of one micro-batch. A `PipelineSchedule` owns everything that
+is particular to one order of passes: which pass a stage runs next, how many
+micro-batches it holds, what it refuses, and lower bounds of a step that hold for this
+order alone.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
+
+from plimsoll_planner.records.engine import EngineCapabilities, Schedule
+from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
+from plimsoll_planner.timing.stage_times import StageTimes
+from plimsoll_planner.timing.topology import Topology
 
 
 class Pass(StrEnum):
-    """What a rank computes."""
+    """Computation of a rank."""
 
     FORWARD = "F"
     BACKWARD = "B"
@@ -34,19 +38,60 @@ class Operation:
         return f"{self.kind}{self.micro_batch}"
 
 
-def in_flight(stage: int, num_stages: int, num_micro_batches: int) -> int:
-    """Return k, the most micro-batches that a stage holds at a time."""
-    return min(num_micro_batches, num_stages - stage)
+class PipelineSchedule(ABC):
+    """One order of passes; s is a stage, P the stages, M the micro-batches of a step.
 
+    One run of layers stands on each stage, in the order of the stages.
+    """
 
-def one_f_one_b(
-    stage: int, num_stages: int, num_micro_batches: int
-) -> Iterator[Operation]:
-    """Yield the operations of one stage."""
-    warm_up = in_flight(stage, num_stages, num_micro_batches)
-    for micro_batch in range(warm_up):
-        yield Operation(Pass.FORWARD, micro_batch)
-    for micro_batch in range(num_micro_batches):
-        yield Operation(Pass.BACKWARD, micro_batch)
-        if micro_batch + warm_up < num_micro_batches:
-            yield Operation(Pass.FORWARD, micro_batch + warm_up)
+    name: ClassVar[Schedule]
+
+    @abstractmethod
+    def operations(
+        self, stage: int, num_stages: int, num_micro_batches: int
+    ) -> Iterator[Operation]:
+        """Passes of one stage, in order."""
+
+    @abstractmethod
+    def in_flight(self, num_left: int, num_micro_batches: int) -> int:
+        """k, the most micro-batches that a stage holds at a time.
+
+        Args:
+            num_left: P - s, stages from this one to the last.
+            num_micro_batches: M; k does not fall with it.
+        """
+
+    def is_refused(
+        self,
+        num_stages: int,
+        num_micro_batches: int,
+        can: EngineCapabilities,
+    ) -> bool:
+        """Whether an engine cannot run this many micro-batches on this many stages."""
+        too_few = num_micro_batches < num_stages
+        return too_few and not can.fewer_micro_batches_than_stages
+
+    @abstractmethod
+    def stage_bound(
+        self, runs: StageRuns, stage: int, num_stages: int, num_micro_batches: int
+    ) -> StageBound:
+        """Lower bounds of the step, from every run of layers as one stage."""
+
+    @abstractmethod
+    def closed_bound(
+        self, total_s: float, num_stages: int, num_micro_batches: int
+    ) -> float:
+        """Lower bound of the step that needs no cuts.
+
+        Args:
+            total_s: of one micro-batch through the whole model, without recomputing.
+            num_stages: P.
+            num_micro_batches: M.
+        """
+
+    def last_backwards(
+        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    ) -> list[float] | None:
+        """Ends of the last backward passes as the walk has them, if a shortcut exists."""
+        del stages, num_micro_batches, placed
+        return None

@@ -24,27 +24,37 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 
-from plimsoll_planner.timing.schedule import Operation, Pass, one_f_one_b
+from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
-from plimsoll_planner.timing.step_rounds import last_of_rounds
 from plimsoll_planner.timing.ticks import up
 from plimsoll_planner.timing.topology import Topology
 
 
-def walk(stages: list[StageTimes], num_micro_batches: int, placed: Topology) -> float:
-    """Return the seconds of one step."""
+def walk(
+    schedule: PipelineSchedule,
+    stages: list[StageTimes],
+    num_micro_batches: int,
+    placed: Topology,
+) -> float:
+    """Seconds of one step.
+
+    Args:
+        schedule: the order of passes.
+        stages: first to last.
+        num_micro_batches: M.
+        placed: machines of the ranks.
+    """
     if not are_shared(stages, placed):
-        in_rounds = num_micro_batches >= len(stages)
-        ends = (last_of_rounds if in_rounds else last_backwards)(
-            stages, num_micro_batches, placed
-        )
+        ends = schedule.last_backwards(stages, num_micro_batches, placed)
+        if ends is None:
+            ends = last_backwards(schedule, stages, num_micro_batches, placed)
         return max(
             end
             + placed.exchange_s(place, stage.gradient_bytes, stage.num_exchanges)
             + stage.optimizer_step_s
             for place, (end, stage) in enumerate(zip(ends, stages, strict=True))
         )
-    return SharedWalk(stages, num_micro_batches, placed).run()
+    return SharedWalk(schedule, stages, num_micro_batches, placed).run()
 
 
 def are_shared(stages: list[StageTimes], placed: Topology) -> bool:
@@ -52,7 +62,7 @@ def are_shared(stages: list[StageTimes], placed: Topology) -> bool:
     if placed.concurrent_per_node is None:
         return False
     ranks_per_node = placed.pods_per_node * placed.gpus_per_pod
-    num_ranks = placed.num_stages * placed.data_degree
+    num_ranks = placed.mesh.num_gpus
     return min(ranks_per_node, num_ranks) > placed.concurrent_per_node or any(
         hop.seconds(stage.sent_bytes) > 0
         for hop, stage in zip(placed.hops, stages, strict=False)
@@ -60,16 +70,23 @@ def are_shared(stages: list[StageTimes], placed: Topology) -> bool:
 
 
 def last_backwards(
-    stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    schedule: PipelineSchedule,
+    stages: list[StageTimes],
+    num_micro_batches: int,
+    placed: Topology,
 ) -> list[float]:
-    """Return when each stage's last backward pass ends; the replicas are alike."""
-    return [ends[-1] for ends in pass_ends(stages, num_micro_batches, placed)]
+    """Ends of each stage's last backward pass; the replicas are alike."""
+    ends = pass_ends(schedule, stages, num_micro_batches, placed)
+    return [mine[-1] for mine in ends]
 
 
 def pass_ends(
-    stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    schedule: PipelineSchedule,
+    stages: list[StageTimes],
+    num_micro_batches: int,
+    placed: Topology,
 ) -> list[list[float]]:
-    """Return when each stage's passes end, in the order of its schedule.
+    """Ends of each stage's passes, in the order of its schedule.
 
     Every stage goes on as far as its inputs allow, until all are done.
     """
@@ -78,7 +95,8 @@ def pass_ends(
         placed.hops[s].seconds(stages[s].sent_bytes) for s in range(num_stages - 1)
     ]
     orders = [
-        list(one_f_one_b(s, num_stages, num_micro_batches)) for s in range(num_stages)
+        list(schedule.operations(s, num_stages, num_micro_batches))
+        for s in range(num_stages)
     ]
     # Arrival of inputs and of gradients at each stage, in the order of micro-batches.
     inputs: list[list[float]] = [[] for _ in stages]
@@ -135,7 +153,11 @@ class SharedWalk:
     """List scheduling: a free core takes the operation that could start first."""
 
     def __init__(
-        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+        self,
+        schedule: PipelineSchedule,
+        stages: list[StageTimes],
+        num_micro_batches: int,
+        placed: Topology,
     ) -> None:
         """Put every rank in front of its first operation."""
         self.stages, self.placed = stages, placed
@@ -144,11 +166,11 @@ class SharedWalk:
             Rank(
                 stage=s,
                 replica=d,
-                node=placed.node_of(s * placed.data_degree + d),
-                order=list(one_f_one_b(s, num_stages, num_micro_batches)),
+                node=placed.node_of(rank),
+                order=list(schedule.operations(s, num_stages, num_micro_batches)),
             )
             for s in range(num_stages)
-            for d in range(placed.data_degree)
+            for d, rank in enumerate(placed.mesh.ranks(s))
         ]
         hops = [
             hop.seconds(stage.sent_bytes)

@@ -1,19 +1,21 @@
 """Pods, nodes and links of a plan.
 
-In: an offer, P and D. Out: a `Topology`. Called by the step bound and the walk, by the
-search (are there enough nodes?) and when a plan is written down.
+In: an offer and a mesh. Out: a `Topology`. Called by the search, for bounds, walks, the
+question whether there are enough nodes, and when a plan is written down.
 
-Rank s * D + d is replica d of stage s. Pods are equal and filled in rank order; a pod
-has as many devices as the largest divisor of G that a node holds. Two ranks of one pod
-talk over the link inside a node, all others over the link between nodes. A link that
-the offer does not state takes no time.
+Pods are equal and filled in the order of ranks (`Mesh`); a pod has as many devices as
+the largest divisor of G that a node holds. Two ranks of one pod talk over the link
+inside a node, all others over the link between nodes. A link that the offer does not
+state takes no time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from plimsoll_planner.records.offer import Link, Offer
+from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.timing.ticks import up
 
 
@@ -38,10 +40,9 @@ def hop(link: Link | None) -> Hop:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """Where the ranks of a P x D mesh stand."""
+    """Machines on which the ranks of a mesh stand."""
 
-    num_stages: int
-    data_degree: int
+    mesh: Mesh
     gpus_per_pod: int
     pods_per_node: int
     num_nodes: int
@@ -57,7 +58,7 @@ class Topology:
     @property
     def num_pods(self) -> int:
         """Pods of equal size."""
-        return self.num_stages * self.data_degree // self.gpus_per_pod
+        return self.mesh.num_gpus // self.gpus_per_pod
 
     def node_of(self, rank: int) -> int:
         """Return the node that a rank is on."""
@@ -67,7 +68,7 @@ class Topology:
         self, stage: int, gradient_bytes: float, num_exchanges: int
     ) -> float:
         """Return the seconds of ring all-reduces: each 2 (D-1) steps of 1/D."""
-        replicas = self.data_degree
+        replicas = self.mesh.data
         steps = 2 * (replicas - 1)
         exchange = self.exchanges[stage]
         return steps * exchange.seconds(gradient_bytes / replicas, num_exchanges)
@@ -79,29 +80,20 @@ def largest_pod(num_gpus: int, devices_per_node: int) -> int:
     return next(size for size in range(most, 0, -1) if num_gpus % size == 0)
 
 
-def topology(offer: Offer, num_stages: int, data_degree: int) -> Topology:
-    """Place P x D ranks on machines of one offer."""
-    num_gpus = num_stages * data_degree
+def topology(offer: Offer, mesh: Mesh) -> Topology:
+    """Ranks of a mesh, placed on machines of one offer."""
+    num_gpus = mesh.num_gpus
     per_pod = largest_pod(num_gpus, offer.devices_per_node)
     pods_per_node = offer.devices_per_node // per_pod
     inside, between = hop(offer.link_in_node), hop(offer.link_between_nodes)
 
-    def pod(stage: int, replica: int) -> int:
-        return (stage * data_degree + replica) // per_pod
-
+    pods = [[rank // per_pod for rank in mesh.ranks(s)] for s in range(mesh.pipeline)]
     hops = tuple(
-        inside
-        if all(pod(s, d) == pod(s + 1, d) for d in range(data_degree))
-        else between
-        for s in range(num_stages - 1)
+        inside if here == behind else between for here, behind in pairwise(pods)
     )
-    exchanges = tuple(
-        inside if pod(s, 0) == pod(s, data_degree - 1) else between
-        for s in range(num_stages)
-    )
+    exchanges = tuple(inside if pod[0] == pod[-1] else between for pod in pods)
     return Topology(
-        num_stages=num_stages,
-        data_degree=data_degree,
+        mesh=mesh,
         gpus_per_pod=per_pod,
         pods_per_node=pods_per_node,
         num_nodes=offer.num_nodes(num_gpus, per_pod),

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plimsoll_planner.records.interval import SecondsInterval
+from plimsoll_planner.timing.schedule import PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import SharedWalk, are_shared, walk
 from plimsoll_planner.timing.ticks import up
@@ -33,21 +34,25 @@ Stages = list[StageTimes]
 
 
 def step_interval(
-    bounds: Sequence[Stages], num_micro_batches: int, placed: Topology
+    schedule: PipelineSchedule,
+    bounds: Sequence[Stages],
+    num_micro_batches: int,
+    placed: Topology,
 ) -> SecondsInterval:
-    """Return where the seconds of a step lie.
+    """Bounds of the seconds of a step.
 
     Args:
+        schedule: the order of passes.
         bounds: the stages' seconds: lower, expected, upper.
         num_micro_batches: M.
         placed: where the ranks stand.
     """
     low, middle, high = bounds
-    expected_s = walk(middle, num_micro_batches, placed)
+    expected_s = walk(schedule, middle, num_micro_batches, placed)
     is_shared = any(are_shared(stages, placed) for stages in bounds)
     shortest_s = least_shared_s if is_shared else walk
-    lower_s = shortest_s(low, num_micro_batches, placed)
-    upper_s = longest_step_s(high, num_micro_batches, placed)
+    lower_s = shortest_s(schedule, low, num_micro_batches, placed)
+    upper_s = longest_step_s(schedule, high, num_micro_batches, placed)
     return SecondsInterval(
         lower_s=min(lower_s, expected_s),
         expected_s=expected_s,
@@ -55,27 +60,44 @@ def step_interval(
     )
 
 
-def longest_step_s(stages: Stages, num_micro_batches: int, placed: Topology) -> float:
+def longest_step_s(
+    schedule: PipelineSchedule,
+    stages: Stages,
+    num_micro_batches: int,
+    placed: Topology,
+) -> float:
     """Seconds that no step exceeds whose passes take at most these."""
     longest_s = most_shared_s if are_shared(stages, placed) else walk
-    return longest_s(stages, num_micro_batches, placed)
+    return longest_s(schedule, stages, num_micro_batches, placed)
 
 
-def least_shared_s(stages: Stages, num_micro_batches: int, placed: Topology) -> float:
+def least_shared_s(
+    schedule: PipelineSchedule,
+    stages: Stages,
+    num_micro_batches: int,
+    placed: Topology,
+) -> float:
     """Return the seconds that no walk with shared cores goes below."""
     alone = replace(placed, concurrent_per_node=None)
     cores = placed.concurrent_per_node or 1
-    work = node_seconds(SharedWalk(stages, num_micro_batches, placed))
-    return max(walk(stages, num_micro_batches, alone), max(work.values()) / cores)
+    work = node_seconds(SharedWalk(schedule, stages, num_micro_batches, placed))
+    return max(
+        walk(schedule, stages, num_micro_batches, alone), max(work.values()) / cores
+    )
 
 
-def most_shared_s(stages: Stages, num_micro_batches: int, placed: Topology) -> float:
+def most_shared_s(
+    schedule: PipelineSchedule,
+    stages: Stages,
+    num_micro_batches: int,
+    placed: Topology,
+) -> float:
     """Return the seconds that no walk with shared cores exceeds."""
     cores = placed.concurrent_per_node or 1
-    num_ranks = placed.num_stages * placed.data_degree
+    num_ranks = placed.mesh.num_gpus
     ample = replace(placed, concurrent_per_node=max(num_ranks, cores))
-    work = node_seconds(SharedWalk(stages, num_micro_batches, placed))
-    chain_s = SharedWalk(stages, num_micro_batches, ample).run()
+    work = node_seconds(SharedWalk(schedule, stages, num_micro_batches, placed))
+    chain_s = SharedWalk(schedule, stages, num_micro_batches, ample).run()
     in_all = chain_s * (1 - 1 / cores) + sum(work.values()) / cores
     # Each pass is rounded up to a tick after it was slowed down.
     num_ticks = num_ranks * (2 * num_micro_batches + 1)

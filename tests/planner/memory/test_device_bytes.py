@@ -22,6 +22,7 @@ from plimsoll_planner.records.device_overhead import (
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Limits
+from plimsoll_planner.records.strategy import Mesh
 from tests.support.builders import MIB, a_fingerprint, an_engine, an_offer, an_overhead
 
 LIMITS = Limits(max_gpus=1)
@@ -181,9 +182,9 @@ def test_communicators(pipeline: int, data: int, count: int) -> None:
 
     A tie adds at most one where it may be of some stages, but not of all.
     """
-    assert num_communicators(pipeline, data, 0) == (count, count)
+    assert num_communicators(Mesh(pipeline=pipeline, data=data), 0) == (count, count)
     most = count + 2 if pipeline > 2 else count
-    assert num_communicators(pipeline, data, 2) == (count, most)
+    assert num_communicators(Mesh(pipeline=pipeline, data=data), 2) == (count, most)
 
 
 def test_the_fewest_communicators_are_the_lower_bound() -> None:

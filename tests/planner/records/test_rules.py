@@ -33,6 +33,7 @@ from plimsoll_planner.records.offer import ComputeRate
 from plimsoll_planner.records.plan import Chunk, Phase, PodShape
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
+from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.records.task import FullDevice
 from tests.support import builders as b
 
@@ -659,7 +660,7 @@ def test_a_plan_knows_its_size_and_mesh() -> None:
     """Two stages of two data-parallel ranks are 4 GPUs, a mesh of 2 x 2 x 1."""
     plan = b.a_plan()
     assert plan.num_gpus == 4
-    assert plan.mesh() == (2, 2, 1)
+    assert plan.mesh == Mesh(pipeline=2, data=2)
     assert plan.samples_per_s == 8.0
     assert plan.peak_bytes == 10 * b.MIB
 
@@ -670,7 +671,7 @@ def test_uneven_stages_have_no_mesh() -> None:
     first = b.a_stage(0, 2, (0, 1, 2, 3), data_degree=2, variant=two)
     last = b.a_stage(2, 4, (4, 5), peaks=())
     plan = b.a_plan(stages=(first, last), pods=pods(3, 2))
-    assert plan.mesh() is None
+    assert plan.mesh is None
     assert plan.num_gpus == 6
     assert last.peak() is None
 

@@ -266,11 +266,11 @@ def test_alternatives_are_a_front() -> None:
 def test_what_is_fixed_is_obeyed(override: Override) -> None:
     """Whatever is fixed, the plan has it."""
     plan = solved(a_question(1500, override=override)).plan
-    mesh = plan.mesh()
+    mesh = plan.mesh
     assert mesh is not None
     assert override.num_gpus in {None, plan.num_gpus}
-    assert override.num_stages in {None, mesh[0]}
-    assert override.data_degree in {None, mesh[1]}
+    assert override.num_stages in {None, mesh.pipeline}
+    assert override.data_degree in {None, mesh.data}
     assert override.micro_batch in {None, plan.micro_batch}
     if override.cuts:
         firsts = tuple(stage.chunks[0].first_layer for stage in plan.stages)

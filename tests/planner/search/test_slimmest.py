@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from plimsoll_planner.records.strategy import Mesh
+
 pytest.importorskip("numpy")
 
 from plimsoll_planner.engines import PLIMSOLL
@@ -46,10 +48,10 @@ def a_problem(memory_mib: int) -> Problem:
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 6])
 def test_every_mesh_that_divides_the_batch_has_one(num_gpus: int) -> None:
     """Stages times replicas is the count, and each mesh stands once."""
-    meshes = [plan.mesh() for plan in slimmest_plans(a_problem(16), num_gpus)]
+    meshes = [plan.mesh for plan in slimmest_plans(a_problem(16), num_gpus)]
     divisors = [p for p in range(1, num_gpus + 1) if num_gpus % p == 0]
-    wanted = [(p, num_gpus // p, 1) for p in divisors if 8 % (num_gpus // p) == 0]
-    assert meshes == wanted
+    wanted = [Mesh(pipeline=p, data=num_gpus // p) for p in divisors]
+    assert meshes == [mesh for mesh in wanted if 8 % mesh.data == 0]
 
 
 def test_whole_nodes_do_not_matter_to_them() -> None:

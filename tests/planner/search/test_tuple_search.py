@@ -21,6 +21,7 @@ from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
@@ -59,8 +60,7 @@ def tuples(draw: st.DrawFn) -> tuple[TupleSearch, Candidate]:
     )
     candidate = Candidate(
         offer=0,
-        num_stages=stages,
-        data_degree=replicas,
+        strategy=Strategy(mesh=Mesh(pipeline=stages, data=replicas)),
         micro_batch=micro_batch,
         num_micro_batches=count,
         gpus_per_pod=1,
@@ -116,7 +116,7 @@ class Oracle:
                 in_flight=min(c.num_micro_batches, c.num_stages - stage),
                 num_micro_batches=c.num_micro_batches,
                 micro_batch=c.micro_batch,
-                data_degree=c.data_degree,
+                data_degree=c.mesh.data,
             ),
         )
         return rank_peak(self.chain, load, self.held)

@@ -88,7 +88,7 @@ def judge_all(problem: Problem) -> dict[Mesh, Decision]:
                 gpus=count,
                 offer=c.offer,
                 stages=c.num_stages,
-                replicas=c.data_degree,
+                replicas=c.mesh.data,
                 samples=c.micro_batch,
                 count=c.num_micro_batches,
             )
@@ -271,7 +271,7 @@ def test_a_count_outside_the_limits_has_one_tuple() -> None:
     )
     explorer = Explorer(problem)
     assert [c.rule for c in explorer.by_count[3]] == [Rule.OUTSIDE_LIMITS]
-    assert [(c.num_stages, c.data_degree) for c in explorer.by_count[4]] == [
+    assert [(c.num_stages, c.mesh.data) for c in explorer.by_count[4]] == [
         (2, 2),
         (2, 2),
     ]

@@ -1,19 +1,25 @@
-"""Walks of the schedule: by hand, round by round, and with shared cores."""
+"""Walks of a schedule: by hand, and with shared cores."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.strategy import Mesh
+from plimsoll_planner.schedules.one_f_one_b import OneFOneB
+from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_times import StageTimes
-from plimsoll_planner.timing.step_rounds import last_of_rounds
-from plimsoll_planner.timing.step_walk import SharedWalk, last_backwards, walk
 from plimsoll_planner.timing.topology import Hop, Topology, topology
 from tests.support.builders import an_offer
 from tests.support.drawing import draws
+
+SCHEDULE = OneFOneB()
+walk = partial(step_walk.walk, SCHEDULE)
+last_backwards = partial(step_walk.last_backwards, SCHEDULE)
 
 
 def times(forward_s: float, backward_s: float, **fields: float) -> StageTimes:
@@ -34,7 +40,7 @@ def times(forward_s: float, backward_s: float, **fields: float) -> StageTimes:
 def placed(num_stages: int, data_degree: int = 1, **fields: object) -> Topology:
     """Place ranks on one node without links."""
     offer = an_offer(devices_per_node=64, link_in_node=None, **fields)
-    return topology(offer, num_stages, data_degree)
+    return topology(offer, Mesh(pipeline=num_stages, data=data_degree))
 
 
 def test_balanced_stages_take_m_plus_p_minus_1_slots() -> None:
@@ -51,7 +57,7 @@ def test_two_stages_by_hand() -> None:
     link = Link(bandwidth_bytes_per_s=1.0)
     offer = an_offer(devices_per_node=2, link_in_node=link)
     stages = [times(1, 2, sent_bytes=1), times(3, 4)]
-    assert walk(stages, 2, topology(offer, 2, 1)) == 19.0
+    assert walk(stages, 2, topology(offer, Mesh(pipeline=2))) == 19.0
 
 
 def test_the_end_is_the_exchange_and_the_optimizer() -> None:
@@ -60,7 +66,7 @@ def test_the_end_is_the_exchange_and_the_optimizer() -> None:
     offer = an_offer(devices_per_node=4, link_in_node=link)
     stages = [times(1, 2), times(1, 2, gradient_bytes=20, optimizer_step_s=3)]
     # Last backward passes end at 7 s (stage 1) and 9 s (stage 0) ...
-    two = topology(offer, 2, 2)
+    two = topology(offer, Mesh(pipeline=2, data=2))
     assert last_backwards(stages, 2, two) == [9.0, 7.0]
     # ... and 20 bytes over two replicas take 2 steps of 10 s.
     assert walk(stages, 2, two) == 7.0 + 20.0 + 3.0
@@ -78,21 +84,6 @@ STAGES = st.lists(
 )
 
 
-@settings(max_examples=draws(300))
-@given(STAGES, st.integers(0, 40), st.sampled_from([0.0, 0.3, 1.5]))
-def test_rounds_are_the_walk(
-    stages: list[StageTimes], more: int, s_per_byte: float
-) -> None:
-    """Whole rounds, and skipped ones, end every stage at the same tick."""
-    number = len(stages)
-    where = dataclasses.replace(
-        placed(number),
-        hops=(Hop(latency_s=0.25, s_per_byte=s_per_byte),) * (number - 1),
-    )
-    rounds = last_of_rounds(stages, number + more, where)
-    assert rounds == last_backwards(stages, number + more, where)
-
-
 @settings(max_examples=draws(100))
 @given(STAGES, st.integers(1, 8), st.integers(1, 2))
 def test_enough_cores_are_no_limit(
@@ -102,7 +93,9 @@ def test_enough_cores_are_no_limit(
     number = len(stages)
     free = placed(number, replicas)
     shared = dataclasses.replace(free, concurrent_per_node=number * replicas)
-    assert SharedWalk(stages, count, shared).run() == walk(stages, count, free)
+    assert step_walk.SharedWalk(SCHEDULE, stages, count, shared).run() == walk(
+        stages, count, free
+    )
     assert walk(stages, count, shared) == walk(stages, count, free)
 
 
@@ -153,7 +146,7 @@ def test_an_exchange_holds_a_core() -> None:
         link_in_node=Link(bandwidth_bytes_per_s=1.0),
     )
     stages = [times(1, 2, gradient_bytes=4, optimizer_step_s=1)]
-    assert walk(stages, 1, topology(offer, 1, 4)) == 20.0
+    assert walk(stages, 1, topology(offer, Mesh(pipeline=1, data=4))) == 20.0
 
 
 def test_a_message_holds_a_core_at_both_ends() -> None:
@@ -168,7 +161,7 @@ def test_a_message_holds_a_core_at_both_ends() -> None:
         link_in_node=Link(bandwidth_bytes_per_s=1.0),
     )
     stages = [times(1, 2, sent_bytes=1), times(1, 2)]
-    assert walk(stages, 1, topology(offer, 2, 1)) == 10.0
+    assert walk(stages, 1, topology(offer, Mesh(pipeline=2))) == 10.0
 
 
 def test_passes_are_slower_while_others_wait() -> None:
@@ -183,5 +176,5 @@ def test_passes_are_slower_while_others_wait() -> None:
         crowded_slowdown=1.5,
         link_in_node=None,
     )
-    assert walk([times(1, 2)], 1, topology(offer, 1, 2)) == 3.0
-    assert walk([times(1, 2)], 1, topology(offer, 1, 3)) == 6.5
+    assert walk([times(1, 2)], 1, topology(offer, Mesh(pipeline=1, data=2))) == 3.0
+    assert walk([times(1, 2)], 1, topology(offer, Mesh(pipeline=1, data=3))) == 6.5

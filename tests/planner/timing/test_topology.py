@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.timing.ticks import down, up
 from plimsoll_planner.timing.topology import Hop, hop, largest_pod, topology
 from tests.support.builders import an_offer
@@ -31,7 +32,7 @@ def test_links_follow_the_ranks() -> None:
     Stage 0 is ranks 0 and 1, stage 1 is 2 and 3, stage 2 is 4 and 5: from stage 0 to 1
     replica 1 crosses the pods, from 1 to 2 replica 0 does; stage 1's group crosses too.
     """
-    placed = topology(OFFER, 3, 2)
+    placed = topology(OFFER, Mesh(pipeline=3, data=2))
     assert (placed.gpus_per_pod, placed.num_pods, placed.num_nodes) == (3, 2, 2)
     assert placed.hops == (hop(BETWEEN), hop(BETWEEN))
     assert placed.exchanges == (hop(INSIDE), hop(BETWEEN), hop(INSIDE))
@@ -39,7 +40,7 @@ def test_links_follow_the_ranks() -> None:
 
 def test_small_pods_share_a_node() -> None:
     """Seven single-device pods need two nodes of four."""
-    placed = topology(OFFER, 7, 1)
+    placed = topology(OFFER, Mesh(pipeline=7))
     assert (placed.gpus_per_pod, placed.pods_per_node, placed.num_nodes) == (1, 4, 2)
     assert [placed.node_of(rank) for rank in (0, 3, 4, 6)] == [0, 0, 1, 1]
 
@@ -53,24 +54,24 @@ def test_seconds_of_a_link() -> None:
 
 def test_a_ring_moves_each_part_twice() -> None:
     """D = 4: 2 * 3 steps of a quarter of the bytes each, 0.5 + 64 / 1024 s a step."""
-    placed = topology(OFFER, 1, 4)
+    placed = topology(OFFER, Mesh(pipeline=1, data=4))
     assert placed.exchange_s(0, 256, 1) == 6 * (0.5 + 64 / 1024)
-    assert topology(OFFER, 4, 1).exchange_s(0, 256, 1) == 0.0
+    assert topology(OFFER, Mesh(pipeline=4)).exchange_s(0, 256, 1) == 0.0
 
 
 def test_every_exchange_pays_the_latency() -> None:
     """Three layers' gradients: as many bytes, three times the latency."""
-    placed = topology(OFFER, 1, 4)
+    placed = topology(OFFER, Mesh(pipeline=1, data=4))
     assert placed.exchange_s(0, 256, 3) == 6 * (3 * 0.5 + 64 / 1024)
 
 
 def test_devices_compute_on_their_own_unless_they_share() -> None:
     """Shared cores copy too, so that they matter even where each device has one."""
-    assert topology(OFFER, 1, 1).concurrent_per_node is None
+    assert topology(OFFER, Mesh(pipeline=1)).concurrent_per_node is None
     full = an_offer(devices_per_node=4, concurrent_devices_per_node=4)
-    assert topology(full, 2, 2).concurrent_per_node == 4
+    assert topology(full, Mesh(pipeline=2, data=2)).concurrent_per_node == 4
     shared = an_offer(devices_per_node=4, concurrent_devices_per_node=2)
-    assert topology(shared, 2, 2).concurrent_per_node == 2
+    assert topology(shared, Mesh(pipeline=2, data=2)).concurrent_per_node == 2
 
 
 def test_ticks_bound_from_both_sides() -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.strategy import Mesh
+from plimsoll_planner.schedules.one_f_one_b import OneFOneB
+from plimsoll_planner.timing import step_walk, walk_bounds
 from plimsoll_planner.timing.stage_times import StageTimes
-from plimsoll_planner.timing.step_walk import walk
 from plimsoll_planner.timing.topology import topology
-from plimsoll_planner.timing.walk_bounds import step_interval
 from tests.support.builders import an_offer
 
+walk = partial(step_walk.walk, OneFOneB())
+step_interval = partial(walk_bounds.step_interval, OneFOneB())
 SECONDS = st.floats(0.1, 8.0)
 CORES = st.sampled_from([None, 1, 2, 3])
 LINKS = st.sampled_from([None, Link(bandwidth_bytes_per_s=10.0)])
@@ -85,7 +89,7 @@ def test_no_step_within_the_box_lies_outside(
         concurrent_devices_per_node=cores,
         crowded_slowdown=1.0 if cores is None else 1.1,
     )
-    placed = topology(offer, len(times), data_degree)
+    placed = topology(offer, Mesh(pipeline=len(times), data=data_degree))
     bounds = [scaled(times, [part] * 10) for part in (0.9, 1.0, 1.1)]
     found = step_interval(bounds, num_micro_batches, placed)
     drawn_s = walk(scaled(times, factors), num_micro_batches, placed)
@@ -105,7 +109,7 @@ def test_shorter_passes_may_end_much_earlier_on_shared_cores() -> None:
     offer = an_offer(
         devices_per_node=64, link_in_node=None, concurrent_devices_per_node=2
     )
-    placed = topology(offer, 3, 1)
+    placed = topology(offer, Mesh(pipeline=3))
     bounds = [scaled(times, [part] * 10) for part in (0.9, 1.0, 1.1)]
     assert walk(bounds[0], 3, placed) == 297.0
     drawn = scaled(times, [1.0, 1.0, 0.9, 1.0, 0.9, 0.9])
@@ -116,7 +120,9 @@ def test_shorter_passes_may_end_much_earlier_on_shared_cores() -> None:
 def test_the_interval_of_ranks_that_share_nothing_is_exact() -> None:
     """P = 4, M = 8, F + B = 3 s: 11 slots of 2.7, 3 and 3.3 s."""
     times = [a_stage()] * 4
-    placed = topology(an_offer(devices_per_node=64, link_in_node=None), 4, 1)
+    placed = topology(
+        an_offer(devices_per_node=64, link_in_node=None), Mesh(pipeline=4)
+    )
     bounds = [scaled(times, [part] * 10) for part in (0.9, 1.0, 1.1)]
     found = step_interval(bounds, 8, placed)
     for seconds, slots in zip(

@@ -1,0 +1,85 @@
+"""How a job is spread over its devices: the degrees, their order, the schedule.
+
+The only place that names the axes of parallelism and the order of ranks along them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from plimsoll_planner.records.bounds import Count
+from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.records.record import Record
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mesh(Record):
+    """Degrees of parallelism, G = P * D * T devices.
+
+    Rank (s * D + d) * T + t is part t of replica d of stage s.
+    """
+
+    pipeline: Count
+    """P, stages."""
+    data: Count = 1
+    """D, replicas."""
+    tensor: Count = 1
+    """T, ranks that share each layer."""
+
+    @property
+    def degrees(self) -> tuple[int, int, int]:
+        """P, D, T."""
+        return self.pipeline, self.data, self.tensor
+
+    @property
+    def num_gpus(self) -> int:
+        """G."""
+        return math.prod(self.degrees)
+
+    @property
+    def ranks_per_stage(self) -> int:
+        """Ranks that hold the same layers."""
+        return self.num_gpus // self.pipeline
+
+    def ranks(self, stage: int) -> range:
+        """Ranks of one stage."""
+        size = self.ranks_per_stage
+        return range(stage * size, (stage + 1) * size)
+
+    def is_within(self, *degrees: Collection[int | None]) -> bool:
+        """Whether each degree is one of those allowed.
+
+        Args:
+            degrees: allowed for pipeline, data and tensor, in this order; an empty
+                collection allows all.
+        """
+        return all(
+            not allowed or degree in allowed
+            for degree, allowed in zip(self.degrees, degrees, strict=False)
+        )
+
+    def __str__(self) -> str:
+        """P x D, and T if layers are shared."""
+        shown = self.degrees if self.tensor > 1 else self.degrees[:2]
+        return " x ".join(map(str, shown))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strategy(Record):
+    """A mesh, and the order of passes on it."""
+
+    mesh: Mesh
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+
+
+def meshes_of(num_gpus: int) -> list[Mesh]:
+    """Every mesh of a number of devices that is searched, in order of P."""
+    return [Mesh(pipeline=p, data=num_gpus // p) for p in divisors(num_gpus)]
+
+
+def divisors(number: int) -> list[int]:
+    """Divisors of a number, in order."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})

@@ -1,0 +1,19 @@
+"""Pipeline schedules: a file for each, with everything that holds for it alone.
+
+one_f_one_b    one backward pass and one forward pass in turn
+
+A new schedule is a file here with a `PipelineSchedule`, and its row in `SCHEDULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.schedules.one_f_one_b import OneFOneB
+from plimsoll_planner.timing.schedule import PipelineSchedule
+
+SCHEDULES: Mapping[Schedule, PipelineSchedule] = {
+    schedule.name: schedule for schedule in (OneFOneB(),)
+}
+"""Schedules that are planned, by name."""

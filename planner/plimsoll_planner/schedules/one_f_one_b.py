@@ -1,0 +1,179 @@
+"""1F1B: one backward pass and one forward pass in turn (torch's Schedule1F1B).
+
+Stage s runs k = min(M, P - s) forward passes to warm up, then one backward and one
+forward pass in turn, then the backward passes that remain; P = 3, M = 4, one line for
+each stage:
+
+    s = 0   F0 F1 F2 B0 F3 B1 B2 B3
+    s = 1   F0 F1 B0 F2 B1 F3 B2 B3
+    s = 2   F0 B0 F1 B1 F2 B2 F3 B3
+
+**Bounds of the step**, for a run of layers as stage s, with sums over the layers before
+(`<`) and behind (`>`), links included. docs/decisions/0009 says why these and not the
+bare period M * max load.
+
+    F, B'   seconds of forward and backward of the stage's layers; T added by recompute
+
+[1] Passes. Layers before the stage run the first micro-batch forward before the stage
+starts, and the last one backward after it ends. Between, the stage runs M (F + B' + T).
+Also, its first backward pass waits for the layers behind to have run the first
+micro-batch both ways, and by then it has run at most k forward passes; M - k of them
+and all backward passes follow:
+
+    passes = forward(<) + M (B' + T) + max(M F, F + both(>) + (M - k) F)
+             + max(backward(<), exchange of gradients + optimizer step)
+
+[2] Cycles. Backward pass i of stage s is followed there by forward pass i + k_s, which
+goes on to stage t and is followed there by backward pass i + r, r = k_s - k_t + 1,
+which comes back to s. So every r micro-batches take all work of the stages s to t and
+their links both ways. This happens n = ceil((M - k_s) / r) times after the first
+backward pass of s, and M - n r backward passes of s follow. Over slow links this is
+what binds. Two cycles depend on the stage alone: from it to the last stage (r = P - s),
+and from the first stage to it (r = s + 1, k_0 = P):
+
+    to last     forward(<) + F + both(>) + n (F + B' + both(>)) + (M - n r) B'
+                + max(backward(<), exchange of gradients + optimizer step)
+    from first  both of all layers + n (both(<) + F + B')
+
+No 1F1B step is shorter: each term is a chain of operations that wait for one another.
+
+**Shortcut of the walk**, for M >= P. Round m has the backward pass of micro-batch m on
+every stage, from the last stage to the first, and then the forward pass of micro-batch
+m + k_s, if there is one. Stage s - 1 ran that one in the round before, because
+k_{s-1} = k_s + 1. So the ends of the forward passes of a round depend on those of the
+round before alone:
+
+    B_s = max(free_s, B_{s+1} + delay_s) + b_s      scanned from the last stage
+    F_s = max(B_s, F'_{s-1} + delay_{s-1}) + f_s    F' of the round before, free = F'
+
+Once a round ends later than the one before by the same amount on all stages, so does
+every round after it, as long as all stages have a forward pass to run: those are
+skipped. Seconds are whole ticks, so this is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.timing.chain_seconds import Floats
+from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
+from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
+from plimsoll_planner.timing.stage_times import StageTimes
+from plimsoll_planner.timing.topology import Topology
+
+
+class OneFOneB(PipelineSchedule):
+    """See the module's text."""
+
+    name: ClassVar[Schedule] = Schedule.ONE_F_ONE_B
+
+    def operations(
+        self, stage: int, num_stages: int, num_micro_batches: int
+    ) -> Iterator[Operation]:
+        """Warm-up, turns, and the backward passes that remain."""
+        warm_up = self.in_flight(num_stages - stage, num_micro_batches)
+        for micro_batch in range(warm_up):
+            yield Operation(Pass.FORWARD, micro_batch)
+        for micro_batch in range(num_micro_batches):
+            yield Operation(Pass.BACKWARD, micro_batch)
+            if micro_batch + warm_up < num_micro_batches:
+                yield Operation(Pass.FORWARD, micro_batch + warm_up)
+
+    def in_flight(self, num_left: int, num_micro_batches: int) -> int:
+        """K = min(M, P - s)."""
+        return min(num_micro_batches, num_left)
+
+    def stage_bound(
+        self, runs: StageRuns, stage: int, num_stages: int, num_micro_batches: int
+    ) -> StageBound:
+        """Passes [1] and cycles [2]."""
+        forward, backward = runs.forward, runs.backward
+        own = forward + backward
+        last = np.maximum(runs.backward_before, runs.end)
+        # [1] passes
+        num_left = num_stages - stage
+        waiting = num_micro_batches - self.in_flight(num_left, num_micro_batches)
+        begun = np.maximum(
+            num_micro_batches * forward,
+            forward + runs.both_behind + waiting * forward,
+        )
+        passes = runs.forward_before + num_micro_batches * backward + begun + last
+        # [2] cycles
+        times = -(-waiting // num_left)
+        to_last = runs.forward_before + forward + runs.both_behind
+        to_last += times * (own + runs.both_behind)
+        to_last += (num_micro_batches - times * num_left) * backward + last
+        times = -(-max(num_micro_batches - num_stages, 0) // (stage + 1))
+        from_first = runs.both_before + own + runs.both_behind
+        from_first += times * (runs.both_before + own)
+        return StageBound(passes=passes, cycles=np.maximum(to_last, from_first))
+
+    def closed_bound(
+        self, total_s: float, num_stages: int, num_micro_batches: int
+    ) -> float:
+        """W / (1 - (1 - 1/M)^P) for W seconds.
+
+        The stages' bounds contain before_s + M load_s with before_{s+1} = before_s +
+        load_s. Their maximum is least if all are equal, so load_s falls by the factor
+        1 - 1/M from stage to stage, and the loads add up to W.
+        """
+        rest = (1 - 1 / num_micro_batches) ** num_stages
+        return total_s / (1 - rest)
+
+    def last_backwards(
+        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    ) -> list[float] | None:
+        """Round by round, for M >= P."""
+        if num_micro_batches < len(stages):
+            return None
+        return last_of_rounds(stages, num_micro_batches, placed)
+
+
+def last_of_rounds(
+    stages: list[StageTimes], num_micro_batches: int, placed: Topology
+) -> list[float]:
+    """Ends of the last backward passes, for M >= P."""
+    num_stages = len(stages)
+    forward = np.array([stage.forward_s for stage in stages], dtype=np.float64)
+    backward = np.array([stage.backward_s for stage in stages], dtype=np.float64)
+    delays = np.array(
+        [hop.seconds(s.sent_bytes) for hop, s in zip(placed.hops, stages, strict=False)]
+    )
+    in_flight = num_stages - np.arange(num_stages)
+    # Sums along the way back, so that the scan becomes a running maximum.
+    way = np.cumsum(backward)
+    way[1:] += np.cumsum(delays)
+    free = warmed_up(forward, delays)
+    micro_batch = 0
+    while micro_batch < num_micro_batches:
+        through = np.maximum.accumulate((free + way)[::-1])[::-1]
+        ends = through - way + backward
+        arrived = np.concatenate([[0.0], free[:-1] + delays])
+        runs_on = micro_batch + in_flight < num_micro_batches
+        after = np.where(runs_on, np.maximum(ends, arrived) + forward, ends)
+        step = after - free
+        micro_batch += 1
+        if runs_on[0] and (step == step[0]).all():
+            skipped = num_micro_batches - num_stages - micro_batch
+            after += skipped * step[0]
+            micro_batch += skipped
+        free = after
+    return [float(end) for end in free]
+
+
+def warmed_up(forward: Floats, delays: Floats) -> Floats:
+    """Ends of the P - s forward passes of each stage's warm-up."""
+    num_stages = len(forward)
+    ends = np.cumsum(np.full(num_stages, forward[0]))
+    last = [float(ends[-1])]
+    for stage in range(1, num_stages):
+        arrived = ends[: num_stages - stage] + delays[stage - 1]
+        # end_m = max(end_{m-1}, arrived_m) + f, unrolled into a running maximum.
+        steps = forward[stage] * np.arange(num_stages - stage)
+        ends = np.maximum.accumulate(arrived - steps) + steps + forward[stage]
+        last.append(float(ends[-1]))
+    return np.array(last)

@@ -1,0 +1,193 @@
+"""Seconds of every run of layers as one stage, and of what waits around it.
+
+In: seconds of a chain, its boundaries, a topology. Out: for each stage a `StageRuns`,
+matrices [A, B] in seconds, from which a schedule makes its bounds. Called by the
+search.
+
+Between stages whose cut is not known, the least boundary there is crosses the link, so
+all sums around a stage are least sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plimsoll_planner.memory.chain_bytes import Ints
+from plimsoll_planner.timing.chain_seconds import ChainSeconds, Floats
+from plimsoll_planner.timing.ticks import TICKS_PER_S
+from plimsoll_planner.timing.topology import Hop, Topology
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RunSeconds:
+    """Sums over runs of layers [A, B] and over all layers before A."""
+
+    forward: Floats
+    """[A, B]"""
+    backward: Floats
+    """[A, B]"""
+    optimizer_step: Floats
+    """[A, B]"""
+    forward_before: Floats
+    """[A], A from 0 to L."""
+    backward_before: Floats
+    """[A]"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Gradients:
+    """Gradients that the replicas of a stage exchange, [A, B]."""
+
+    num_bytes: Ints
+    exchanges: Ints
+    """All-reduces: one for each layer that has gradients."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StageRuns:
+    """One stage: its own seconds, and those of the layers before and behind it."""
+
+    forward: Floats
+    """[A, B]"""
+    backward: Floats
+    """[A, B]: without recomputing."""
+    end: Floats
+    """[A, B]: exchange of gradients and optimizer step."""
+    forward_before: Floats
+    """[A, 1]: forward of the layers before, one way over their links."""
+    backward_before: Floats
+    """[A, 1]: backward of the layers before, one way over their links."""
+    both_before: Floats
+    """[A, 1]: both passes of the layers before, both ways over their links."""
+    both_behind: Floats
+    """[B]: both passes of the layers behind, both ways over their links."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StageBound:
+    """Two lower bounds of the step for each run of layers as one stage, [A, B]."""
+
+    passes: Floats
+    """Without recomputing, which adds M * T."""
+    cycles: Floats
+    """Whatever recomputes."""
+
+    def of(self, runs: tuple[NDArray[Any], ...]) -> StageBound:
+        """Bounds [run] of some runs, each an A and a B."""
+        return StageBound(passes=self.passes[runs], cycles=self.cycles[runs])
+
+    def step_s(self, num_micro_batches: int, added_s: Floats) -> Floats:
+        """Lower bound of the step, if recomputing adds T seconds to a backward pass.
+
+        Args:
+            num_micro_batches: M.
+            added_s: T, [A, B], or [run, n] for the bounds of runs.
+        """
+        axes = (...,) + (None,) * (added_s.ndim - self.passes.ndim)
+        passes = self.passes[axes] + num_micro_batches * added_s
+        return np.maximum(passes, self.cycles[axes])
+
+
+def run_seconds(chain: ChainSeconds) -> RunSeconds:
+    """Sums of the seconds of all runs of layers."""
+
+    def before(values: Floats) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(values)])
+
+    def runs(values: Floats) -> Floats:
+        sums = before(values)
+        return sums[None, :] - sums[:-1, None]
+
+    return RunSeconds(
+        forward=runs(chain.forward),
+        backward=runs(chain.backward),
+        optimizer_step=runs(chain.optimizer_step),
+        forward_before=before(chain.forward),
+        backward_before=before(chain.backward),
+    )
+
+
+def stage_runs(
+    runs: RunSeconds, boundary: Ints, gradients: Gradients, placed: Topology
+) -> list[StageRuns]:
+    """Every stage with what is around it.
+
+    Args:
+        runs: sums of seconds.
+        boundary: [l], bytes behind each layer.
+        gradients: that replicas exchange.
+        placed: P, D and the links.
+    """
+    hops = [hop_seconds(hop, boundary) for hop in placed.hops]
+    size = runs.forward.shape[0]
+    both = runs.forward_before + runs.backward_before
+    found: list[StageRuns] = []
+    for stage in range(placed.mesh.pipeline):
+        links_before = transfers_before(hops[:stage], size)[:, None]
+        links_behind = transfers_behind(hops[stage:], size)
+        end = runs.optimizer_step
+        if placed.mesh.data > 1:
+            end = end + exchange_seconds(placed, stage, gradients)
+        found.append(
+            StageRuns(
+                forward=runs.forward,
+                backward=runs.backward,
+                end=end,
+                forward_before=runs.forward_before[:-1, None] + links_before,
+                backward_before=runs.backward_before[:-1, None] + links_before,
+                both_before=both[:-1, None] + 2 * links_before,
+                both_behind=both[-1] - both + 2 * links_behind,
+            )
+        )
+    return found
+
+
+def hop_seconds(hop: Hop, boundary: Ints) -> Floats:
+    """Return [l]: seconds of each boundary over one link, in whole ticks."""
+    ticks = (hop.latency_s + boundary * hop.s_per_byte) * TICKS_PER_S
+    return np.asarray(np.ceil(ticks) / TICKS_PER_S)
+
+
+def transfers_before(hops: list[Floats], num_layers: int) -> Floats:
+    """Return [A]: least seconds, one way, of all cuts up to the one before A."""
+    total = np.zeros(num_layers)
+    if hops:
+        total[1:] = hops[-1][:-1]
+        for hop in hops[:-1]:
+            total[1:] += np.minimum.accumulate(hop[:-1])
+    return np.asarray(total)
+
+
+def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
+    """Return [B]: least seconds, one way, of all cuts from the one before B on."""
+    total = np.zeros(num_layers + 1)
+    if hops:
+        total[1:-1] = hops[0][:-1]
+        for hop in hops[1:]:
+            total[1:-1] += np.minimum.accumulate(hop[:-1][::-1])[::-1]
+    return np.asarray(total)
+
+
+def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floats:
+    """Return [A, B]: `Topology.exchange_s` of all stages at once."""
+    hop, replicas = placed.exchanges[stage], placed.mesh.data
+    latency = gradients.exchanges * hop.latency_s
+    transfer = gradients.num_bytes / replicas * hop.s_per_byte
+    ticks = np.ceil((latency + transfer) * TICKS_PER_S)
+    return np.asarray(2 * (replicas - 1) * (ticks / TICKS_PER_S))
+
+
+def shared_bound(
+    chain: ChainSeconds, placed: Topology, num_micro_batches: int
+) -> float:
+    """Return all work over all cores, where ranks share cores; else 0."""
+    if placed.concurrent_per_node is None:
+        return 0.0
+    work = placed.mesh.data * (
+        num_micro_batches * chain.total + float(chain.optimizer_step.sum())
+    )
+    return work / (placed.concurrent_per_node * placed.num_nodes)
