@@ -28,7 +28,7 @@ from plimsoll_planner.search.choose import TIE, corner_peak, least_memory_of
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.partition import least_largest
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_bounds import CutsOf
+from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Floor
 

@@ -17,3 +17,17 @@ SCHEDULES: Mapping[Schedule, PipelineSchedule] = {
     schedule.name: schedule for schedule in (OneFOneB(),)
 }
 """Schedules that are planned, by name."""
+PUBLISHED = {
+    "interleaved schedules": (
+        Schedule.INTERLEAVED_1F1B,
+        Schedule.INTERLEAVED_ZERO_BUBBLE,
+    ),
+}
+"""Schedules that planners know. A certificate names those it was searched without."""
+
+
+def absent() -> tuple[str, ...]:
+    """Published schedules that are not searched."""
+    return tuple(
+        name for name, members in PUBLISHED.items() if not SCHEDULES.keys() & members
+    )

@@ -62,10 +62,7 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
 def step_time(search: TupleSearch, found: Found) -> SecondsInterval:
     """Return where the step lies when every pass lies within its bounds."""
     candidate = found.candidate
-    stages = [
-        search.stage_times(candidate, found.cuts, found.recomputed, bound)
-        for bound in BOUNDS
-    ]
+    stages = [search.stage_times(found, bound) for bound in BOUNDS]
     placed = search.placed(candidate)
     count = candidate.num_micro_batches
     return step_interval(candidate.schedule, stages, count, placed)
@@ -82,7 +79,9 @@ def build_stage(
         offer=0,
         data_degree=candidate.mesh.data,
         recomputed_layers=found.recomputed[place],
-        in_flight_cap=search.stage_flow(candidate, place).in_flight,
+        in_flight_cap=search.stage_flow(
+            candidate, place, found.choices[place]
+        ).in_flight,
         peaks=stage_peaks(search, found, place, first, end),
     )
 
@@ -96,11 +95,13 @@ def stage_peaks(
         first=first,
         end=end,
         recomputed=frozenset(found.recomputed[place]),
-        flow=search.stage_flow(candidate, place),
+        flow=search.stage_flow(candidate, place, found.choices[place]),
     )
     by_bound = {
         bound: phase_peaks(
-            search.tables.bytes(bound, candidate.micro_batch), load, search.tables.held
+            search.tables.bytes(bound, candidate.micro_batch, found.choices[place]),
+            load,
+            search.tables.held,
         )
         for bound in BOUNDS
     }
@@ -138,10 +139,11 @@ def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
 
     Each rank has its interpreter, and a checkpoint copies its state to the host.
     """
-    stages = search.tables.stages(Bound.UPPER, found.candidate.micro_batch)
-    state = stages.state
     ends = (*found.cuts[1:], search.tables.num_layers)
     largest = max(
-        int(state[first, end]) for first, end in zip(found.cuts, ends, strict=True)
+        int(search.stage_bytes(found.candidate, Bound.UPPER, choice).state[run])
+        for choice, run in zip(
+            found.choices, zip(found.cuts, ends, strict=True), strict=True
+        )
     )
     return min(gpus_per_pod * (HOST_BYTES_PER_RANK + largest), LARGEST_INTEGER)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from plimsoll_planner import schedules, techniques
 from plimsoll_planner.explain import uncounted_text
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.memory.device_bytes import assumption_text
@@ -29,14 +30,6 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
 
-WITHOUT = (
-    "offload",
-    "tensor parallelism",
-    "sharding",
-    "interleaved schedules",
-    "in-flight caps",
-)
-"""Techniques that the search does not know yet."""
 MEMORY_RULES = (Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_CORNER)
 BINDINGS = (
     (Binding.RATE, (Rule.RATE_BOUND,)),
@@ -63,7 +56,7 @@ def certificate_of(
         space=Space(
             limits=problem.limits,
             offers=problem.offers,
-            without=WITHOUT,
+            without=(*techniques.absent(), *schedules.absent()),
             override=problem.override,
             needed_override=problem.needed_override,
             least_micro_batch=problem.profile.least_micro_batch,

@@ -35,6 +35,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.grouping import group_starts
 from plimsoll_planner.search.known_seconds import clock
 from plimsoll_planner.search.searched import require_searched
+from plimsoll_planner.techniques.technique import NO_CHOICE, StageChoice
 from plimsoll_planner.timing.chain_seconds import ChainSeconds, chain_seconds
 from plimsoll_planner.timing.stage_runs import RunSeconds, run_seconds
 
@@ -119,8 +120,21 @@ class CostTables:
         found: Value = self._kept[key]
         return found
 
-    def bytes(self, bound: Bound, micro_batch: int) -> ChainBytes:
-        """Return the bytes, with the choices that an override leaves."""
+    def bytes(
+        self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
+    ) -> ChainBytes:
+        """Bytes of the layers, with the ways that an override leaves them.
+
+        Args:
+            bound: which of the three numbers.
+            micro_batch: b.
+            choice: of techniques on a stage.
+        """
+        if choice != NO_CHOICE:
+            return self._once(
+                ("bytes", bound, micro_batch, choice),
+                lambda: choice.bytes(self.bytes(bound, micro_batch)),
+            )
 
         def make() -> ChainBytes:
             chain = countable(chain_bytes(self.problem.profile, bound, micro_batch))
@@ -137,11 +151,16 @@ class CostTables:
 
         return self._once(("bytes", bound, micro_batch), make)
 
-    def stages(self, bound: Bound, micro_batch: int) -> StageBytes:
-        """Return the matrices over all stages."""
+    def stages(
+        self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
+    ) -> StageBytes:
+        """Matrices over all runs of layers as one stage."""
+        chain = self.bytes(bound, micro_batch, choice)
+        if choice != NO_CHOICE and chain is self.bytes(bound, micro_batch):
+            return self.stages(bound, micro_batch)
         return self._once(
-            ("stages", bound, micro_batch),
-            lambda: stage_bytes(self.bytes(bound, micro_batch), self.held, self.starts),
+            ("stages", bound, micro_batch, choice),
+            lambda: stage_bytes(chain, self.held, self.starts),
         )
 
     def corner_labels(self, bound: Bound, micro_batch: int, *, merge: bool) -> Labels:

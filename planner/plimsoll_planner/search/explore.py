@@ -20,7 +20,7 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal, Problem
 from plimsoll_planner.search.known_seconds import with_known_seconds
 from plimsoll_planner.search.space import Candidate, candidates
-from plimsoll_planner.search.tuple_bounds import CutsOf
+from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
 from plimsoll_planner.search.verdicts import (
     Decision,

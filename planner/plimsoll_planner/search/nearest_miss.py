@@ -46,7 +46,7 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
 def fullest(
     search: TupleSearch, candidate: Candidate, bound: Bound
 ) -> tuple[int, Phase, int]:
-    """Return stage, phase and tensor bytes of the fullest rank at the memory corner."""
+    """Stage, phase and tensor bytes of the fullest rank at the memory corner."""
     merge = bound is Bound.LOWER
     corner = search.corners(candidate, bound, merge)[candidate.num_stages][0]
     size, stages = search.tables.num_layers, candidate.num_stages
@@ -60,18 +60,25 @@ def fullest(
     labels = search.tables.corner_labels(bound, candidate.micro_batch, merge=merge)
     found: list[tuple[int, int, Phase]] = []
     ends, layers = (*cuts[1:], size), search.tables.layers(cuts)
-    for place, (first, end) in enumerate(zip(cuts, ends, strict=True)):
-        flow = search.stage_flow(candidate, place)
-        peaks = peaks_of_run(
-            search.tables.stages(bound, candidate.micro_batch), labels, flow, first, end
-        )
+    for place, run in enumerate(zip(cuts, ends, strict=True)):
+        peaks = [
+            peaks_of_run(
+                search.stage_bytes(candidate, bound, choice),
+                labels,
+                search.stage_flow(candidate, place, choice),
+                *run,
+            )
+            for choice in search.choices(candidate)
+        ]
+        least = int(np.argmin([peak.min() for peak in peaks]))
+        choice, label = search.choices(candidate)[least], int(peaks[least].argmin())
         load = StageLoad(
             first=layers[place][0],
             end=layers[place][1],
-            recomputed=frozenset(labels.recomputed(first, end, int(peaks.argmin()))),
-            flow=flow,
+            recomputed=frozenset(labels.recomputed(*run, label)),
+            flow=search.stage_flow(candidate, place, choice),
         )
-        chain = search.tables.bytes(bound, candidate.micro_batch)
+        chain = search.tables.bytes(bound, candidate.micro_batch, choice)
         for phase, peak in phase_peaks(chain, load, search.tables.held).items():
             found.append((peak.total(), -place, phase))
     num_bytes, place, phase = max(found, key=lambda entry: entry[:2])

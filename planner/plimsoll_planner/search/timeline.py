@@ -17,7 +17,8 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.search.tuple_search import Found, TupleSearch
+from plimsoll_planner.techniques.technique import NO_CHOICE
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import (
@@ -77,12 +78,16 @@ def timeline(
         num_micro_batches=count,
         gpus_per_pod=plan.pods.gpus_per_pod,
     )
-    times = search.stage_times(
-        candidate,
-        search.tables.groups(cuts),
-        tuple(stage.recomputed_layers for stage in plan.stages),
-        Bound.EXPECTED,
+    found = Found(
+        candidate=candidate,
+        cuts=search.tables.groups(cuts),
+        recomputed=tuple(stage.recomputed_layers for stage in plan.stages),
+        choices=(NO_CHOICE,) * len(cuts),
+        bound_s=0.0,
+        step_s=0.0,
+        peaks=(),
     )
+    times = search.stage_times(found, Bound.EXPECTED)
     placed = search.placed(candidate)
     stages = timed_passes(candidate.schedule, times, count, placed)
     end_s = walk(candidate.schedule, times, count, placed)
@@ -128,11 +133,8 @@ def timed_passes(
             (end - (stage.forward_s if kind is Pass.FORWARD else stage.backward_s), end)
             for kind, end in zip((o.kind for o in order), ends, strict=True)
         ]
-        exchange_s = placed.exchange_s(place, stage.gradient_bytes, stage.num_exchanges)
         last = ends[-1]
-        made.append(
-            named(order, [*spans, (last, last + exchange_s + stage.optimizer_step_s)])
-        )
+        made.append(named(order, [*spans, (last, last + stage.end_s)]))
     return made
 
 

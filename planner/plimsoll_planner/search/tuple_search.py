@@ -29,8 +29,11 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.partition import Partition, least_largest
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_bounds import CutsOf, TupleBounds
+from plimsoll_planner.search.tuple_bounds import TupleBounds, least_of
+from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.walked_cuts import shortest_walk
+from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing.stage_runs import StageBound
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import walk
 from plimsoll_planner.timing.walk_bounds import longest_step_s
@@ -53,12 +56,23 @@ class Found:
     cuts: tuple[int, ...]
     recomputed: tuple[tuple[int, ...], ...]
     """Layers that recompute, stage by stage."""
+    choices: tuple[StageChoice, ...]
+    """Choices of techniques, stage by stage."""
     bound_s: float
     """Lower bound of the step of all plans of the tuple within the same capacity."""
     step_s: float
     """Of the walked schedule, expected seconds."""
     peaks: tuple[int, ...]
     """Upper bounds of tensor bytes, stage by stage."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundStage:
+    """One stage of a plan."""
+
+    choice: StageChoice
+    recomputed: tuple[int, ...]
+    peak: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +145,7 @@ class TupleSearch(TupleBounds):
         best = shortest_walk(
             values,
             walk_s,
-            is_least=not is_shared,
+            is_least=not is_shared and len(self.choices(candidate)) == 1,
             enough_s=enough_s,
             most_walks=self.most_walks(candidate),
         )
@@ -187,14 +201,29 @@ class TupleSearch(TupleBounds):
 
     def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:
         """[A, B]: least peaks of one stage whose step bound is within a limit."""
+        bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
+        return least_of(
+            self.choice_peaks(candidate, stage, choice, bound, limit_s)
+            for choice, bound in zip(self.choices(candidate), bounds, strict=True)
+        )
+
+    def choice_peaks(
+        self,
+        candidate: Candidate,
+        stage: int,
+        choice: StageChoice,
+        bound: StageBound,
+        limit_s: float,
+    ) -> Ints:
+        """[A, B]: `peaks_within` of one choice, of which `bound` is the step bound."""
         labels = self.labels(candidate)
-        bound = self.bounds(candidate, Bound.EXPECTED)[stage]
         allowed = self.possible(candidate.num_stages, stage)
         is_fast = np.maximum(bound.passes, bound.cycles) <= limit_s
         possible = is_fast & (labels.least_peak < LARGEST_BYTES)
         runs = np.nonzero(possible if allowed is None else possible & allowed)
-        stages = self.tables.stages(Bound.UPPER, candidate.micro_batch)
-        found = label_peaks(stages, labels, self.stage_flow(candidate, stage), runs)
+        stages = self.stage_bytes(candidate, Bound.UPPER, choice)
+        flow = self.stage_flow(candidate, stage, choice)
+        found = label_peaks(stages, labels, flow, runs)
         steps = bound.of(runs).step_s(candidate.num_micro_batches, labels.seconds[runs])
         found = np.where(steps <= limit_s, found, LARGEST_BYTES)
         peaks = np.full(possible.shape, LARGEST_BYTES)
@@ -205,14 +234,19 @@ class TupleSearch(TupleBounds):
         """Return the labels that plans are made from."""
         return self.tables.labels(candidate.offer, *FITTING, candidate.micro_batch)
 
-    def run_peaks(self, candidate: Candidate, stage: int, first: int, end: int) -> Ints:
-        """Return [n]: upper peaks of the labels of one run as one stage."""
+    def run_peaks(
+        self,
+        candidate: Candidate,
+        stage: int,
+        run: tuple[int, int],
+        choice: StageChoice,
+    ) -> Ints:
+        """[n]: upper peaks of the labels of one run as one stage."""
         return peaks_of_run(
-            self.tables.stages(Bound.UPPER, candidate.micro_batch),
+            self.stage_bytes(candidate, Bound.UPPER, choice),
             self.labels(candidate),
-            self.stage_flow(candidate, stage),
-            first,
-            end,
+            self.stage_flow(candidate, stage, choice),
+            *run,
         )
 
     def found(
@@ -229,46 +263,58 @@ class TupleSearch(TupleBounds):
             capacity_bytes: of tensors on a rank, for upper bounds.
         """
         self.num_plans += 1
-        labels = self.labels(candidate)
-        recomputed: list[tuple[int, ...]] = []
-        peaks: list[int] = []
-        for stage, (first, end) in enumerate(
-            zip(cuts, (*cuts[1:], self.tables.num_layers), strict=True)
-        ):
-            peaks_here = self.run_peaks(candidate, stage, first, end)
-            place = quickest(labels, first, end, peaks_here, capacity_bytes)
-            recomputed.append(labels.recomputed(first, end, place))
-            peaks.append(int(peaks_here[place]))
-        return Found(
+        ends = (*cuts[1:], self.tables.num_layers)
+        stages = [
+            self.quickest_stage(candidate, stage, run, capacity_bytes)
+            for stage, run in enumerate(zip(cuts, ends, strict=True))
+        ]
+        found = Found(
             candidate=candidate,
             cuts=cuts,
-            recomputed=tuple(recomputed),
+            recomputed=tuple(one.recomputed for one in stages),
+            choices=tuple(one.choice for one in stages),
             bound_s=0.0,
-            step_s=self.step_s(candidate, cuts, tuple(recomputed), Bound.EXPECTED),
-            peaks=tuple(peaks),
+            step_s=0.0,
+            peaks=tuple(one.peak for one in stages),
         )
+        return replace(found, step_s=self.plan_step_s(found, Bound.EXPECTED))
 
-    def step_s(
+    def quickest_stage(
         self,
         candidate: Candidate,
-        cuts: tuple[int, ...],
-        recomputed: tuple[tuple[int, ...], ...],
-        bound: Bound,
-    ) -> float:
-        """Return the seconds of the walked step."""
-        times = self.stage_times(candidate, cuts, recomputed, bound)
-        placed, count = self.placed(candidate), candidate.num_micro_batches
-        return walk(candidate.schedule, times, count, placed)
+        stage: int,
+        run: tuple[int, int],
+        capacity_bytes: int,
+    ) -> FoundStage:
+        """Choice and label of the least step bound that fit; ties to the lower peak."""
+        labels, count = self.labels(candidate), candidate.num_micro_batches
+        bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
+        options: list[tuple[bool, float, int, int, int]] = []
+        for place, choice in enumerate(self.choices(candidate)):
+            peaks = self.run_peaks(candidate, stage, run, choice)
+            label = quickest(labels, *run, peaks, capacity_bytes)
+            added_s = labels.seconds[(*run, label)]
+            step_s = float(bounds[place].of(run).step_s(count, added_s))
+            peak = int(peaks[label])
+            options.append((peak > capacity_bytes, step_s, peak, place, label))
+        _, _, peak, place, label = min(options)
+        return FoundStage(
+            choice=self.choices(candidate)[place],
+            recomputed=labels.recomputed(*run, label),
+            peak=peak,
+        )
 
     def plan_step_s(self, found: Found, bound: Bound) -> float:
         """Seconds of a plan's walked step, for one bound of all seconds and bytes."""
-        return self.step_s(found.candidate, found.cuts, found.recomputed, bound)
+        candidate = found.candidate
+        times = self.stage_times(found, bound)
+        placed, count = self.placed(candidate), candidate.num_micro_batches
+        return walk(candidate.schedule, times, count, placed)
 
     def longest_step_s(self, found: Found) -> float:
         """Seconds that a plan's step never exceeds, for all seconds in their range."""
         upper, expected = (
-            self.stage_times(found.candidate, found.cuts, found.recomputed, bound)
-            for bound in (Bound.UPPER, Bound.EXPECTED)
+            self.stage_times(found, bound) for bound in (Bound.UPPER, Bound.EXPECTED)
         )
         if upper == expected:
             return found.step_s
@@ -276,30 +322,30 @@ class TupleSearch(TupleBounds):
         placed, count = self.placed(candidate), candidate.num_micro_batches
         return longest_step_s(candidate.schedule, upper, count, placed)
 
-    def stage_times(
-        self,
-        candidate: Candidate,
-        cuts: tuple[int, ...],
-        recomputed: tuple[tuple[int, ...], ...],
-        bound: Bound,
-    ) -> list[StageTimes]:
-        """Return the seconds and bytes of every stage."""
-        b = candidate.micro_batch
+    def stage_times(self, found: Found, bound: Bound) -> list[StageTimes]:
+        """Seconds and bytes of every stage of a plan."""
+        candidate, b = found.candidate, found.candidate.micro_batch
         runs = self.tables.runs(candidate.offer, bound, b)
         added = self.tables.seconds(candidate.offer, bound, b).recompute
-        stages = self.tables.stages(bound, b)
-        ends = (*cuts[1:], self.tables.num_layers)
-        return [
-            StageTimes(
-                forward_s=float(runs.forward[first, end]),
-                backward_s=float(runs.backward[first, end] + added[list(again)].sum()),
-                sent_bytes=int(stages.sent[end]),
-                gradient_bytes=int(stages.gradient[first, end]),
-                num_exchanges=int(stages.num_exchanges[first, end]),
-                optimizer_step_s=float(runs.optimizer_step[first, end]),
+        placed = self.placed(candidate)
+        ends = (*found.cuts[1:], self.tables.num_layers)
+        times: list[StageTimes] = []
+        for stage, run in enumerate(zip(found.cuts, ends, strict=True)):
+            choice, again = found.choices[stage], found.recomputed[stage]
+            stages = self.stage_bytes(candidate, bound, choice)
+            exchange_s = placed.exchange_s(
+                stage, int(stages.gradient[run]), int(stages.num_exchanges[run])
             )
-            for first, end, again in zip(cuts, ends, recomputed, strict=True)
-        ]
+            end_s = choice.end_s(np.array(exchange_s), runs.optimizer_step[run])
+            times.append(
+                StageTimes(
+                    forward_s=float(runs.forward[run]),
+                    backward_s=float(runs.backward[run] + added[list(again)].sum()),
+                    sent_bytes=int(stages.sent[run[1]]),
+                    end_s=float(end_s),
+                )
+            )
+        return times
 
 
 def quickest(

@@ -92,6 +92,6 @@ class PipelineSchedule(ABC):
     def last_backwards(
         self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
     ) -> list[float] | None:
-        """Ends of the last backward passes as the walk has them, if a shortcut exists."""
+        """Ends of the last backward passes, as the walk has them; None: no shortcut."""
         del stages, num_micro_batches, placed
         return None

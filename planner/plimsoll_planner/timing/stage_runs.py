@@ -10,11 +10,12 @@ all sums around a stage are least sums.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import Ints
 from plimsoll_planner.timing.chain_seconds import ChainSeconds, Floats
@@ -76,8 +77,8 @@ class StageBound:
     cycles: Floats
     """Whatever recomputes."""
 
-    def of(self, runs: tuple[NDArray[Any], ...]) -> StageBound:
-        """Bounds [run] of some runs, each an A and a B."""
+    def of(self, runs: tuple[Any, ...]) -> StageBound:
+        """Bounds [run] of some runs, A and B as arrays, or of one, as numbers."""
         return StageBound(passes=self.passes[runs], cycles=self.cycles[runs])
 
     def step_s(self, num_micro_batches: int, added_s: Floats) -> Floats:
@@ -112,15 +113,21 @@ def run_seconds(chain: ChainSeconds) -> RunSeconds:
 
 
 def stage_runs(
-    runs: RunSeconds, boundary: Ints, gradients: Gradients, placed: Topology
+    runs: RunSeconds,
+    boundary: Ints,
+    gradients: Gradients,
+    placed: Topology,
+    end_s: Callable[[Floats, Floats], Floats] = operator.add,
 ) -> list[StageRuns]:
-    """Every stage with what is around it.
+    """Every stage with the layers around it.
 
     Args:
         runs: sums of seconds.
         boundary: [l], bytes behind each layer.
         gradients: that replicas exchange.
         placed: P, D and the links.
+        end_s: seconds after the last backward pass, from those of the exchange of
+            gradients and of the optimizer step.
     """
     hops = [hop_seconds(hop, boundary) for hop in placed.hops]
     size = runs.forward.shape[0]
@@ -129,14 +136,12 @@ def stage_runs(
     for stage in range(placed.mesh.pipeline):
         links_before = transfers_before(hops[:stage], size)[:, None]
         links_behind = transfers_behind(hops[stage:], size)
-        end = runs.optimizer_step
-        if placed.mesh.data > 1:
-            end = end + exchange_seconds(placed, stage, gradients)
+        exchange = exchange_seconds(placed, stage, gradients)
         found.append(
             StageRuns(
                 forward=runs.forward,
                 backward=runs.backward,
-                end=end,
+                end=end_s(exchange, runs.optimizer_step),
                 forward_before=runs.forward_before[:-1, None] + links_before,
                 backward_before=runs.backward_before[:-1, None] + links_before,
                 both_before=both[:-1, None] + 2 * links_before,
@@ -175,6 +180,8 @@ def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
 def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floats:
     """Return [A, B]: `Topology.exchange_s` of all stages at once."""
     hop, replicas = placed.exchanges[stage], placed.mesh.data
+    if replicas == 1:
+        return np.zeros(gradients.num_bytes.shape)
     latency = gradients.exchanges * hop.latency_s
     transfer = gradients.num_bytes / replicas * hop.s_per_byte
     ticks = np.ceil((latency + transfer) * TICKS_PER_S)

@@ -14,7 +14,5 @@ class StageTimes:
     """Recomputing included."""
     sent_bytes: int
     """Of the boundary behind it; the gradient that comes back is as large."""
-    gradient_bytes: int
-    num_exchanges: int
-    """Layers with gradients; each layer's are exchanged on their own."""
-    optimizer_step_s: float
+    end_s: float
+    """After the last backward pass: exchange of gradients and optimizer step."""

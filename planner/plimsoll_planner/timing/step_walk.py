@@ -48,12 +48,8 @@ def walk(
         ends = schedule.last_backwards(stages, num_micro_batches, placed)
         if ends is None:
             ends = last_backwards(schedule, stages, num_micro_batches, placed)
-        return max(
-            end
-            + placed.exchange_s(place, stage.gradient_bytes, stage.num_exchanges)
-            + stage.optimizer_step_s
-            for place, (end, stage) in enumerate(zip(ends, stages, strict=True))
-        )
+        pairs = zip(ends, stages, strict=True)
+        return max(end + stage.end_s for end, stage in pairs)
     return SharedWalk(schedule, stages, num_micro_batches, placed).run()
 
 
@@ -236,10 +232,7 @@ class SharedWalk:
         """Return the seconds of a rank's next operation."""
         stage = self.stages[rank.stage]
         if rank.place == len(rank.order):
-            exchange_s = self.placed.exchange_s(
-                rank.stage, stage.gradient_bytes, stage.num_exchanges
-            )
-            return exchange_s + stage.optimizer_step_s
+            return stage.end_s
         is_forward = rank.order[rank.place].kind is Pass.FORWARD
         pass_s = stage.forward_s if is_forward else stage.backward_s
         return pass_s + self.messages_s[rank.stage]

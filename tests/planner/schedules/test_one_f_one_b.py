@@ -72,9 +72,7 @@ def test_slow_links_bind_even_stages_by_their_cycles() -> None:
         forward_s=1.0,
         backward_s=2.0,
         sent_bytes=1,
-        gradient_bytes=0,
-        num_exchanges=0,
-        optimizer_step_s=0.0,
+        end_s=0.0,
     )
     walked = walk(SCHEDULE, [times] * 4, 64, topology(offer, Mesh(pipeline=4)))
     passes = max(bounds[s].passes[s, s + 1] for s in range(4))

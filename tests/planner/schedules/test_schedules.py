@@ -106,11 +106,12 @@ def test_bounds_are_bounds(
             forward_s=float(sums.forward[place]),
             backward_s=float(sums.backward[place]) + more,
             sent_bytes=int(stages.sent[place[1]]),
-            gradient_bytes=int(stages.gradient[place]),
-            num_exchanges=int(stages.num_exchanges[place]),
-            optimizer_step_s=float(sums.optimizer_step[place]),
+            end_s=float(sums.optimizer_step[place])
+            + placed.exchange_s(
+                stage, int(stages.gradient[place]), int(stages.num_exchanges[place])
+            ),
         )
-        for place, more in zip(places, added, strict=True)
+        for stage, (place, more) in enumerate(zip(places, added, strict=True))
     ]
     walked = walk(schedule, times, num_micro_batches, placed)
     for stage, (place, more) in enumerate(zip(places, added, strict=True)):

@@ -38,7 +38,7 @@ def check_plan(search: TupleSearch, found: Found) -> None:
             first=first,
             end=end,
             recomputed=frozenset(found.recomputed[place]),
-            flow=search.stage_flow(candidate, place),
+            flow=search.stage_flow(candidate, place, found.choices[place]),
         )
         chain = search.tables.bytes(Bound.UPPER, candidate.micro_batch)
         assert rank_peak(chain, load, search.tables.held) == found.peaks[place]

@@ -9,22 +9,27 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plimsoll_planner import techniques
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
+from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.records.engine import EngineCapabilities
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_search import TupleSearch
+from plimsoll_planner.search.tuple_search import Found, TupleSearch
+from plimsoll_planner.techniques.technique import Choice, StageChoice, Technique
 from plimsoll_planner.timing.topology import Topology
 from tests.support.builders import an_offer
 from tests.support.chains import random_profiles
@@ -75,6 +80,7 @@ class Option:
     peak: int
     bound_s: float
     recomputed: tuple[int, ...]
+    choice: StageChoice
 
 
 class Oracle:
@@ -99,14 +105,23 @@ class Oracle:
         free = [at for at in range(first, end) if self.chain.allowed[1, at]]
         for size in range(len(free) + 1):
             for again in itertools.combinations(free, size):
-                yield Option(
-                    peak=self.peak(stage, first, end, again),
-                    bound_s=self.bound(stage, first, end, again),
-                    recomputed=again,
-                )
+                for choice in self.search.choices(self.candidate):
+                    yield Option(
+                        peak=self.peak(stage, first, end, again, choice),
+                        bound_s=self.bound(stage, first, end, again, choice),
+                        recomputed=again,
+                        choice=choice,
+                    )
 
-    def peak(self, stage: int, first: int, end: int, again: tuple[int, ...]) -> int:
-        """Return the formula's peak."""
+    def peak(
+        self,
+        stage: int,
+        first: int,
+        end: int,
+        again: tuple[int, ...],
+        choice: StageChoice,
+    ) -> int:
+        """Peak of the formula."""
         c = self.candidate
         load = StageLoad(
             first=first,
@@ -119,10 +134,17 @@ class Oracle:
                 data_degree=c.mesh.data,
             ),
         )
-        return rank_peak(self.chain, load, self.held)
+        return rank_peak(choice.bytes(self.chain), load, self.held)
 
-    def bound(self, stage: int, first: int, end: int, again: tuple[int, ...]) -> float:
-        """Return the step bound, sentence by sentence."""
+    def bound(
+        self,
+        stage: int,
+        first: int,
+        end: int,
+        again: tuple[int, ...],
+        choice: StageChoice,
+    ) -> float:
+        """Step bound, sentence by sentence."""
         c, s = self.candidate, self.seconds
         count, stages = c.num_micro_batches, c.num_stages
         k = min(count, stages - stage)
@@ -137,9 +159,9 @@ class Oracle:
         both_before = sum(s.forward[:first]) + sum(s.backward[:first]) + 2 * before
         gradients = int(self.chain.gradient[first:end].sum())
         exchanges = sum(self.chain.gradient[first:end] > 0)
-        closing = self.placed.exchange_s(stage, gradients, exchanges) + sum(
-            s.optimizer_step[first:end]
-        )
+        exchange_s = self.placed.exchange_s(stage, gradients, exchanges)
+        optimizer_s = sum(s.optimizer_step[first:end])
+        closing = float(choice.end_s(np.array(exchange_s), np.array(optimizer_s)))
         lead = sum(s.forward[:first]) + before
         last = max(sum(s.backward[:first]) + before, closing)
         passes = (
@@ -195,13 +217,19 @@ class Oracle:
                 for place, (first, end) in enumerate(zip(cuts, ends, strict=True))
             ]
             for plan in itertools.product(*stages):
-                recomputed = tuple(o.recomputed for o in plan)
+                found = Found(
+                    candidate=self.candidate,
+                    cuts=cuts,
+                    recomputed=tuple(o.recomputed for o in plan),
+                    choices=tuple(o.choice for o in plan),
+                    bound_s=0.0,
+                    step_s=0.0,
+                    peaks=tuple(o.peak for o in plan),
+                )
                 yield (
-                    max(o.peak for o in plan),
+                    max(found.peaks),
                     max(o.bound_s for o in plan),
-                    self.search.step_s(
-                        self.candidate, cuts, recomputed, Bound.EXPECTED
-                    ),
+                    self.search.plan_step_s(found, Bound.EXPECTED),
                 )
 
 
@@ -240,6 +268,80 @@ def test_every_programme_is_the_best_of_all_plans(
     best = min(peak for peak, _, step_s in plans if step_s <= target_s)
     assert max(slim.found.peaks) == slim.least_bytes == best
     assert slim.found.step_s <= target_s
+
+
+@dataclass(frozen=True, slots=True)
+class LessOptimizer(Choice):
+    """Holds a part of the optimizer state, and takes longer at the end of the step."""
+
+    divisor: int = 1
+    longer_s: float = 0.0
+
+    def bytes(self, chain: ChainBytes) -> ChainBytes:
+        """Divide the optimizer state, that of tied layers too."""
+        return replace(
+            chain,
+            optimizer=chain.optimizer // self.divisor,
+            ties=tuple(
+                replace(tie, optimizer=tie.optimizer // self.divisor)
+                for tie in chain.ties
+            ),
+        )
+
+    def end_s(self, exchange_s: Floats, optimizer_s: Floats) -> tuple[Floats, Floats]:
+        """Step for longer."""
+        return exchange_s, optimizer_s + self.longer_s
+
+
+class DividedOptimizer(Technique):
+    """A technique of this test: stages keep all of the optimizer, or a half or less."""
+
+    name = "divided optimizer"
+
+    def choices(
+        self, strategy: Strategy, can: EngineCapabilities
+    ) -> tuple[LessOptimizer, ...]:
+        """All of it, a half, or a D-th part."""
+        del can
+        divisors = (1, 2, 2 + strategy.mesh.data)
+        return tuple(LessOptimizer(d, 3.0 * (d - 1)) for d in divisors)
+
+
+@pytest.mark.slow
+@settings(max_examples=draws(150))
+@given(tuples(), st.integers(0, 12), st.floats(0, 1))
+def test_stages_choose_independently(
+    drawn: tuple[TupleSearch, Candidate], slack: int, part: float
+) -> None:
+    """With a technique, against all cuts, sets and choices of every stage.
+
+    The walk of given cuts need not be the shortest, so the bound may be below the step.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(techniques, "TECHNIQUES", (DividedOptimizer(),))
+        search, candidate = TupleSearch(drawn[0].problem), drawn[1]
+        plans = list(Oracle(search, candidate).plans())
+        assert all(step_s >= bound_s for _, bound_s, step_s in plans)
+        least = min(peak for peak, _, _ in plans)
+        assert search.corner(candidate, Bound.UPPER) == least
+        assert max(search.simple_bounds(candidate, Bound.UPPER)) <= least
+
+        capacity = least + slack
+        found = search.least_bound(candidate, FITTING, capacity)
+        assert found is not None
+        assert found.value == min(bound for peak, bound, _ in plans if peak <= capacity)
+
+        quickest = search.quickest_within(candidate, capacity)
+        assert quickest is not None
+        shortest_s = min(step_s for peak, _, step_s in plans if peak <= capacity)
+        assert quickest.bound_s <= shortest_s <= quickest.step_s
+        assert max(quickest.peaks) <= capacity
+
+        target_s = quickest.step_s * (1 + part)
+        slim = search.least_memory(quickest, target_s)
+        best = min(peak for peak, _, step_s in plans if step_s <= target_s)
+        assert slim.least_bytes <= best <= max(slim.found.peaks)
+        assert slim.found.step_s <= target_s
 
 
 @settings(max_examples=draws(200))

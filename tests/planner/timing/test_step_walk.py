@@ -26,9 +26,7 @@ def times(forward_s: float, backward_s: float, **fields: float) -> StageTimes:
     """Build a stage that sends nothing."""
     defaults: dict[str, float] = {
         "sent_bytes": 0,
-        "gradient_bytes": 0,
-        "num_exchanges": 1,
-        "optimizer_step_s": 0.0,
+        "end_s": 0.0,
     }
     return StageTimes(
         forward_s=forward_s,
@@ -64,9 +62,9 @@ def test_the_end_is_the_exchange_and_the_optimizer() -> None:
     """The stage that ends first may be last when its gradients are exchanged."""
     link = Link(bandwidth_bytes_per_s=1.0)
     offer = an_offer(devices_per_node=4, link_in_node=link)
-    stages = [times(1, 2), times(1, 2, gradient_bytes=20, optimizer_step_s=3)]
-    # Last backward passes end at 7 s (stage 1) and 9 s (stage 0) ...
     two = topology(offer, Mesh(pipeline=2, data=2))
+    stages = [times(1, 2), times(1, 2, end_s=two.exchange_s(1, 20, 1) + 3)]
+    # Last backward passes end at 7 s (stage 1) and 9 s (stage 0) ...
     assert last_backwards(stages, 2, two) == [9.0, 7.0]
     # ... and 20 bytes over two replicas take 2 steps of 10 s.
     assert walk(stages, 2, two) == 7.0 + 20.0 + 3.0
@@ -130,7 +128,7 @@ def test_two_cores_for_four_ranks() -> None:
     core 1   F of 1 0-1   F of 3 1-2   B of 1 2-4   B of 3 4-6   steps 6-7, 7-8
     """
     shared = placed(1, 4, concurrent_devices_per_node=2)
-    stages = [times(1, 2, optimizer_step_s=1)]
+    stages = [times(1, 2, end_s=1)]
     assert walk(stages, 1, shared) == 8.0
 
 
@@ -145,8 +143,9 @@ def test_an_exchange_holds_a_core() -> None:
         concurrent_devices_per_node=2,
         link_in_node=Link(bandwidth_bytes_per_s=1.0),
     )
-    stages = [times(1, 2, gradient_bytes=4, optimizer_step_s=1)]
-    assert walk(stages, 1, topology(offer, Mesh(pipeline=1, data=4))) == 20.0
+    four = topology(offer, Mesh(pipeline=1, data=4))
+    stages = [times(1, 2, end_s=four.exchange_s(0, 4, 1) + 1)]
+    assert walk(stages, 1, four) == 20.0
 
 
 def test_a_message_holds_a_core_at_both_ends() -> None:

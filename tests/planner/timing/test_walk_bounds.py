@@ -31,9 +31,7 @@ def stages(draw: st.DrawFn) -> list[StageTimes]:
             forward_s=draw(SECONDS),
             backward_s=draw(SECONDS),
             sent_bytes=draw(st.integers(0, 3)),
-            gradient_bytes=draw(st.integers(0, 3)),
-            num_exchanges=1,
-            optimizer_step_s=draw(st.floats(0.0, 1.0)),
+            end_s=draw(st.floats(0.0, 4.0)),
         )
         for _ in range(draw(st.integers(1, 5)))
     ]
@@ -45,9 +43,7 @@ def a_stage() -> StageTimes:
         forward_s=1.0,
         backward_s=2.0,
         sent_bytes=0,
-        gradient_bytes=0,
-        num_exchanges=1,
-        optimizer_step_s=0.0,
+        end_s=0.0,
     )
 
 

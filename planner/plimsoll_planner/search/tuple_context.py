@@ -1,0 +1,152 @@
+"""Surroundings of single tuples: devices, links, flows, choices, cuts that are fixed.
+
+In: a candidate. Out: all that its bounds and plans are computed from. The base of
+`TupleBounds`; keeps what several tuples share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+
+from plimsoll_planner.errors import CannotPlanError
+from plimsoll_planner.memory.chain_bytes import Bound, Flags
+from plimsoll_planner.memory.device_bytes import (
+    Allowance,
+    allowance,
+    num_communicators,
+    overhead_for,
+)
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.stage_peaks import StageBytes
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.strategy import Mesh, Strategy
+from plimsoll_planner.search.alike import first_alike
+from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.techniques import stage_choices
+from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing.topology import Topology, topology
+
+CutsOf = Callable[[int], tuple[int, ...]]
+"""From P to the first layer of each stage."""
+
+
+class TupleContext:
+    """Surroundings of single tuples."""
+
+    def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
+        """Prepare the tables; raises what `CostTables` raises.
+
+        Args:
+            problem: the question.
+            cuts_of: a rule that cuts P stages in one way only; None: all cuts.
+        """
+        self.problem = problem
+        self._cuts_of = cuts_of
+        self.tables = CostTables(problem)
+        if cuts_of is not None and self.tables.is_grouped:
+            raise CannotPlanError(
+                f"the profile has {len(problem.profile.layers.name)} layers, rules of "
+                f"cutting are compared for up to {MOST_GROUPS}: profile larger blocks "
+                "as one layer"
+            )
+        tied = problem.profile.tied
+        self._num_ties = len({tie.layers for tie in tied if tie.gradient_bytes})
+        self._alike = first_alike(problem.offers)
+        self._allowances: dict[tuple[int, int, tuple[int, int]], Allowance] = {}
+        self._placed: dict[tuple[int, Mesh], Topology] = {}
+        self._choices: dict[Strategy, tuple[StageChoice, ...]] = {}
+
+    def alike(self, candidate: Candidate) -> Candidate:
+        """The tuple of the first offer with such machines, at any price."""
+        offer = self._alike[candidate.offer]
+        return (
+            candidate if offer == candidate.offer else replace(candidate, offer=offer)
+        )
+
+    def allowance(self, candidate: Candidate) -> Allowance:
+        """Bytes of a device besides tensors."""
+        communicators = num_communicators(candidate.mesh, self._num_ties)
+        offer_alike = self._alike[candidate.offer]
+        key = (offer_alike, candidate.micro_batch, communicators)
+        if key not in self._allowances:
+            problem, offer = self.problem, self.problem.offers[candidate.offer]
+            self._allowances[key] = allowance(
+                offer,
+                problem.limits,
+                overhead_for(offer, problem.overheads, problem.profile.fingerprint),
+                problem.engine,
+                micro_batch=candidate.micro_batch,
+                communicators=communicators,
+            )
+        return self._allowances[key]
+
+    def placed(self, candidate: Candidate) -> Topology:
+        """Machines of the ranks."""
+        key = (self._alike[candidate.offer], candidate.mesh)
+        if key not in self._placed:
+            self._placed[key] = topology(self.problem.offers[key[0]], key[1])
+        return self._placed[key]
+
+    def price_per_hour(self, candidate: Candidate) -> Decimal | None:
+        """Price of all nodes, None if the offer states none."""
+        price = self.problem.offers[candidate.offer].price_per_node_hour
+        return None if price is None else price * self.placed(candidate).num_nodes
+
+    def choices(self, candidate: Candidate) -> tuple[StageChoice, ...]:
+        """Choices that each stage has."""
+        key = candidate.strategy
+        if key not in self._choices:
+            self._choices[key] = stage_choices(key, self.problem.engine.can)
+        return self._choices[key]
+
+    def stage_bytes(
+        self, candidate: Candidate, bound: Bound, choice: StageChoice
+    ) -> StageBytes:
+        """Bytes of every run of layers as one stage."""
+        return self.tables.stages(bound, candidate.micro_batch, choice)
+
+    def stage_flow(self, candidate: Candidate, stage: int, choice: StageChoice) -> Flow:
+        """Flow through one stage."""
+        return self.flow(candidate, candidate.num_stages - stage, choice)
+
+    def flow(self, candidate: Candidate, num_left: int, choice: StageChoice) -> Flow:
+        """Flow through a stage with so many stages from it to the last."""
+        count = candidate.num_micro_batches
+        flow = Flow(
+            in_flight=candidate.schedule.in_flight(num_left, count),
+            num_micro_batches=count,
+            micro_batch=candidate.micro_batch,
+            data_degree=candidate.mesh.data,
+        )
+        return choice.flow(flow)
+
+    def fixed_cuts(self, num_stages: int) -> tuple[int, ...] | None:
+        """The only cuts that there are, if a person or the engine fixes them.
+
+        An engine without uneven stages cuts P stages of equal length.
+        """
+        if self.problem.override.cuts:
+            return self.tables.groups(self.problem.override.cuts)
+        if self._cuts_of is not None:
+            return self._cuts_of(num_stages)
+        if self.problem.engine.can.uneven_stages:
+            return None
+        length = -(-self.tables.num_layers // num_stages)
+        return tuple(min(s * length, self.tables.num_layers) for s in range(num_stages))
+
+    def possible(self, num_stages: int, stage: int) -> Flags | None:
+        """[A, B]: stages that fixed cuts allow; None: all."""
+        cuts = self.fixed_cuts(num_stages)
+        if cuts is None:
+            return None
+        size = self.tables.num_layers
+        allowed = np.zeros((size, size + 1), dtype=np.bool_)
+        ends = (*cuts[1:], size)
+        if cuts[stage] < size:
+            allowed[cuts[stage], ends[stage]] = True
+        return allowed
