@@ -3,7 +3,7 @@
 In: a profile, which of the three bounds, b. Out: a `ChainBytes`. Called by the formula
 (`rank_peak`) and by the search (`recompute_labels`, `stage_peaks`).
 
-    l, L    a layer, their number       c   choice: 0 keeps activations, 1 recomputes
+    l, L    a layer, their number       c   way of a layer (`WAYS`)
     b       samples in a micro-batch    u   bytes of the boundary behind a layer
 """
 
@@ -32,6 +32,8 @@ from plimsoll_planner.records.model_profile import (
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 KEPT, RECOMPUTED = 0, 1
+WAYS = (KEPT, RECOMPUTED)
+"""Ways of a layer: what becomes of its activations between forward and backward."""
 LARGEST_BYTES = 2**60
 """Above every sum of bytes that a device could hold; stands for `impossible` in arrays
 of bytes. A million amounts of `LARGEST_DEVICE_BYTES` come up to it: those of 1,000
@@ -88,7 +90,7 @@ class Tie:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ChainBytes:
-    """Arrays over the layers, shape [L], or [2, L] where the choice matters."""
+    """Arrays over the layers, shape [L], or [c, L] over their ways."""
 
     parameter: Ints
     gradient: Ints
@@ -116,7 +118,7 @@ class ChainBytes:
     past_output: bool
     """An output that the engine holds on to past its micro-batch counts."""
     allowed: Flags
-    """[c, l]: which choices there are."""
+    """[c, l]: ways that a layer has."""
     row: Ints
     """Layers of one row are alike."""
     ties: tuple[Tie, ...]
@@ -266,9 +268,9 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
     def flags(values: tuple[bool, ...]) -> Flags:
         return np.array(values, dtype=np.bool_)[place]
 
-    both = (costs.kept, costs.recomputed)
-    inside = np.stack([line(c.backward_transient) for c in both])
-    at_end = np.stack([line(c.backward_transient_at_end) for c in both])
+    ways = (costs.kept, costs.recomputed)
+    inside = np.stack([line(c.backward_transient) for c in ways])
+    at_end = np.stack([line(c.backward_transient_at_end) for c in ways])
     return ChainBytes(
         parameter=column(costs.parameter_bytes),
         gradient=column(costs.gradient_bytes),
@@ -276,13 +278,13 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         optimizer=column(costs.optimizer_bytes),
         optimizer_transient=column(costs.optimizer_transient_bytes),
         boundary=line(costs.boundary),
-        saved=np.stack([line(c.saved) for c in both]),
-        keeps_input=np.stack([flags(c.keeps_input) for c in both]),
-        keeps_output=np.stack([flags(c.keeps_output) for c in both]),
-        forward_transient=np.stack([line(c.forward_transient) for c in both]),
+        saved=np.stack([line(c.saved) for c in ways]),
+        keeps_input=np.stack([flags(c.keeps_input) for c in ways]),
+        keeps_output=np.stack([flags(c.keeps_output) for c in ways]),
+        forward_transient=np.stack([line(c.forward_transient) for c in ways]),
         backward_transient=inside,
         backward_transient_at_end=np.maximum(inside, at_end),
-        held_input=np.stack([line(c.held_input) for c in both]),
+        held_input=np.stack([line(c.held_input) for c in ways]),
         own_output=np.ones(len(rows), dtype=np.bool_),
         past_output=True,
         allowed=np.stack(

@@ -102,9 +102,9 @@ class Labels:
     num_recomputed: Ints
     """N."""
     node: Ints
-    """Place in `choice` and `behind`."""
-    choice: NDArray[np.int8]
-    """[node]: choice of the first layer."""
+    """Place in `way` and `behind`."""
+    way: NDArray[np.int8]
+    """[node]: way of the first layer."""
     behind: NDArray[np.int32]
     """[node]: node of the layers behind the first one."""
     bounds: Ints
@@ -119,11 +119,11 @@ class Labels:
     """[A, B]: whether labels of the run were left out; see `pruning`."""
 
     def recomputed(self, first: int, end: int, place: int) -> tuple[int, ...]:
-        """Return the layers that recompute in one label of the run [first, end)."""
+        """Layers that recompute in one label of the run [first, end)."""
         node = int(self.node[first, end, place])
         layers: list[int] = []
         for layer in range(int(self.bounds[first]), int(self.bounds[end])):
-            if self.choice[node] == RECOMPUTED:
+            if self.way[node] == RECOMPUTED:
                 layers.append(layer)
             node = int(self.behind[node])
         return tuple(layers)
@@ -286,7 +286,7 @@ def gathered(rows: list[Row], on: Ground) -> Labels:
         seconds=seconds,
         num_recomputed=gather(options.num_recomputed, np.int32),
         node=gather(node, np.int32),
-        choice=np.concatenate([row.options.first for row in rows]).astype(np.int8),
+        way=np.concatenate([row.options.first for row in rows]).astype(np.int8),
         behind=np.concatenate([row.options.behind for row in rows]).astype(np.int32),
         bounds=on.ends,
         fastest=seconds.argmin(axis=2),

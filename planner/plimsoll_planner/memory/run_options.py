@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from plimsoll_planner.memory.chain_bytes import (
     KEPT,
     RECOMPUTED,
+    WAYS,
     ChainBytes,
     Flags,
     Ints,
@@ -23,6 +24,8 @@ from plimsoll_planner.memory.engine_holdings import Held
 
 Floats = NDArray[np.float64]
 NO_NODE = -1
+SWAPS = ((KEPT, RECOMPUTED),)
+"""Pairs of ways of which equal layers may change places; see `swappable`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -32,9 +35,9 @@ class Ground:
     chain: ChainBytes
     held: Held
     added_s: Floats
-    """[l]: seconds that recomputing adds."""
+    """[c, l]: seconds that a way adds to the backward pass."""
     useful: Flags
-    """[c, l]: choices worth trying; see `useful_choices`."""
+    """[c, l]: ways worth trying; see `useful_ways`."""
     ends: Ints
     """[B]: the layer behind the last one of a run; L comes last."""
     sent: Ints
@@ -48,7 +51,7 @@ class Options:
     end: Ints
     """B."""
     first: Ints
-    """Choice of the first layer."""
+    """Way of the first layer."""
     saved: Ints
     """S."""
     peak: Ints
@@ -56,7 +59,7 @@ class Options:
     seconds: Floats
     """T."""
     num_recomputed: Ints
-    """N."""
+    """N: layers that are not kept."""
     behind: Ints
     """Node of the option that this one goes on with; `NO_NODE` for a single layer."""
 
@@ -68,8 +71,8 @@ class Options:
 
     @property
     def group(self) -> Ints:
-        """Run and first choice: only options of one group are compared."""
-        return 2 * self.end + self.first
+        """Run and first way: only options of one group are compared."""
+        return len(WAYS) * self.end + self.first
 
 
 def ground(
@@ -80,18 +83,21 @@ def ground(
     ends = np.append(starts, size)
     sent = np.append(0, chain.boundary * chain.own_output)[ends]
     sent[-1] = 0
+    added_s = np.zeros((len(WAYS), size))
+    if recompute_s is not None:
+        added_s[RECOMPUTED] = recompute_s
     return Ground(
         chain=chain,
         held=held,
-        added_s=np.zeros(size) if recompute_s is None else recompute_s,
-        useful=useful_choices(chain),
+        added_s=added_s,
+        useful=useful_ways(chain),
         ends=ends,
         sent=sent,
     )
 
 
-def useful_choices(chain: ChainBytes) -> Flags:
-    """Return [c, l], without recomputing where it makes nothing smaller.
+def useful_ways(chain: ChainBytes) -> Flags:
+    """[c, l]: ways of a layer, without those that make nothing smaller.
 
     Keeping such a layer instead makes no term of any label larger.
     """
@@ -100,11 +106,11 @@ def useful_choices(chain: ChainBytes) -> Flags:
         *(chain.backward_transient_at_end, chain.keeps_input, chain.keeps_output),
         chain.held_input,
     )
-    smaller = np.zeros(chain.num_layers, dtype=np.bool_)
+    smaller = np.zeros_like(chain.allowed)
     for array in arrays:
-        smaller |= array[RECOMPUTED] < array[KEPT]
-    useful = chain.allowed.copy()
-    useful[RECOMPUTED] &= smaller | ~chain.allowed[KEPT]
+        smaller |= array < array[KEPT]
+    useful = chain.allowed & (smaller | ~chain.allowed[KEPT])
+    useful[KEPT] = chain.allowed[KEPT]
     return useful
 
 
@@ -123,15 +129,15 @@ def single(on: Ground, layer: int) -> Options:
     if not is_last:
         exchanged = held.gradient_received + np.where(keeps, 0, 1)
         peak = np.maximum(peak, saved + exchanged * u_out)
-    choices = np.array([KEPT, RECOMPUTED])
+    ways = np.array(WAYS)
     built = Options(
-        end=np.full(2, end),
-        first=choices,
+        end=np.full_like(ways, end),
+        first=ways,
         saved=saved,
         peak=peak,
-        seconds=choices * on.added_s[layer],
-        num_recomputed=choices,
-        behind=np.full(2, NO_NODE),
+        seconds=on.added_s[:, layer],
+        num_recomputed=(ways != KEPT).astype(np.int64),
+        behind=np.full_like(ways, NO_NODE),
     )
     return built.at(on.useful[:, layer] & (on.ends[end] == layer + 1))
 
@@ -145,18 +151,18 @@ def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Option
         behind: options of the runs that begin one layer later.
         first_node: node of the first one of them.
     """
-    useful = on.useful
-    choices = [
-        in_front(on, layer, choice, behind, first_node)
-        for choice in (KEPT, RECOMPUTED)
-        if useful[choice, layer]
-    ]
-    if not (useful[:, layer].all() and useful[:, layer + 1].all()):
-        return joined(choices)
-    inside, at_end = swappable(on.chain, layer)
-    is_short = on.ends[behind.end] == layer + 2
-    excluded = (behind.first == RECOMPUTED) & np.where(is_short, at_end, inside)
-    return joined([choices[KEPT].at(~excluded), choices[RECOMPUTED]])
+    fronts = {
+        way: in_front(on, layer, way, behind, first_node)
+        for way in WAYS
+        if on.useful[way, layer]
+    }
+    for kept, again in SWAPS:
+        if on.useful[[kept, again], layer : layer + 2].all():
+            inside, at_end = swappable(on.chain, layer, kept, again)
+            is_short = on.ends[behind.end] == layer + 2
+            excluded = (behind.first == again) & np.where(is_short, at_end, inside)
+            fronts[kept] = fronts[kept].at(~excluded)
+    return joined(list(fronts.values()))
 
 
 def joined(parts: list[Options]) -> Options:
@@ -170,28 +176,28 @@ def joined(parts: list[Options]) -> Options:
 
 
 def in_front(
-    on: Ground, layer: int, choice: int, behind: Options, first_node: int
+    on: Ground, layer: int, way: int, behind: Options, first_node: int
 ) -> Options:
-    """Return the options behind with one choice of one layer in front of them."""
+    """The options behind with one way of one layer in front of them."""
     chain = on.chain
     u, u_out = int(chain.boundary[layer]), on.sent[behind.end]
-    alive = chain.keeps_output[choice, layer] | chain.keeps_input[:, layer + 1]
-    saved = int(chain.saved[choice, layer])
+    alive = chain.keeps_output[way, layer] | chain.keeps_input[:, layer + 1]
+    saved = int(chain.saved[way, layer])
     base = saved + np.where(alive, u, 0)[behind.first]
-    own_forward = int(chain.forward_transient[choice, layer])
+    own_forward = int(chain.forward_transient[way, layer])
     next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
     forward = np.maximum(own_forward, next_forward) + u_out * on.held.output_unsent
-    backward = int(chain.backward_transient[choice, layer]) + u_out
+    backward = int(chain.backward_transient[way, layer]) + u_out
     peak = np.maximum(base + behind.peak, np.maximum(forward, backward))
-    if chain.keeps_output[choice, layer]:
+    if chain.keeps_output[way, layer]:
         peak = np.maximum(peak, base + outlived(on, layer + 1, behind))
     return replace(
         behind,
-        first=np.full_like(behind.first, choice),
+        first=np.full_like(behind.first, way),
         saved=base + behind.saved,
         peak=peak,
-        seconds=behind.seconds + choice * float(on.added_s[layer]),
-        num_recomputed=behind.num_recomputed + choice,
+        seconds=behind.seconds + float(on.added_s[way, layer]),
+        num_recomputed=behind.num_recomputed + int(way != KEPT),
         behind=first_node + np.arange(len(behind.end)),
     )
 
@@ -209,8 +215,16 @@ def outlived(on: Ground, layer: int, options: Options) -> Ints:
     return np.asarray(turned + chain.held_input[:, layer][first])
 
 
-def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
-    """Tell whether `layer` may be the one of two equal layers that recomputes.
+def swappable(
+    chain: ChainBytes, layer: int, kept: int = KEPT, again: int = RECOMPUTED
+) -> tuple[bool, bool]:
+    """Whether of two equal layers the first may be the one that recomputes.
+
+    Args:
+        chain: the bytes.
+        layer: the first of the two.
+        kept: its way, the costlier one to hold.
+        again: the way of the layer behind.
 
     Returns:
         Whether that is so where more layers follow in the stage, and where none does;
@@ -223,24 +237,25 @@ def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
         chain.keeps_input[:, layer],
         chain.keeps_output[:, layer],
     )
-    s_kept, s_again = (int(value) for value in chain.saved[:, layer])
-    ft_kept, ft_again = (int(value) for value in chain.forward_transient[:, layer])
-    ht_kept, ht_again = (int(value) for value in chain.held_input[:, layer])
-    ht_behind = ht_kept if keeps_output[RECOMPUTED] else 0
+    pair = [kept, again]
+    s_kept, s_again = map(int, chain.saved[pair, layer])
+    ft_kept, ft_again = map(int, chain.forward_transient[pair, layer])
+    ht_kept, ht_again = map(int, chain.held_input[pair, layer])
+    ht_behind = ht_kept if keeps_output[again] else 0
     u = int(chain.boundary[layer])
     before = int(chain.boundary[layer - 1]) if layer > 0 else 0
-    v = u if keeps_input[KEPT] or keeps_output.all() else 0
-    w = before if keeps_input[KEPT] else 0
+    v = u if keeps_input[kept] or keeps_output[pair].all() else 0
+    w = before if keeps_input[kept] else 0
     settles = (
-        keeps_input[KEPT] == keeps_input[RECOMPUTED]
+        keeps_input[kept] == keeps_input[again]
         and before <= w + s_kept + u
         and s_again <= s_kept
     )
 
     def moves(behind: Ints) -> bool:
-        """Tell it for e, the transients of backward of the layer behind."""
-        e_kept, e_again = (int(value) for value in behind[:, layer])
-        bt_again = int(chain.backward_transient[RECOMPUTED, layer])
+        """Whether that is so for e, the transients of backward of the layer behind."""
+        e_kept, e_again = map(int, behind[pair, layer])
+        bt_again = int(chain.backward_transient[again, layer])
         return bool(
             bt_again + ht_again + u <= s_kept + v + e_again
             and s_again + e_kept + ht_behind <= s_kept + e_again
@@ -250,9 +265,9 @@ def swappable(chain: ChainBytes, layer: int) -> tuple[bool, bool]:
             )
         )
 
-    same_output = keeps_output[KEPT] == keeps_output[RECOMPUTED]
+    same_output = keeps_output[kept] == keeps_output[again]
     follower = after + 1
-    settled = keeps_input[KEPT] and (
+    settled = keeps_input[kept] and (
         follower >= chain.num_layers
         or bool(
             chain.keeps_input[:, follower].all()

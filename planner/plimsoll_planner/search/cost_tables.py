@@ -274,6 +274,6 @@ def size_of(labels: Labels) -> int:
         array.nbytes
         for array in (
             *(labels.saved, labels.peak, labels.seconds),
-            *(labels.num_recomputed, labels.node, labels.choice, labels.behind),
+            *(labels.num_recomputed, labels.node, labels.way, labels.behind),
         )
     )
