@@ -21,13 +21,11 @@ from plimsoll_planner.search.tuple_search import Found, TupleSearch
 from plimsoll_planner.techniques.technique import NO_CHOICE
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
-from plimsoll_planner.timing.step_walk import (
-    SharedWalk,
-    are_shared,
-    pass_ends,
-    walk,
-)
+from plimsoll_planner.timing.step_walk import pass_ends, walk, walk_alone
+from plimsoll_planner.timing.ticks import TICKS_PER_S
 from plimsoll_planner.timing.topology import Topology
+
+TICK_S = 1 / TICKS_PER_S
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,8 +87,11 @@ def timeline(
     )
     times = search.stage_times(found, Bound.EXPECTED)
     placed = search.placed(candidate)
-    stages = timed_passes(candidate.schedule, times, count, placed)
-    end_s = walk(candidate.schedule, times, count, placed)
+    of_step = candidate.schedule, times, plan.num_micro_batches, placed
+    # If ranks share cores, all of a step is stretched to its length.
+    longer = walk(*of_step) / max(walk_alone(*of_step), TICK_S)
+    stages = timed_passes(candidate.schedule, times, count, placed, longer)
+    end_s = max(passes[-1].end_s for passes in stages)
     is_whole = count == plan.num_micro_batches
     if not is_whole:
         end_s = max(one.end_s for one in stages[0] if is_forward(one))
@@ -113,16 +114,17 @@ def timed_passes(
     stages: list[StageTimes],
     num_micro_batches: int,
     placed: Topology,
+    longer: float,
 ) -> list[list[TimedPass]]:
-    """Passes of one replica of each stage, and the end of its step."""
-    if are_shared(stages, placed):
-        walked = SharedWalk(schedule, stages, num_micro_batches, placed)
-        walked.run()
-        ranks = walked.ranks[:: placed.mesh.ranks_per_stage]
-        return [
-            named(rank.order, list(zip(rank.begins_s, rank.ends_s, strict=True)))
-            for rank in ranks
-        ]
+    """Passes of one replica of each stage, and the end of its step.
+
+    Args:
+        schedule: the order of passes.
+        stages: first to last.
+        num_micro_batches: that are shown.
+        placed: machines of the ranks.
+        longer: factor of all times.
+    """
     made: list[list[TimedPass]] = []
     for place, ends in enumerate(
         pass_ends(schedule, stages, num_micro_batches, placed)
@@ -133,8 +135,8 @@ def timed_passes(
             (end - (stage.forward_s if kind is Pass.FORWARD else stage.backward_s), end)
             for kind, end in zip((o.kind for o in order), ends, strict=True)
         ]
-        last = ends[-1]
-        made.append(named(order, [*spans, (last, last + stage.end_s)]))
+        spans.append((ends[-1], ends[-1] + stage.end_s))
+        made.append(named(order, [(longer * a, longer * b) for a, b in spans]))
     return made
 
 

@@ -40,9 +40,6 @@ from plimsoll_planner.timing.walk_bounds import longest_step_s
 
 MOST_WALKS = 64
 """Plans of one tuple and capacity that are walked."""
-MOST_SHARED_OPERATIONS = 20_000
-"""Operations of all walks of one tuple and capacity where ranks share cores: such a
-walk goes through all operations of all ranks, some 10 us each."""
 FINENESS = 4096
 """The least peak is found to within this part of itself; below that many bytes exactly.
 """
@@ -135,7 +132,6 @@ class TupleSearch(TupleBounds):
             enough_s: a step of at most this will do, and ends the search.
         """
         values = self.step_bounds(candidate, FITTING, capacity_bytes)
-        is_shared = self.placed(candidate).concurrent_per_node is not None
         walked: dict[tuple[int, ...], Found] = {}
 
         def walk_s(cuts: tuple[int, ...]) -> float:
@@ -145,21 +141,14 @@ class TupleSearch(TupleBounds):
         best = shortest_walk(
             values,
             walk_s,
-            is_least=not is_shared and len(self.choices(candidate)) == 1,
+            is_least=len(self.choices(candidate)) == 1,
             enough_s=enough_s,
-            most_walks=self.most_walks(candidate),
+            most_walks=MOST_WALKS,
         )
         if best is None:
             return None
         least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
         return replace(walked[best.cuts], bound_s=least_s)
-
-    def most_walks(self, candidate: Candidate) -> int:
-        """Limit of the plans that are walked of one tuple and capacity."""
-        if self.placed(candidate).concurrent_per_node is None:
-            return MOST_WALKS
-        operations = 2 * candidate.num_gpus * candidate.num_micro_batches
-        return min(max(MOST_SHARED_OPERATIONS // operations, 1), MOST_WALKS)
 
     def least_memory(self, fastest: Found, target_s: float) -> LeastMemory:
         """Plan of the least peak whose step is at most `target_s`.

@@ -56,13 +56,14 @@ class Topology:
     """Of what begins while more ranks of a node have work."""
 
     @property
+    def ranks_per_node(self) -> int:
+        """Ranks on a node that is full."""
+        return min(self.pods_per_node * self.gpus_per_pod, self.mesh.num_gpus)
+
+    @property
     def num_pods(self) -> int:
         """Pods of equal size."""
         return self.mesh.num_gpus // self.gpus_per_pod
-
-    def node_of(self, rank: int) -> int:
-        """Return the node that a rank is on."""
-        return rank // self.gpus_per_pod // self.pods_per_node
 
     def exchange_s(
         self, stage: int, gradient_bytes: float, num_exchanges: int

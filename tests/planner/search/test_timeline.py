@@ -70,13 +70,18 @@ def test_two_stages_by_hand() -> None:
 
 
 def test_two_stages_on_one_core() -> None:
-    """One at a time, who could have begun first: nothing overlaps."""
-    device = a_device(10_000, concurrent_devices_per_node=1)
-    problem = two_stages(device, 2)
-    assert told(whole(problem, solved(problem).plan)) == [
-        "F0 0-1  F1 1-2  B0 9-11  B1 18-20  end 20-21",
-        "F0 2-5  B0 5-9  F1 11-14  B1 14-18  end 20-20",
-    ]
+    """The step of two cores, 18 s, stretched to all work of the two ranks, 21 s."""
+    apart, shared = (
+        two_stages(a_device(10_000, concurrent_devices_per_node=cores), 2)
+        for cores in (2, 1)
+    )
+    alone = whole(apart, solved(apart).plan)
+    made = whole(shared, solved(shared).plan)
+    assert (alone.end_s, made.end_s) == (18, pytest.approx(21))
+    for stage, passes in zip(made.stages, alone.stages, strict=True):
+        for one, unstretched in zip(stage, passes, strict=True):
+            assert one.begin_s == pytest.approx(21 / 18 * unstretched.begin_s)
+            assert one.end_s == pytest.approx(21 / 18 * unstretched.end_s)
 
 
 def test_the_beginning_of_a_long_step() -> None:
