@@ -1,7 +1,7 @@
 """What a gzip holds, never more of it than there is room for.
 
-In: compressed bytes and a bound. Out: bytes. Called by `ingest.bodies`, part by part,
-and by `cluster.record_maps`, for what a ConfigMap holds whole.
+In: compressed bytes and a bound. Out: bytes. Called by `cluster.record_maps`, for what
+a ConfigMap holds.
 """
 
 from __future__ import annotations

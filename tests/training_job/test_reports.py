@@ -9,17 +9,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.peaks import STEP_PHASES, PeakWatch
-from plimsoll_trainer.report_sink import BackgroundSink, file_sink
+from plimsoll_trainer.report_sink import file_sink
 from plimsoll_trainer.reports import Reporter
 from tests.support.builders import an_observation
-from tests.support.jobs import Job, events, losses
+from tests.support.jobs import Job, events
 from tests.training_job.test_peaks import Script
-
-NOBODY = "http://127.0.0.1:9/"
 
 
 class Clock:
@@ -34,8 +31,6 @@ class Clock:
 
 def test_reports_follow_the_news(tmp_path: Path) -> None:
     """A peak 4 % larger is none; one 6 % larger is; so is a minute without any."""
-    posted: list[bytes] = []
-    posts = BackgroundSink("here", posted.append, most_waiting=99, warn=print)
     lines = file_sink(tmp_path / "report", print)
     peaks = [10, 100, 100, 100, 104, 100, 100, 106, 100, 100, 100, 100, 100, 1, 1, 1]
     watch, clock = PeakWatch(Script(*peaks)), Clock()
@@ -43,7 +38,6 @@ def test_reports_follow_the_news(tmp_path: Path) -> None:
         an_observation(peaks=(), num_steps=0, step_s=()),
         watch,
         lines=lines,
-        posts=posts,
         every_s=60.0,
         clock=clock,
     )
@@ -65,8 +59,7 @@ def test_reports_follow_the_news(tmp_path: Path) -> None:
         ("time", 5),
         ("end", 5),
     ]
-    documents = [from_text(text, Observation) for text in posted]
-    assert [d.to_json() for d in documents] == [f["observation"] for f in found]
+    documents = [Observation.from_json(f["observation"], "it") for f in found]
     assert documents[-1].step_s == (20.0,) * 5
 
 
@@ -75,9 +68,7 @@ def test_a_larger_peak_is_news(tmp_path: Path) -> None:
     peaks = [1, 1, 1, 100, 1, 1, 104, 1, 1, 106, 1, 1]
     watch = PeakWatch(Script(*peaks))
     lines = file_sink(tmp_path / "report", print)
-    reporter = Reporter(
-        an_observation(peaks=()), watch, lines=lines, posts=None, every_s=60.0
-    )
+    reporter = Reporter(an_observation(peaks=()), watch, lines=lines, every_s=60.0)
     for step in range(1, 5):
         for phase in STEP_PHASES:
             watch(phase)
@@ -91,9 +82,7 @@ def test_a_loss_that_is_no_number_is_still_json(tmp_path: Path) -> None:
     """JSON has no NaN."""
     lines = file_sink(tmp_path / "report", print)
     watch = PeakWatch(Script())
-    reporter = Reporter(
-        an_observation(peaks=()), watch, lines=lines, posts=None, every_s=60.0
-    )
+    reporter = Reporter(an_observation(peaks=()), watch, lines=lines, every_s=60.0)
     reporter.event("step", step=1, loss=float("nan"))
     reporter.close()
 
@@ -102,15 +91,6 @@ def test_a_loss_that_is_no_number_is_still_json(tmp_path: Path) -> None:
 
     (line,) = (tmp_path / "report").read_text().splitlines()
     assert json.loads(line, parse_constant=refuse)["loss"] == "nan"
-
-
-def test_training_does_not_notice_that_nobody_listens(job: Job) -> None:
-    """A dead address changes no loss, and the file is written all the same."""
-    job.run((0, 2, 5), 4, report="heard")
-    job.run((0, 2, 5), 4, report="unheard", report_url=NOBODY)
-    assert losses(job.report("unheard")) == losses(job.report("heard"))
-    seen = {line["rank"] for line in events(job.report("unheard"), "observation")}
-    assert seen == {0, 1}
 
 
 def test_several_ranks_may_have_a_file_each(job: Job) -> None:

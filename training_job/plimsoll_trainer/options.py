@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll_planner.exit_codes import ExitCode
-from plimsoll_trainer.errors import TrainerError
-from plimsoll_trainer.report_sink import check_address
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +27,6 @@ class Options:
     accept_other_data: bool = False
     attempt: int = 1
     report_file: str | None = None
-    report_url: str | None = None
     report_every_s: float = 60.0
     fingerprint_from: tuple[Path, ...] = ()
     timeout_s: float = 60.0
@@ -90,7 +87,6 @@ def parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("reports")
     add = group.add_argument
     add("--report-file", metavar="FILE", help="lines of JSON; {rank} is replaced")
-    add("--report-url", type=address, metavar="URL", help="gets every observation")
     add("--report-every-s", type=seconds, default=60.0, help="without news (60)")
     return made
 
@@ -98,15 +94,6 @@ def parser() -> argparse.ArgumentParser:
 def code_in_words(code: ExitCode) -> str:
     """Write an exit code as in `83 device out of memory`."""
     return f"{code.value} {code.name.lower().replace('_', ' ')}"
-
-
-def address(text: str) -> str:
-    """Read where observations go."""
-    try:
-        check_address(text)
-    except TrainerError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def positive(text: str) -> int:

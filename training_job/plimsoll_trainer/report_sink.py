@@ -1,6 +1,6 @@
-"""Where reports go: a file, an HTTP address. Neither can stop or slow the training.
+"""The file that reports go to. It can neither stop nor slow the training.
 
-Each sink has a thread and a short queue of its own. What does not fit the queue is
+A sink has a thread and a queue of its own. What does not fit the queue is
 lost, oldest first; what cannot be delivered is tried again a few times, then lost. The
 first loss is one line on stderr, later ones are silent.
 """
@@ -8,27 +8,14 @@ first loss is one line on stderr, later ones are silent.
 from __future__ import annotations
 
 import os
-import re
 import threading
-import time
-import urllib.request
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
-
-from plimsoll_trainer.errors import TrainerError
 
 WAIT_BEFORE_RETRY_S = (1.0, 4.0)
 """Two more attempts."""
-POST_TIMEOUT_S = 5.0
-"""Of each wait for the network."""
 MOST_LINES_WAITING = 10_000
-MOST_POSTS_WAITING = 4
-"""A newer report says all that an older one said."""
-
-PLAIN = re.compile(r"[!-~]+")
-"""ASCII without blanks, as a request line must be."""
 
 Deliver = Callable[[bytes], None]
 """Takes one message; raises where it cannot."""
@@ -137,51 +124,3 @@ class FileAppender:
         self._is_torn = written < len(text)
         if self._is_torn:
             raise OSError(f"{written} of {len(text)} bytes written")
-
-
-def check_address(url: str) -> None:
-    """Refuse what no HTTP client takes, as far as the text tells.
-
-    Raises:
-        TrainerError: the address is not one of HTTP.
-    """
-    fault = ""
-    try:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https"):
-            fault = "it does not begin with http:// or https://"
-        elif not parts.hostname or parts.port == 0:
-            fault = "it names no host, or port 0"
-        elif not PLAIN.fullmatch(url):
-            fault = "it holds a character that must be escaped"
-    except ValueError as error:
-        fault = str(error)
-    if fault:
-        raise TrainerError(
-            f"{url!r} is no address of HTTP ({fault}): give http://HOST:PORT/PATH"
-        )
-
-
-def http_sink(url: str, warn: Warn) -> BackgroundSink:
-    """Post each message to an address.
-
-    Raises:
-        TrainerError: the address is not one of HTTP.
-    """
-    check_address(url)
-
-    def post(message: bytes) -> None:
-        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
-            url, data=message, headers={"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=POST_TIMEOUT_S) as reply:  # noqa: S310
-            reply.read(1)
-
-    return BackgroundSink(url, post, most_waiting=MOST_POSTS_WAITING, warn=warn)
-
-
-def wait_for_all(sinks: list[BackgroundSink], patience_s: float) -> None:
-    """Close all sinks within one span of time."""
-    end_s = time.monotonic() + patience_s
-    for sink in sinks:
-        sink.close(max(0.0, end_s - time.monotonic()))

@@ -13,7 +13,7 @@ that was not saved is told by each save that fails; with `waits` training is ove
 the rank waits for room.
 
 Steps count from 1: `step` of them are finished. Steps are alike on all ranks and come
-from rank 0. An HTTP address gets the observations alone, as documents.
+from rank 0.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from collections import deque
 from collections.abc import Callable
 
 from plimsoll_planner.errors import PlimsollError
-from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.errors import DeviceFullError
 from plimsoll_trainer.peaks import PeakWatch
-from plimsoll_trainer.report_sink import BackgroundSink, wait_for_all
+from plimsoll_trainer.report_sink import BackgroundSink
 
 CHANGE = 1.05
 """A peak that is larger by this factor is news."""
@@ -50,7 +49,6 @@ class Reporter:
         watch: PeakWatch,
         *,
         lines: BackgroundSink | None,
-        posts: BackgroundSink | None,
         every_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,14 +58,12 @@ class Reporter:
             about: what stays the same in every observation.
             watch: has the peaks.
             lines: the report file.
-            posts: the address.
             every_s: seconds between observations without news.
             clock: seconds from any start.
         """
         self._about = about
         self._watch = watch
         self._lines = lines
-        self._posts = posts
         self._every_s = every_s
         self._clock = clock
         self._step_s: deque[float] = deque(maxlen=STEPS_KEPT)
@@ -93,8 +89,6 @@ class Reporter:
             peaks=self._watch.observed(),
         )
         self.event("observation", reason=reason, observation=observation.to_json())
-        if self._posts is not None:
-            self._posts.put(to_text(observation).encode())
 
     def failed(self, reason: PlimsollError, exit_code: int) -> None:
         """Say why the rank ends, and what it had used until then."""
@@ -123,8 +117,8 @@ class Reporter:
 
     def close(self) -> None:
         """Deliver what waits; not for long."""
-        sinks = [sink for sink in (self._lines, self._posts) if sink is not None]
-        wait_for_all(sinks, PATIENCE_S)
+        if self._lines is not None:
+            self._lines.close(PATIENCE_S)
 
 
 def jsonable(value: object) -> object:

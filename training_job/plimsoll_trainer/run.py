@@ -40,7 +40,7 @@ from plimsoll_trainer.failures import explain
 from plimsoll_trainer.meeting import meeting_place
 from plimsoll_trainer.options import Options
 from plimsoll_trainer.peaks import PeakWatch
-from plimsoll_trainer.report_sink import file_sink, http_sink
+from plimsoll_trainer.report_sink import file_sink
 from plimsoll_trainer.reports import Reporter
 from plimsoll_trainer.session import Session
 from plimsoll_trainer.shared_tensors import stages_that_share
@@ -202,7 +202,6 @@ def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Rep
         about,
         watch,
         lines=file_sink(Path(path), warn) if path else None,
-        posts=http_sink(options.report_url, warn) if options.report_url else None,
         every_s=options.report_every_s,
     )
 

@@ -16,7 +16,6 @@ as the pod starts, and is not waited out for as long.
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import json
 import math
@@ -127,9 +126,6 @@ class Mail:
     def send(self, path: str, body: bytes) -> Answer:
         """Try once."""
         headers = {"Content-Type": "application/json"}
-        if len(body) > SMALL_BYTES:
-            body = gzip.compress(body)
-            headers["Content-Encoding"] = "gzip"
         try:
             token = self.token.read_text().strip()
             request = urllib.request.Request(  # noqa: S310 - set by the operator
