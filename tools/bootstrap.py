@@ -225,9 +225,8 @@ def set_up(env: Path, extra: str, torch: str | None) -> None:
         if RELEASE.fullmatch(torch):
             require_release(torch)
         if folder is None:
-            size = recorded(rf"^# download {extra}: ([0-9.]+) GB$")
             print(
-                f"Setting up {env.name}: fetches up to {size} GB (torch with its CUDA "
+                f"Setting up {env.name}: fetches up to 3 GB (torch with its CUDA "
                 "libraries), less what is cached; TORCH=existing reuses the torch that "
                 "PYTHON has.",
                 flush=True,
