@@ -16,10 +16,11 @@ RULE_NAMES = {
     Rule.POD_SHAPE: "too few nodes",
     Rule.STATES_EXCEED: "states too large",
     Rule.LAYER_EXCEEDS: "a layer too large",
+    Rule.MEMORY_RELAXED: "least memory of any batch too large",
     Rule.MEMORY_CORNER: "least memory too large",
     Rule.RATE_BOUND: "too slow",
     Rule.RATE_AT_EQUAL_ERROR: "too slow at equal relative error",
-    Rule.DOMINATED: "another is as good",
+    Rule.DOMINATED: "a smaller micro-batch is too large",
     Rule.SEARCHED: "searched",
     Rule.REPLAYED: "replayed",
     Rule.NOT_SEARCHED: "not searched",
@@ -32,12 +33,14 @@ RULES = {
     Rule.POD_SHAPE: "more nodes are needed than there are",
     Rule.STATES_EXCEED: "parameters, gradients and optimizer exceed the memory alone",
     Rule.LAYER_EXCEEDS: "one layer exceeds the memory alone",
+    Rule.MEMORY_RELAXED: "the least memory, at any speed, of all replicas and "
+    "micro-batches at once exceeds it",
     Rule.MEMORY_CORNER: "the plan of the least memory, at any speed, exceeds it still",
     Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
     Rule.RATE_AT_EQUAL_ERROR: "too slow if one factor is the error of all seconds, "
     "which proves nothing: measure the profile on the device, or ask for a number of "
     "samples/s",
-    Rule.DOMINATED: "another combination is at least as good",
+    Rule.DOMINATED: "a smaller micro-batch needs no more memory, and exceeds it",
     Rule.SEARCHED: "all cuts and sets of recomputed layers were searched",
     Rule.REPLAYED: "the replay of its plan decided it",
     Rule.NOT_SEARCHED: "the work limit cut it off",

@@ -46,6 +46,8 @@ class Rule(StrEnum):
     """The states alone, spread evenly, exceed the capacity."""
     LAYER_EXCEEDS = "layer-exceeds"
     """One layer that cannot be split exceeds the capacity."""
+    MEMORY_RELAXED = "memory-relaxed"
+    """The least memory at any speed, for all replicas and micro-batches at once."""
     MEMORY_CORNER = "memory-corner"
     """The least memory at any speed, found by the exact search."""
     RATE_BOUND = "rate-bound"
@@ -55,7 +57,7 @@ class Rule(StrEnum):
     """No plan of the tuple reaches a relative floor where all seconds are at the lower
     end of their intervals, as if one factor were the error of all; no proof."""
     DOMINATED = "dominated"
-    """Another tuple is proven to be at least as good."""
+    """Another tuple, which fails, is proven to need no more memory."""
     SEARCHED = "searched"
     """The exact search over partitions, recompute and caps."""
     REPLAYED = "replayed"

@@ -56,6 +56,11 @@ class ByteColumns(Record):
     there: one sample makes views where more make copies, and a peak may pass from one
     operator to another. None: nothing but the line."""
 
+    @property
+    def num_probed(self) -> int:
+        """Samples up to which some row was probed."""
+        return max(map(len, self.probed_bytes or ()), default=0)
+
     def at(self, row: int, micro_batch: int) -> ByteInterval:
         """Bytes of one row for a micro-batch of `micro_batch` samples."""
         probed = () if self.probed_bytes is None else self.probed_bytes[row]
@@ -198,6 +203,19 @@ class LayerCosts(Record):
     recompute: SecondsColumns | None = None
     """What recomputing adds to both passes; it counts in the backward pass."""
     optimizer_step_s: tuple[Seconds, ...] | None = None
+
+    @property
+    def num_probed(self) -> int:
+        """Samples up to which the bytes of some layer were probed; then come lines."""
+        return max(
+            columns.num_probed
+            for way in (self.kept, self.recomputed)
+            for columns in (
+                *(self.boundary, way.saved, way.forward_transient),
+                *(way.backward_transient, way.backward_transient_at_end),
+                *([way.held_input] if way.held_input else []),
+            )
+        )
 
     @property
     def is_timed(self) -> bool:

@@ -23,7 +23,7 @@ ROUNDING = 1e-4
 
 def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]:
     """Return the front without the chosen plan, by number of GPUs."""
-    cheapest = {explorer.search.alike(one): one for one in explorer.fitting}
+    cheapest = {explorer.search.alike(one): one for one in explorer.open}
     pool = [
         replace(found, candidate=cheapest[explorer.search.alike(found.candidate)])
         for found in explorer.search.fastest_of.values()
@@ -32,7 +32,7 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
     most_gpus = explorer.problem.limits.max_gpus
     while count < most_gpus:
         count = min(count * 2, most_gpus)
-        most = explorer.best_rate(c for c in explorer.fitting if c.num_gpus == count)
+        most = explorer.best_rate(c for c in explorer.open if c.num_gpus == count)
         pool.extend([most] if most else [])
     needed = floor.expected(chosen.candidate.num_gpus)
     base = explorer.search.fastest(chosen.candidate)

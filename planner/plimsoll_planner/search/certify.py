@@ -30,7 +30,10 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
 
-MEMORY_RULES = (Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_CORNER)
+MEMORY_RULES = (
+    *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
+    *(Rule.DOMINATED, Rule.MEMORY_CORNER),
+)
 BINDINGS = (
     (Binding.RATE, (Rule.RATE_BOUND,)),
     (Binding.MEMORY, MEMORY_RULES),
@@ -105,12 +108,11 @@ def any_speed(
     explorer: Explorer, best: Found | None
 ) -> tuple[int | None, float | None]:
     """Return the fewest GPUs at any speed, and their part of the best rate."""
-    fitting = explorer.fitting
-    if not fitting or best is None:
+    fewest = explorer.fewest_at_any_speed
+    if fewest is None or best is None:
         return None, None
-    fewest = min(candidate.num_gpus for candidate in fitting)
     top = explorer.rate(best) / best.candidate.num_gpus
-    plan = explorer.best_rate(c for c in fitting if c.num_gpus == fewest)
+    plan = explorer.best_rate(c for c in explorer.open if c.num_gpus == fewest)
     if plan is None or top == 0:
         return fewest, None
     return fewest, min(explorer.rate(plan) / fewest / top, 1.0)

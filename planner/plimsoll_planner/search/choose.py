@@ -226,7 +226,7 @@ def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
         slow = samples_per_s(explorer.search, step_s) < floor.total
         return float("-inf") if slow else -cost(candidate, step_s)
 
-    best = explorer.best(explorer.fitting, score)
+    best = explorer.best(explorer.open, score)
     if best is None:
         return None
     gap = gap_below(
@@ -240,7 +240,7 @@ def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
 
 def most_throughput(explorer: Explorer, floor: Floor) -> Choice | None:
     """Branch and bound on samples per second."""
-    best = explorer.best_rate(explorer.fitting, floor.total)
+    best = explorer.best_rate(explorer.open, floor.total)
     if best is None:
         return None
     gap = gap_below(explorer, explorer.tuples, best.step_s, lambda _, step_s: step_s)

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import (
+    COUNTED,
     KEPT,
     RECOMPUTED,
     Bound,
@@ -32,6 +34,7 @@ from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.recompute_labels import Labels, build_labels
 from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.strategy import divisors
 from plimsoll_planner.search.grouping import group_starts
 from plimsoll_planner.search.known_seconds import clock
 from plimsoll_planner.search.searched import require_searched
@@ -151,6 +154,67 @@ class CostTables:
 
         return self._once(("bytes", bound, micro_batch), make)
 
+    @cached_property
+    def micro_batches(self) -> list[int]:
+        """B of all tuples, in order."""
+        fixed, limits = self.problem.override.micro_batch, self.problem.limits
+        if fixed:
+            return [fixed]
+        most = limits.max_micro_batch or self.problem.global_batch_size
+        least = self.problem.profile.least_micro_batch
+        every = divisors(self.problem.global_batch_size)
+        # Without any the batch divides by none, and b = 1 stands for all.
+        return [b for b in every if least <= b <= most] or [1]
+
+    @cached_property
+    def num_probed(self) -> int:
+        """Largest b whose bytes were probed; beyond, they are lines."""
+        return self.problem.profile.costs.num_probed
+
+    def relaxed_bytes(self, bound: Bound) -> ChainBytes:
+        """Least bytes that each layer has at any micro-batch; see `families`.
+
+        If the engine keeps outputs, how often one counts depends on the micro-batch
+        (`with_outputs_held_once`), so it does not count here.
+        """
+
+        def make() -> ChainBytes:
+            probed = [b for b in self.micro_batches if b <= self.num_probed]
+            lines = [b for b in self.micro_batches if b > self.num_probed]
+            chains = [self.bytes(bound, b) for b in (*probed, *lines[:1])]
+            least: dict[str, Any] = {
+                name: np.minimum.reduce([getattr(chain, name) for chain in chains])
+                for name in COUNTED
+            }
+            if self.held.output_kept:
+                least["backward_transient_at_end"] *= 0
+                least["own_output"] = np.zeros_like(chains[0].own_output)
+            return replace(chains[0], **least)
+
+        return self._once(("relaxed", bound), make)
+
+    def relaxed_labels(self, bound: Bound) -> Labels:
+        """Labels of the relaxed bytes that count where speed does not."""
+        return self._once(
+            ("relaxed labels", bound),
+            lambda: build_labels(
+                self.relaxed_bytes(bound),
+                self.held,
+                None,
+                starts=self.starts,
+                is_lower=True,
+            ),
+        )
+
+    def relaxed_stages(self, bound: Bound, choice: StageChoice) -> StageBytes:
+        """Matrices of the relaxed bytes over all runs of layers as one stage."""
+        return self._once(
+            ("relaxed stages", bound, choice),
+            lambda: stage_bytes(
+                choice.bytes(self.relaxed_bytes(bound)), self.held, self.starts
+            ),
+        )
+
     def stages(
         self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
     ) -> StageBytes:
@@ -195,6 +259,17 @@ class CostTables:
                 self.problem.profile, self.problem.offers[offer], bound, micro_batch
             ),
         )
+
+    def pass_seconds(
+        self, offer: int, bound: Bound, micro_batch: int
+    ) -> tuple[float, float]:
+        """Seconds of both passes: of all layers, and of the longest one."""
+
+        def make() -> tuple[float, float]:
+            chain = self.seconds(offer, bound, micro_batch)
+            return chain.total, float((chain.forward + chain.backward).max())
+
+        return self._once(("passes", self.clock(offer), bound, micro_batch), make)
 
     def runs(self, offer: int, bound: Bound, micro_batch: int) -> RunSeconds:
         """Return the seconds of all runs of layers."""

@@ -83,17 +83,18 @@ class Explorer:
         )
 
     @cached_property
-    def fitting(self) -> list[Candidate]:
-        """Return the tuples of which some plan fits, whatever its speed.
+    def open(self) -> list[Candidate]:
+        """Tuples that nothing decides at sight.
 
         Of those that differ by name or price alone, the cheapest stands for all.
         """
-        return self.cheapest(
-            candidate
-            for tuples in self.by_count.values()
-            for candidate in tuples
-            if candidate.rule is None and self.search.fits(candidate)
-        )
+        return self.cheapest(c for c in self.tuples if c.rule is None)
+
+    @cached_property
+    def fewest_at_any_speed(self) -> int | None:
+        """Fewest GPUs with a plan that fits, whatever its speed."""
+        fitting = (c.num_gpus for c in self.open if self.search.fits(c))
+        return next(fitting, None)
 
     def cheapest(self, tuples: Iterable[Candidate]) -> list[Candidate]:
         """Of tuples on like machines the cheapest, or the first of those.
@@ -134,11 +135,11 @@ class Explorer:
     def best(
         self, tuples: Iterable[Candidate], score: Callable[[Candidate, float], float]
     ) -> Found | None:
-        """Return the walked plan of the highest score.
+        """Walked plan of the highest score.
 
-        Best first: the tuple of the highest bound is bounded better, up to its walked
-        plan; when that is still the highest, no other tuple's plan scores higher. Among
-        equals fewer GPUs come first, then cheaper ones.
+        Best first: the tuple of the highest bound is bounded better, if a plan of it
+        fits, up to its walked plan; when that is still the highest, no other tuple's
+        plan scores higher. Among equals fewer GPUs come first, then cheaper ones.
 
         Args:
             tuples: where to look.
@@ -161,6 +162,8 @@ class Explorer:
                 return None
             if level == WALKED:
                 return self.search.fastest(candidate)
+            if level == QUICK and not self.search.fits(candidate):
+                continue
             step_s = self.step_bound(candidate, level + 1)
             bounded = max(negative, -score(candidate, step_s))
             if level + 1 == WALKED:
@@ -192,7 +195,7 @@ class Explorer:
     def best_per_gpu(self) -> Found | None:
         """Return the plan of the most samples per second per GPU."""
         return self.best(
-            self.fitting,
+            self.open,
             lambda candidate, step_s: (
                 samples_per_s(self.search, step_s) / candidate.num_gpus
             ),

@@ -110,7 +110,7 @@ def binding_of(explorer: Explorer, certificate: Certificate) -> Binding:
     An undecided count came to the rate where some plan's upper bytes fit.
     """
     if any(count.binding is None for count in certificate.counts):
-        return Binding.RATE if explorer.fitting else Binding.MEMORY
+        return Binding.MEMORY if explorer.fewest_at_any_speed is None else Binding.RATE
     rules = {rule for count in certificate.counts for rule in count.decisions.rule}
     return certify.binding_of(rules)
 
@@ -224,7 +224,7 @@ def fewer_gpus(problem: Problem) -> str:
 
 def lower_floor(explorer: Explorer) -> str:
     """Return the rate that the fastest plan reaches, or the deadline it meets."""
-    best = explorer.best_rate(explorer.fitting)
+    best = explorer.best_rate(explorer.open)
     if best is None:
         return ""
     problem, rate = explorer.problem, explorer.rate(best)

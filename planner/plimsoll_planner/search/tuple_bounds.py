@@ -9,19 +9,16 @@ In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from functools import reduce
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.recompute_labels import Floats
 from plimsoll_planner.memory.stage_peaks import StageBytes, least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.families import Families
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
 from plimsoll_planner.search.partition import (
     Partition,
@@ -29,7 +26,7 @@ from plimsoll_planner.search.partition import (
     least_largest,
 )
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_context import CutsOf, TupleContext
+from plimsoll_planner.search.tuple_context import CutsOf, TupleContext, least_of
 from plimsoll_planner.techniques import falls_with_replicas
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.stage_runs import (
@@ -41,7 +38,6 @@ from plimsoll_planner.timing.stage_runs import (
 
 Bounds = tuple[StageBound, ...]
 """Of one stage, one for each choice."""
-Number = TypeVar("Number", np.int64, np.float64)
 MOST_BOUNDS = 64
 """Tuples whose step bounds are kept."""
 MOST_SECONDS_BYTES = 2**28
@@ -54,6 +50,7 @@ class TupleBounds(TupleContext):
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
         """Prepare the tables; see `TupleContext`."""
         super().__init__(problem, cuts_of)
+        self.families = Families(self)
         self._corners: dict[tuple[object, ...], list[Ints]] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
@@ -95,7 +92,8 @@ class TupleBounds(TupleContext):
     def _finds_room(self, candidate: Candidate, merge: bool) -> bool:
         """What `fits` keeps."""
         capacity = self.allowance(candidate).tensor_capacity(Bound.UPPER)
-        if max(self.simple_bounds(candidate, Bound.UPPER)) > capacity:
+        relaxed = self.families.relaxed(candidate, Bound.UPPER)
+        if max(*self.simple_bounds(candidate, Bound.UPPER), relaxed) > capacity:
             return False
         return self.corner(candidate, Bound.UPPER, merge=merge) <= capacity
 
@@ -133,6 +131,8 @@ class TupleBounds(TupleContext):
                 lambda left: self.corner_peaks(candidate, bound, left, merge=merge),
                 most,
             )
+            if bound is Bound.LOWER:
+                self.families.note(candidate, self._corners[key])
         return self._corners[key]
 
     def corner_peaks(
@@ -307,11 +307,6 @@ class TupleBounds(TupleContext):
             data_degree=candidate.mesh.data,
         )
         return choice.flow(flow)
-
-
-def least_of(arrays: Iterable[NDArray[Number]]) -> NDArray[Number]:
-    """Elementwise least of some arrays, at least one."""
-    return reduce(np.minimum, arrays)
 
 
 def gradients_of(stages: StageBytes) -> Gradients:

@@ -6,11 +6,14 @@ In: a candidate. Out: all that its bounds and plans are computed from. The base 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from decimal import Decimal
+from functools import reduce
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import Bound, Flags
@@ -31,6 +34,7 @@ from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.topology import Topology, topology
 
+Number = TypeVar("Number", np.int64, np.float64)
 CutsOf = Callable[[int], tuple[int, ...]]
 """From P to the first layer of each stage."""
 
@@ -150,3 +154,8 @@ class TupleContext:
         if cuts[stage] < size:
             allowed[cuts[stage], ends[stage]] = True
         return allowed
+
+
+def least_of(arrays: Iterable[NDArray[Number]]) -> NDArray[Number]:
+    """Elementwise least of some arrays, at least one."""
+    return reduce(np.minimum, arrays)

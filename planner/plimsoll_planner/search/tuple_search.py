@@ -29,8 +29,8 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.partition import Partition, least_largest
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_bounds import TupleBounds, least_of
-from plimsoll_planner.search.tuple_context import CutsOf
+from plimsoll_planner.search.tuple_bounds import TupleBounds
+from plimsoll_planner.search.tuple_context import CutsOf, least_of
 from plimsoll_planner.search.walked_cuts import shortest_walk
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.stage_runs import StageBound

@@ -6,6 +6,8 @@ every tuple of every count up to the answer. In this order:
     what the space decides at sight                      fails, that rule
     states, spread evenly over P ranks, exceed           fails, states-exceed
     a layer alone on a rank exceeds                      fails, layer-exceeds
+    a bound for all D and b exceeds (`families`)         fails, memory-relaxed
+    a smaller b exceeds, which needs no more             fails, dominated
     the least peak at any speed exceeds (lower bytes)    fails, memory-corner
     no plan can be fast enough (lower bytes, lower s)    fails, rate-bound
     a plan fits (upper bytes) and its walk is fast enough    fits, searched
@@ -105,6 +107,8 @@ def memory_bounds(
     states, alone = search.simple_bounds(candidate, Bound.LOWER)
     yield Rule.STATES_EXCEED, states
     yield Rule.LAYER_EXCEEDS, alone
+    yield Rule.MEMORY_RELAXED, search.families.relaxed(candidate, Bound.LOWER)
+    yield Rule.DOMINATED, search.families.dominated(candidate)
     yield Rule.MEMORY_CORNER, search.corner(candidate, Bound.LOWER)
 
 
@@ -162,13 +166,14 @@ def quick_bound(
     search: TupleSearch, candidate: Candidate, seconds_bound: Bound
 ) -> float:
     """Return a lower bound of the step that needs no cuts."""
-    chain = search.tables.seconds(candidate.offer, seconds_bound, candidate.micro_batch)
+    total_s, largest_s = search.tables.pass_seconds(
+        candidate.offer, seconds_bound, candidate.micro_batch
+    )
     count = candidate.num_micro_batches
-    closed = candidate.schedule.closed_bound(chain.total, candidate.num_stages, count)
-    largest = count * float((chain.forward + chain.backward).max())
+    closed = candidate.schedule.closed_bound(total_s, candidate.num_stages, count)
     shared = search.shared_bound(candidate, seconds_bound)
     # Rounded down by a hair: closed_bound is no sum of ticks.
-    return max(closed * (1 - SLACK), largest, shared)
+    return max(closed * (1 - SLACK), count * largest_s, shared)
 
 
 def is_zero_rate(decision: Decision) -> bool:

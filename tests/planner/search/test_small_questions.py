@@ -163,7 +163,7 @@ def test_machines_that_differ_by_price_alone_are_searched_once() -> None:
     """The cheapest is chosen, and every tuple of every offer has its row."""
     few, many = many_offers(4), many_offers(240)
     explorer = Explorer(many)
-    assert len(explorer.fitting) == len(Explorer(few).fitting)
+    assert len(explorer.open) == len(Explorer(few).open)
     answer = solved(many)
     assert answer.certificate.is_proof
     (chosen,) = answer.plan.offers

@@ -39,7 +39,10 @@ ADMITTED_BY_A_CORNER: dict[int, list[int]] = {
 }
 """Where a count is too slow if all seconds are at their lower end, and is fast enough
 at some corner."""
-MEMORY_RULES = {Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_CORNER}
+MEMORY_RULES = {
+    *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
+    *(Rule.DOMINATED, Rule.MEMORY_CORNER),
+}
 
 
 @st.composite

@@ -1,0 +1,115 @@
+"""Bounds of families: tuples that are decided together, before each is searched.
+
+In: a candidate. Out: lower bounds of its least peak at any speed (`corner`), in tensor
+bytes, that cost next to nothing. Called by `tuple_bounds`.
+
+**Relaxed.** One bound for all D and b of a number of stages: every layer has the least
+bytes that it has at any micro-batch of the problem, a stage has as few micro-batches in
+flight as any M leaves it, whose inputs alone it holds, and gradients have no copies.
+Unless ranks may hold less with more replicas; then each D has its own.
+
+**Dominated.** Let b < b' be micro-batches of one strategy on which lines were fitted,
+neither probed one by one, with M, M' >= P. Then a tuple with b' has at least the least
+peak of that with b, if the engine makes receive buffers just in time and keeps no
+outputs. For any cuts, ways and choices, each term of `rank_peak` is a sum of bytes of
+layers, whose lines do not fall, with factors that are the same for b and b': k = P - s
+for both; inputs are b M = b' M' = B / D samples; [M > k] matters where u_{A-1} > 0, on
+stages s >= 1, and there k < P <= M, M'. So no sum falls, and no maximum of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import NamedTuple
+
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.stage_peaks import least_peaks
+from plimsoll_planner.records.engine import ReceiveBuffers
+from plimsoll_planner.records.strategy import Strategy
+from plimsoll_planner.schedules import SCHEDULES
+from plimsoll_planner.search.partition import least_corner
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_context import TupleContext, least_of
+from plimsoll_planner.techniques import falls_with_replicas, stage_choices
+
+
+class Known(NamedTuple):
+    """Least peaks of one micro-batch, for every number of stages."""
+
+    micro_batch: int
+    corners: list[Ints]
+
+
+class Families:
+    """Bounds of families; keeps what their tuples share."""
+
+    def __init__(self, context: TupleContext) -> None:
+        """Begin with none known."""
+        self._context = context
+        self._relaxed: dict[tuple[Bound, Strategy], list[Ints]] = {}
+        self._known: dict[Strategy, list[Known]] = defaultdict(list)
+
+    def relaxed(self, candidate: Candidate, bound: Bound) -> int:
+        """Relaxed bound of the least peak; 0 if cuts are fixed or grouped."""
+        context, stages = self._context, candidate.num_stages
+        if context.tables.is_grouped or context.fixed_cuts(stages) is not None:
+            return 0
+        strategy = without_stages(candidate.strategy)
+        if not falls_with_replicas():
+            strategy = replace(strategy, mesh=replace(strategy.mesh, data=1))
+        key = (bound, strategy)
+        if key not in self._relaxed:
+            most = min(context.tables.num_layers, context.problem.limits.max_gpus)
+            self._relaxed[key] = least_corner(
+                lambda left: self._relaxed_peaks(strategy, bound, left), most
+            )
+        return min(int(self._relaxed[key][stages][0]), LARGEST_BYTES)
+
+    def _relaxed_peaks(self, strategy: Strategy, bound: Bound, left: int) -> Ints:
+        """[A, B]: relaxed peaks of a stage, `left` stages from it to the last."""
+        tables, can = self._context.tables, self._context.problem.engine.can
+        fewest = 1 if can.fewer_micro_batches_than_stages else left
+        in_flight = SCHEDULES[strategy.schedule].in_flight(left, fewest)
+        flow = Flow(
+            in_flight=in_flight,
+            num_micro_batches=in_flight,
+            micro_batch=tables.micro_batches[0],
+            data_degree=strategy.mesh.data,
+        )
+        labels = tables.relaxed_labels(bound)
+        return least_of(
+            least_peaks(tables.relaxed_stages(bound, choice), labels, choice.flow(flow))
+            for choice in stage_choices(strategy, can)
+        )
+
+    def note(self, candidate: Candidate, corners: list[Ints]) -> None:
+        """Remember least peaks, lower bytes, of all numbers of stages."""
+        known = Known(candidate.micro_batch, corners)
+        self._known[without_stages(candidate.strategy)].append(known)
+
+    def dominated(self, candidate: Candidate) -> int:
+        """Least peak, lower bytes, of a tuple that has no more; 0 if none is known."""
+        tables, stages = self._context.tables, candidate.num_stages
+        held = tables.held
+        is_monotone = (
+            held.buffers is ReceiveBuffers.JUST_IN_TIME
+            and not held.output_kept
+            and candidate.num_micro_batches >= stages
+            and self._context.fixed_cuts(stages) is None
+        )
+        if not is_monotone:
+            return 0
+        peaks = (
+            int(known.corners[stages][0])
+            for known in self._known[without_stages(candidate.strategy)]
+            if tables.num_probed < known.micro_batch < candidate.micro_batch
+            and stages < len(known.corners)
+        )
+        return max(peaks, default=0)
+
+
+def without_stages(strategy: Strategy) -> Strategy:
+    """The same for every number of stages."""
+    return replace(strategy, mesh=replace(strategy.mesh, pipeline=1))
