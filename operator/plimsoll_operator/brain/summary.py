@@ -105,7 +105,7 @@ def others_text(found: Rehearsal) -> str:
         return "; what other processes use of it is unknown"
     if found.other_bytes == 0:
         return ""
-    return f"; {at_least(found.other_bytes)} of that is of other processes"
+    return f"; {at_least(found.other_bytes)} of what is in use are of other processes"
 
 
 def bytes_range(interval: ByteInterval) -> str:
