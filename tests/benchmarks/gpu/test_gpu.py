@@ -30,6 +30,7 @@ OPTIONS = ("--device", "cpu", "--models", MODEL, "--plans", "2")
 SCALARS_BYTES = 64
 ROOMS = ("planner", "training_job", "profiler_job", ".")
 ENVIRONMENT = os.environ | {"PYTHONPATH": ":".join(ROOMS)}
+REHEARSER = "plimsoll_profiler.rehearser"
 GONE_S = 60.0
 """At most, until a killed process is gone."""
 
@@ -44,6 +45,14 @@ def make_gpu(*words: str, python: str = sys.executable) -> Any:
         check=False,
         env=ENVIRONMENT,
     )
+
+
+def words(process: psutil.Process) -> list[str]:
+    """The command line of a process; none if it has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +170,8 @@ def test_a_signal_leaves_no_process(
     ) as process:
         assert process.stderr is not None
         next(line for line in process.stderr if line.endswith("rank 0\n"))
-        below = psutil.Process(process.pid).children
-        while not (children := below(recursive=True)):
+        first = psutil.Process(process.pid)
+        while not (children := [p for p in first.children() if REHEARSER in words(p)]):
             time.sleep(0.01)
         if number is signal.SIGINT:
             os.killpg(process.pid, number)

@@ -22,6 +22,7 @@ from benchmarks.gpu.device import MeasuredDevice, find_device
 from benchmarks.gpu.measuring import Measuring
 from benchmarks.gpu.models import NAMES
 from benchmarks.gpu.results import ModelResult, results_from
+from plimsoll_planner.records.document import write_whole
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_trainer.errors import NoGpuError
 from tests.benchmarks.gpu.made import a_rank, a_result
@@ -224,13 +225,13 @@ def test_a_full_disk_is_one_line(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, num_writes: int
 ) -> None:
     """At once, or where it is full after a model."""
-    write, done = folders.write_whole, list[Path]()
+    done: list[Path] = []
 
     def full(path: Path, text: str) -> None:
         if len(done) == num_writes:
             raise OSError(errno.ENOSPC, "No space left on device")
         done.append(path)
-        write(path, text)
+        write_whole(path, text)
 
     monkeypatch.setattr(folders, "write_whole", full)
     code, text = bench.run("--models", ONE)
