@@ -66,8 +66,9 @@ bench: env-dev  ## all benchmarks that this machine can run
 # Nothing is installed: a GPU machine without a network has a Python with torch already.
 GPU_PYTHON = $(or $(if $(filter command,$(word 1,$(origin PYTHON))),$(PYTHON)),$(wildcard $(BIN)/python),$(PYTHON))
 gpu:            ## measure a GPU against predictions, torch and numpy alone; DEVICE=cpu
-	@PYTHONPATH=planner:training_job:profiler_job:. $(GPU_PYTHON) -m benchmarks.gpu \
-	  --device $(or $(DEVICE),cuda) $(GPU)
+	@PYTHONPATH=planner:training_job:profiler_job:.$${PYTHONPATH:+:$$PYTHONPATH}; \
+	  export PYTHONPATH; exec $(GPU_PYTHON) -m benchmarks.gpu.tied $$PPID \
+	  benchmarks.gpu --device $(or $(DEVICE),cuda) $(GPU)
 
 KILLS ?= 200
 soak: env-dev   ## kill runs at random moments, KILLS=200 times, and operators 5 times that

@@ -7,97 +7,139 @@ was measured outlives whatever stops it. Needs torch and numpy alone, no network
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from benchmarks.gpu.device import MeasuredDevice, ask_gpu, find_device
+from benchmarks.gpu.folder import ROOT, Folder, UnusableFolderError
 from benchmarks.gpu.measuring import Measuring
 from benchmarks.gpu.models import NAMES
-from benchmarks.gpu.page import page
-from benchmarks.gpu.plans import CHOICES
-from benchmarks.gpu.results import Results, results_from
+from benchmarks.gpu.plans import CHOICES, Choice
+from benchmarks.gpu.results import Results
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_trainer.errors import TrainerError
+from plimsoll_trainer.errors import NoGpuError, TrainerError
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"cuda": ROOT / "docs", "cpu": ROOT / "build"}
-FAILED, WRONG_INPUT = 1, 3
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 3, 130
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure; 0 where everything was."""
+    """Measure; 0 where everything that was asked for was."""
     options = parser().parse_args(words)
-    names = options.models.split(",") if options.models else list(NAMES)
-    if unknown := [name for name in names if name not in NAMES]:
-        say(f"--models: there is no {unknown[0]}; there are {', '.join(NAMES)}")
-        return WRONG_INPUT
-    place = options.out or FOLDERS[options.device]
     try:
-        device = find_device(options.device)
-        results = begun(place / "gpu.json", device, anew=options.anew)
-        bench = Bench(device=device, place=place, num_plans=options.plans)
-        bench.measure(results, names, options.minutes)
-    except TrainerError as error:  # no GPU, none any more, or a torch too old
+        return run(options)
+    except UnusableFolderError as error:
+        say(str(error))
+        return WRONG_INPUT
+    except TrainerError as error:  # no GPU, or a torch too old
         say(str(error))
         return FAILED
-    errors = [e for model in results.models.values() for e in model.errors]
-    say(f"{len(results.models)} models: {place / 'gpu.json'}, {place / 'gpu.md'}")
-    return FAILED if errors else 0
+    except KeyboardInterrupt:
+        rest = " without --anew" * options.anew
+        say(f"interrupted: the same command{rest} goes on where it was")
+        return INTERRUPTED
 
 
-def parser() -> argparse.ArgumentParser:
+def run(options: argparse.Namespace) -> int:
+    """Measure what is left, and say what still is.
+
+    Raises:
+        TrainerError: there is no GPU, or torch is too old.
+        UnusableFolderError: results cannot be written.
+    """
+    device = find_device(options.device)
+    folder = Folder(place=options.out or FOLDERS[options.device], say=say)
+    results = folder.begin(device, anew=options.anew)
+    bench = Bench(device=device, folder=folder, choices=CHOICES[: options.plans])
+    try:
+        bench.measure(results, options.models, options.minutes)
+    except NoGpuError as error:  # any more; what was measured is written
+        say(str(error))
+    return bench.report(results, options.models)
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong."""
+        self.exit(WRONG_INPUT, f"{message}\n")
+
+
+def parser() -> Parser:
     """Describe the command line."""
-    made = argparse.ArgumentParser(prog="make gpu GPU=..", description=__doc__)
+    made = Parser(prog="make gpu GPU=..", description=__doc__)
     made.add_argument("--device", choices=list(FOLDERS), default="cuda")
-    made.add_argument("--models", default="", help=f"of {', '.join(NAMES)}")
+    made.add_argument(
+        "--models", type=models, default=list(NAMES), help=f"of {', '.join(NAMES)}"
+    )
     made.add_argument(
         "--plans",
-        type=int,
+        type=plans,
         default=len(CHOICES),
         help=f"how many of the {len(CHOICES)} plans of each model",
     )
     made.add_argument("--anew", action="store_true", help="keep nothing of before")
     made.add_argument(
-        "--minutes", type=float, default=0.0, help="begin no model after these"
+        "--minutes", type=minutes, default=math.inf, help="begin no model after these"
     )
     made.add_argument("--out", type=Path, help="folder of gpu.json and gpu.md")
     return made
 
 
-def begun(path: Path, device: MeasuredDevice, *, anew: bool) -> Results:
-    """Results of before on the same device and torch, or none yet."""
-    is_tiny = device.kind is DeviceKind.EMULATED
-    if path.exists() and not anew:
-        try:
-            before = results_from(json.loads(path.read_text()))
-        except (ValueError, KeyError, TypeError):
-            say(f"{path} cannot be read any more: it is begun anew")
-        else:
-            if before.device == device.name:
-                return before
-            say(f"{path} is of {before.device}: it is begun anew for {device.name}")
-    return Results(
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        device=device.name,
-        kind=device.kind,
-        capacity_bytes=device.capacity_bytes,
-        versions=device.versions,
-        is_tiny=is_tiny,
-    )
+def models(text: str) -> list[str]:
+    """Names of models, each once.
+
+    Raises:
+        ArgumentTypeError: there is no such model.
+    """
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in NAMES:
+            raise argparse.ArgumentTypeError(
+                f"there is no {name!r}; there are {', '.join(NAMES)}"
+            )
+    return names
+
+
+def plans(text: str) -> int:
+    """How many plans.
+
+    Raises:
+        ArgumentTypeError: none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed is at least 1")
+    return int(text)
+
+
+def minutes(text: str) -> float:
+    """After which no model is begun.
+
+    Raises:
+        ArgumentTypeError: none, or without an end.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed is a number above 0")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """Where models are measured, and where results go."""
+    """What is measured of each model, and where results go."""
 
     device: MeasuredDevice
-    place: Path
-    num_plans: int
+    folder: Folder
+    choices: Sequence[Choice]
 
     def measure(self, results: Results, names: Sequence[str], minutes: float) -> None:
         """Measure the models that are left, and write what is there after each.
@@ -105,19 +147,19 @@ class Bench:
         Args:
             results: of before; grows.
             names: of models, in order.
-            minutes: after which no model is begun; 0: all are.
+            minutes: after which no model is begun.
 
         Raises:
             NoGpuError: the GPU is gone; what was measured before is written.
+            UnusableFolderError: results cannot be written any more.
         """
-        end_s = time.monotonic() + 60 * minutes if minutes else None
+        end_s = time.monotonic() + 60 * minutes
         for name in names:
-            if name in results.models and not results.models[name].errors:
+            if results.covers(name, len(self.choices)):
                 say(f"{name}: measured before")
                 continue
-            if end_s is not None and time.monotonic() > end_s:
-                say(f"{name}: no time is left; the same command goes on with it")
-                break
+            if time.monotonic() > end_s:
+                return
             self.measure_model(results, name)
 
     def measure_model(self, results: Results, name: str) -> None:
@@ -125,35 +167,38 @@ class Bench:
 
         Raises:
             NoGpuError: the GPU is gone.
+            UnusableFolderError: results cannot be written any more.
         """
         measuring = Measuring(
             model=name,
             device=self.device,
             is_tiny=results.is_tiny,
-            choices=CHOICES[: self.num_plans],
+            choices=self.choices,
             say=say,
         )
         found = measuring.run()
-        results.models[name] = found
+        results.add(found)
         results.learn(measuring.measured)
-        write(results, self.place)
+        self.folder.write(results)
         for error in found.errors:
             say(f"{name}: not measured: {error}")
         if found.errors and self.device.kind is DeviceKind.CUDA:
             ask_gpu()  # it may be gone
 
-
-def write(results: Results, place: Path) -> None:
-    """Write JSON and page, each whole or not at all."""
-    place.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "gpu.json": json.dumps(results.to_json(), indent=1) + "\n",
-        "gpu.md": page(results),
-    }
-    for name, text in texts.items():
-        part = place / f".{name}.part"
-        part.write_text(text)
-        part.replace(place / name)
+    def report(self, results: Results, names: Sequence[str]) -> int:
+        """Say what there is now, and what is not; 0 where nothing is missing."""
+        missing = [n for n in names if not results.covers(n, len(self.choices))]
+        num_done = len(names) - len(missing)
+        paths = ", ".join(str(path) for path, _ in self.folder.texts(results))
+        say(f"{num_done} of {len(names)} models: {paths}")
+        failed = [
+            n for n in missing if n in results.models and results.models[n].errors
+        ]
+        if failed:
+            say(f"failed: {', '.join(failed)}")
+        if left := [n for n in missing if n not in failed]:
+            say(f"left: {', '.join(left)}; the same command goes on with them")
+        return FAILED if missing else 0
 
 
 def say(text: str) -> None:

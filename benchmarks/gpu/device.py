@@ -109,13 +109,14 @@ def ask_gpu() -> dict[str, object]:
         )
     except subprocess.TimeoutExpired:
         raise NoGpuError(f"the GPU does not answer within {TIMEOUT_S:g} s") from None
-    if done.returncode:
+    answers = done.stdout.splitlines()
+    if done.returncode or not answers:
         said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise NoGpuError(
             f"torch finds no GPU that works ({said}): run this where one is, or try it "
             "on emulated devices with make gpu DEVICE=cpu"
         )
-    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, object] = json.loads(answers[-1])
     return answer
 
 

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.gpu.results import ModelResult, RankRow, Results
+from benchmarks.gpu.results import EdgeRow, ModelResult, ProfileRow, RankRow, Results
 from plimsoll_planner.units import at_least
 
 HERE = Path(__file__).parent
@@ -17,6 +17,7 @@ RANK_HEAD = (
     *("plan", "rank", "tensors predicted", "replay", "tensors", "reserved"),
     *("device", "device predicted", "step predicted, s", "step, s"),
 )
+PROFILE_HEAD = ("profile, traced beside measured", "largest error", "where")
 SUMMARY_HEAD = (
     *("model", "parameters", "ranks", "formula, traced", "replay"),
     *("formula, measured", "in range", "device in range", "seconds"),
@@ -29,11 +30,12 @@ def prose(name: str) -> str:
     return (HERE / f"{name}.txt").read_text()
 
 
-def page(results: Results | None) -> str:
+def page(results: Results | None, data: str) -> str:
     """The whole page.
 
     Args:
         results: what was measured; None: nothing yet.
+        data: path of the file that has all numbers, as a reader would type it.
     """
     if results is None or not results.models:
         return prose("head") + "\n" + prose("nothing")
@@ -41,22 +43,22 @@ def page(results: Results | None) -> str:
         prose("head"),
         heading(results),
         *summary(results.models.values()),
+        *left_out(results.models.values()),
         *(part for model in results.models.values() for part in details(model)),
         *overhead(results),
-        prose("foot"),
+        prose("foot").format(data=data),
     ]
     return "\n".join(parts)
 
 
 def heading(results: Results) -> str:
-    """What was measured, with what, when."""
-    versions = ", ".join(f"{name} {text}" for name, text in results.versions.items())
+    """What was measured, and when."""
     size = " Sizes of the models are divided, as the device is emulated." * (
         results.is_tiny
     )
     return (
         f"## {results.device}, {at_least(results.capacity_bytes)}\n\n"
-        f"{results.date}; {versions}.{size} Errors are (predicted - measured) / "
+        f"{results.date}.{size} Errors are (predicted - measured) / "
         "measured; a range is lower to upper bound.\n"
     )
 
@@ -76,7 +78,9 @@ def summary(models: Iterable[ModelResult]) -> Iterator[str]:
                 [row.allocated_by_measured[1] / row.peak[0] - 1 for row in ranks]
             ),
             share_text([is_within(row.allocated, row.peak[0]) for row in ranks]),
-            share_text([is_within(row.device, row.peak[2]) for row in ranks]),
+            share_text(
+                [is_within(row.device, row.peak[2]) for row in filter(is_alone, ranks)]
+            ),
             worst_text([e for row in ranks if (e := step_error(row)) is not None]),
             edge_text(model),
             f"{model.wall_s / 60:.1f}",
@@ -84,35 +88,58 @@ def summary(models: Iterable[ModelResult]) -> Iterator[str]:
     yield ""
 
 
+def is_alone(row: RankRow) -> bool:
+    """Whether no other process is known to have been on the device."""
+    return not row.other_bytes
+
+
+def left_out(models: Iterable[ModelResult]) -> Iterator[str]:
+    """Ranks that say nothing of what a device holds, and why."""
+    count = sum(not is_alone(row) for model in models for row in model.ranks)
+    if count:
+        yield (
+            f"Ranks beside another process: {count}. What the device held was not "
+            'theirs alone, so they are left out of "device in range" and of what is '
+            "beside tensors.\n"
+        )
+
+
 def details(model: ModelResult) -> Iterator[str]:
     """What was found of one model."""
-    yield f"### {model.model}\n"
+    versions = ", ".join(f"{name} {text}" for name, text in model.versions.items())
+    yield f"### {model.model}\n\nMeasured with {versions}.\n"
     for error in model.errors:
         yield f"- not measured: {error}"
     if model.errors:
         yield ""
-    if not model.ranks:
-        return
-    yield table_head(RANK_HEAD)
-    for row in model.ranks:
-        yield table_row(*rank_cells(row))
-    yield ""
-    yield table_head(("profile, traced beside measured", "largest error", "where"))
-    for line in model.profile:
-        yield table_row(
-            line.quantity,
-            f"{percent(line.largest_error)} ({line.largest_error_bytes:+,} B)",
-            line.where,
-        )
-    yield ""
-    for edge in model.edge:
-        did = "ran" if edge.ran else "ran out of memory"
-        yield (
-            f"- micro-batch {edge.micro_batch} on one device, predicted "
-            f"{span(edge.device)}: predicted that it {edge.predicted}, and it {did} "
-            f"({at_least(edge.peak_device_bytes)} at most)"
-        )
-    yield ""
+    if model.ranks:
+        yield table_head(RANK_HEAD)
+        yield from (table_row(*rank_cells(row)) for row in model.ranks)
+        yield ""
+    if model.profile:
+        yield table_head(PROFILE_HEAD)
+        yield from (table_row(*profile_cells(line)) for line in model.profile)
+        yield ""
+    yield from map(edge_line, model.edge)
+    if model.edge:
+        yield ""
+
+
+def profile_cells(line: ProfileRow) -> Iterator[str]:
+    """The cells of one quantity."""
+    yield line.quantity
+    yield f"{percent(line.largest_error)} ({line.largest_error_bytes:+,} B)"
+    yield line.where
+
+
+def edge_line(edge: EdgeRow) -> str:
+    """What was predicted of one side of the edge, and what happened."""
+    did = "ran" if edge.ran else "ran out of memory"
+    return (
+        f"- micro-batch {edge.micro_batch} on one device, predicted "
+        f"{span(edge.device)}: predicted that it {edge.predicted}, and it {did} "
+        f"({at_least(edge.peak_device_bytes)} at most)"
+    )
 
 
 def rank_cells(row: RankRow) -> Iterator[str]:
@@ -135,7 +162,7 @@ def rank_cells(row: RankRow) -> Iterator[str]:
 def overhead(results: Results) -> Iterator[str]:
     """What the device holds beside tensors, by micro-batch."""
     rows = [row for model in results.models.values() for row in model.ranks]
-    rows = [row for row in rows if not row.full_phase]
+    rows = [row for row in rows if is_alone(row) and not row.full_phase]
     if not rows:
         return
     yield "### Beside tensors\n"

@@ -84,35 +84,36 @@ def plan_for(
     Raises:
         CannotPlanError: there is no such plan.
     """
-    layers = range(len(profile.layers.name))
+    offer = device.offer(capacity_bytes)
+    problem = Problem(
+        profile=profile,
+        overheads=with_built_in((), (offer,)),
+        offers=(offer,),
+        engine=engine_named("plimsoll", profile.fingerprint.torch_version),
+        global_batch_size=choice.micro_batch * BATCHES_PER_STAGE * choice.num_stages,
+        limits=Limits(max_gpus=choice.num_stages),
+        objective=Objective(),
+        override=fixed(profile, choice, cuts),
+    )
+    answer = solve_as_fixed(problem, clock=lambda: 0.0)
+    if isinstance(answer, Infeasible):
+        raise CannotPlanError("; ".join(infeasible_lines(answer)))
+    return answer.plan
+
+
+def fixed(profile: ModelProfile, choice: Choice, cuts: tuple[int, ...]) -> Override:
+    """A choice as the search takes it."""
     costs = profile.costs
     may = dict(zip(costs.kind, costs.recomputable, strict=True))
-    chosen = [at for at in layers if may[profile.layers.kind[at]]]
-    offer = device.offer(capacity_bytes)
-    num_micro_batches = BATCHES_PER_STAGE * choice.num_stages
-    answer = solve_as_fixed(
-        Problem(
-            profile=profile,
-            overheads=with_built_in((), (offer,)),
-            offers=(offer,),
-            engine=engine_named("plimsoll", profile.fingerprint.torch_version),
-            global_batch_size=choice.micro_batch * num_micro_batches,
-            limits=Limits(max_gpus=choice.num_stages),
-            objective=Objective(),
-            override=Override(
-                num_gpus=choice.num_stages,
-                num_stages=choice.num_stages,
-                data_degree=1,
-                micro_batch=choice.micro_batch,
-                cuts=cuts,
-                recomputed_layers=tuple(chosen) if choice.recomputes else (),
-            ),
-        ),
-        clock=lambda: 0.0,
+    chosen = [at for at, kind in enumerate(profile.layers.kind) if may[kind]]
+    return Override(
+        num_gpus=choice.num_stages,
+        num_stages=choice.num_stages,
+        data_degree=1,
+        micro_batch=choice.micro_batch,
+        cuts=cuts,
+        recomputed_layers=tuple(chosen) if choice.recomputes else (),
     )
-    if isinstance(answer, Infeasible):
-        raise CannotPlanError(f"{choice}: {'; '.join(infeasible_lines(answer))}")
-    return answer.plan
 
 
 def cuts_of(plan: HybridPlan) -> tuple[int, ...]:

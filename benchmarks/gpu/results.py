@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from plimsoll_planner.observed_overhead import ObservedRank, observed_overhead
-from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.rehearsal import MeasuredRank, MeasuredRanks
 
 Interval = tuple[int, int, int]
 Used = tuple[int, int, int]
+NO_RANKS = MeasuredRanks(ranks=())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +69,7 @@ class EdgeRow:
 
     micro_batch: int
     predicted: str
-    """`fits`, `fails` or `undecided`."""
+    """`fits` or `fails`."""
     ran: bool
     device: Interval
     peak_device_bytes: int
@@ -80,17 +81,16 @@ class ModelResult:
 
     model: str
     num_parameters: int
+    num_plans: int
+    """That were asked for; less were measured if there are errors."""
+    versions: dict[str, str]
+    """Of what it was measured with, by name."""
     wall_s: float
     profile: tuple[ProfileRow, ...] = ()
     ranks: tuple[RankRow, ...] = ()
     edge: tuple[EdgeRow, ...] = ()
     errors: tuple[str, ...] = ()
     """What could not be measured, and why."""
-
-
-def no_ranks() -> dict[str, Any]:
-    """The document of no rank."""
-    return MeasuredRanks(ranks=()).to_json()
 
 
 def rank_key(rank: MeasuredRank) -> tuple[str, int]:
@@ -121,46 +121,57 @@ class Results:
     device: str
     kind: str
     capacity_bytes: int
-    versions: dict[str, str]
     is_tiny: bool
     models: dict[str, ModelResult] = field(default_factory=dict[str, ModelResult])
-    overhead: dict[str, Any] | None = None
-    """A `DeviceOverhead`, fitted to all rehearsed ranks."""
-    observed: dict[str, Any] = field(default_factory=no_ranks)
-    """`MeasuredRanks`, which `plimsoll calibrations --learn` reads."""
+    overhead: DeviceOverhead | None = None
+    """Fitted to all rehearsed ranks."""
+    observed: MeasuredRanks = NO_RANKS
+    """All ranks that fit; `plimsoll calibrations --learn` reads them."""
 
-    @property
-    def ranks(self) -> tuple[MeasuredRank, ...]:
-        """All ranks that were observed and fit."""
-        return MeasuredRanks.from_json(self.observed, "observed").ranks
+    def covers(self, name: str, num_plans: int) -> bool:
+        """Whether a model was measured, with so many plans and no error."""
+        found = self.models.get(name)
+        return bool(found and not found.errors and found.num_plans >= num_plans)
+
+    def add(self, found: ModelResult) -> None:
+        """Add a model, unless more ranks of it were measured before."""
+        before = self.models.get(found.model)
+        if before is None or len(before.ranks) <= len(found.ranks):
+            self.models[found.model] = found
 
     def learn(self, ranks: Iterable[MeasuredRank]) -> None:
         """Add ranks in place of those of the same plans, and fit the overhead."""
-        new = {rank_key(rank): rank for rank in (*self.ranks, *ranks)}
-        self.observed = MeasuredRanks(ranks=tuple(new.values())).to_json()
+        new = {rank_key(rank): rank for rank in (*self.observed.ranks, *ranks)}
+        self.observed = MeasuredRanks(ranks=tuple(new.values()))
         by_key: dict[OverheadKey, list[ObservedRank]] = {}
         for rank in new.values():
             key = rank.observation.overhead_key
             by_key.setdefault(key, []).append(observed_rank(rank))
         for key, observed in by_key.items():
-            overhead = observed_overhead(key, observed, ())
-            self.overhead = None if overhead is None else overhead.to_json()
+            self.overhead = observed_overhead(key, observed, ())
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain JSON."""
-        return asdict(self)
+        overhead = None if self.overhead is None else self.overhead.to_json()
+        return {
+            **asdict(self),
+            "overhead": overhead,
+            "observed": self.observed.to_json(),
+        }
 
 
 def results_from(data: dict[str, Any]) -> Results:
     """Results as they were written.
 
     Raises:
-        KeyError, TypeError: they were written by another release.
+        InvalidInputError, KeyError, TypeError, ValueError, AttributeError: they were
+            written by another release, or not by us.
     """
     models = {
         name: ModelResult(
             **{
                 **model,
+                "num_plans": int(model["num_plans"]),
                 "profile": tuple(ProfileRow(**row) for row in model["profile"]),
                 "ranks": tuple(rank_from(row) for row in model["ranks"]),
                 "edge": tuple(
@@ -172,7 +183,12 @@ def results_from(data: dict[str, Any]) -> Results:
         )
         for name, model in data["models"].items()
     }
-    return Results(**{**data, "models": models})
+    overhead = data["overhead"]
+    if overhead is not None:
+        overhead = DeviceOverhead.from_json(overhead, "overhead")
+    observed = MeasuredRanks.from_json(data["observed"], "observed")
+    parsed = {"models": models, "overhead": overhead, "observed": observed}
+    return Results(**{**data, **parsed})
 
 
 def rank_from(row: dict[str, Any]) -> RankRow:

@@ -24,6 +24,8 @@ from plimsoll_cli.output import (
 )
 from plimsoll_operator.learning import learn_measured
 from plimsoll_planner.errors import UnreadableError
+from plimsoll_planner.explain import counted
+from plimsoll_planner.observed_overhead import FEWEST_RANKS
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.rehearsal import MeasuredRanks
@@ -61,7 +63,14 @@ def calibrations(
     """
     root = home.absolute()
     if learn is not None:
-        asyncio.run(learn_from(root, measured_ranks(learn)))
+        ranks = measured_ranks(learn)
+        asyncio.run(learn_from(root, ranks))
+        click.echo(
+            f"{counted(len(ranks.ranks), 'rank')} of {learn} kept; for a device that "
+            f"Plimsoll comes with figures of, measured ranks count from {FEWEST_RANKS} "
+            "on",
+            err=True,
+        )
     found = asyncio.run(known(root, forget))
     if output == Output.JSON:
         click.echo(json.dumps([one.to_json() for one in found], indent=2))

@@ -35,6 +35,8 @@ class ExitCode(IntEnum):
     planned; no use in trying again."""
     INCOMPATIBLE = 88
     """Python, torch or numpy are missing or too old here; no use in trying again."""
+    DEVICE_BUSY = 89
+    """A rehearsal ran out of device memory beside other processes: it says nothing."""
 
 
 DECISIVE: Final = (
@@ -45,6 +47,7 @@ DECISIVE: Final = (
     ExitCode.BAD_WORKLOAD,
     ExitCode.UNUSABLE_CHECKPOINT,
     ExitCode.UNEQUAL_REPLICAS,
+    ExitCode.DEVICE_BUSY,
 )
 """The first of these that any process ended with says how all of them did: one rank's
 failure takes the others with it."""

@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add_plan(verb)
     verb.add_argument("--rank", type=int, help="the fullest, unless it is named")
     verb.add_argument(
-        "--device-memory", type=int, default=0, metavar="BYTES", help=MEMORY_HELP
+        "--device-memory", type=num_bytes, default=0, metavar="BYTES", help=MEMORY_HELP
     )
     return made
 
@@ -97,6 +97,13 @@ def run_profile(options: argparse.Namespace) -> None:
         known_as=options.request_key,
     )
     save(options.out, profile(request, tell))
+
+
+def num_bytes(text: str) -> int:
+    """Bytes as an option has them: a whole number, not negative."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of bytes")
+    return int(text)
 
 
 def tell(done: int, total: int, what: str) -> None:

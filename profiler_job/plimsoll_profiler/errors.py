@@ -35,6 +35,8 @@ class NoDeviceError(ProfilerError):
 class BusyDeviceError(ProfilerError):
     """A device ran out of memory that other processes use, so it tells nothing."""
 
+    exit_code = ExitCode.DEVICE_BUSY
+
 
 class ProbingFailedError(ProfilerError):
     """The probing process ended for another reason than memory."""

@@ -109,10 +109,7 @@ def rehearse(job: RehearsalJob) -> Rehearsal:
         if not isinstance(reason, DeviceFullError):
             raise reason from error
         if job.other_bytes:
-            raise BusyDeviceError(
-                f"{reason}; other processes have {at_least(job.other_bytes)} of the "
-                "device, so nothing follows from it: end them, and rehearse again"
-            ) from error
+            raise beside_others(reason, job.other_bytes) from error
         watch(watch.under_way)  # how full it was
         full = FullDevice(
             rank=job.rank, phase=reason.phase, asked_bytes=reason.asked_bytes
@@ -127,6 +124,14 @@ def rehearse(job: RehearsalJob) -> Rehearsal:
         capacity_bytes=job.device.capacity_bytes,
         other_bytes=job.other_bytes,
         full_device=full,
+    )
+
+
+def beside_others(reason: DeviceFullError, other_bytes: int) -> BusyDeviceError:
+    """The error of a rank that ran out of memory which others use."""
+    return BusyDeviceError(
+        f"{reason}; other processes have {at_least(other_bytes)} of the device, so "
+        "nothing follows from it: end them, and rehearse again"
     )
 
 

@@ -82,14 +82,22 @@ def rehearse_here(options: argparse.Namespace) -> Rehearsal:
     is_cuda = plan.offers[0].device_kind is DeviceKind.CUDA
     other_bytes = other_process_bytes() if is_cuda else 0
     # Torch takes seconds to load, and must not touch the GPU before that question.
-    from plimsoll_profiler.rehearsal import job_of, rehearse  # noqa: PLC0415
+    from plimsoll_profiler.rehearsal import (  # noqa: PLC0415
+        beside_others,
+        job_of,
+        rehearse,
+    )
+    from plimsoll_trainer.errors import DeviceFullError  # noqa: PLC0415
     from plimsoll_trainer.failures import explain  # noqa: PLC0415
 
     try:
         job = job_of(plan, profile, options.entrypoint, rank, other_bytes)
         return rehearse(job)
     except Exception as error:
-        raise explain(error, Phase.BUILD, None) from error
+        reason = explain(error, Phase.BUILD, None)
+        if other_bytes and isinstance(reason, DeviceFullError):
+            reason = beside_others(reason, other_bytes)
+        raise reason from error
 
 
 if __name__ == "__main__":

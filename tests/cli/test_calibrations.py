@@ -52,6 +52,7 @@ def test_what_make_gpu_measured_counts(tmp_path: Path, is_nested: bool) -> None:
     for _ in range(2):
         done = CliRunner().invoke(calibrations, words)
         assert done.exit_code == 0, done.output
+        assert f"1 rank of {path} kept" in done.stderr
         (found,) = json.loads(done.stdout)
         assert found["num_observations"] == 1
         product = made.ranks[0].observation.overhead_key.device_product

@@ -26,4 +26,5 @@ def test_codes_are_what_other_releases_expect() -> None:
         "UNEQUAL_REPLICAS": 86,
         "ENTRY_POINT_OUT_OF_MEMORY": 87,
         "INCOMPATIBLE": 88,
+        "DEVICE_BUSY": 89,
     }

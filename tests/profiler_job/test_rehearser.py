@@ -19,8 +19,13 @@ from plimsoll_planner.records.document import from_text, save
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.rehearsal import Rehearsal
+from plimsoll_profiler import rehearsal, rehearser
+from plimsoll_profiler.__main__ import main
+from plimsoll_profiler.errors import BusyDeviceError
 from plimsoll_profiler.rehearser import environment_for
 from plimsoll_trainer.allocator import SETTING, VARIABLES
+from plimsoll_trainer.device import Device
+from plimsoll_trainer.errors import DeviceFullError
 from tests.support.builders import MIB, a_peak, a_profile, an_offer
 from tests.support.plans import plan_for
 
@@ -144,6 +149,48 @@ def test_a_gpu_holds_more_than_tensors_and_only_what_is_the_ranks(
     assert found.other_bytes is not None
     for peak in found.observation.peaks:
         assert 0 < peak.allocated_bytes <= peak.reserved_bytes < peak.device_bytes
+
+
+def test_a_device_that_others_fill_says_nothing_before_the_first_step_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a context finds no room: not the plan's fault, with a code of its own."""
+
+    def full(*_: object, **__: object) -> Device:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    plan = replace(a_small_plan(), offers=(an_offer(devices_per_node=2),))
+    recipe = replace(a_profile().recipe, gradient_precision=Precision.FP32)
+    save(tmp_path / "plan.json", plan)
+    save(
+        tmp_path / "profile.json",
+        a_profile(fingerprint=plan.fingerprint, recipe=recipe),
+    )
+    options = rehearser.parser().parse_args(
+        [
+            *("--plan", str(tmp_path / "plan.json")),
+            *("--profile", str(tmp_path / "profile.json"), "--entrypoint", GPT),
+        ]
+    )
+    monkeypatch.setattr(rehearsal, "open_device", full)
+    monkeypatch.setattr(rehearser, "other_process_bytes", lambda: 5 * 2**30)
+    with pytest.raises(BusyDeviceError, match=r"have 5\.00 GiB of the device") as error:
+        rehearser.rehearse_here(options)
+    assert error.value.exit_code is ExitCode.DEVICE_BUSY
+    monkeypatch.setattr(rehearser, "other_process_bytes", lambda: 0)
+    with pytest.raises(DeviceFullError):
+        rehearser.rehearse_here(options)
+
+
+@pytest.mark.parametrize("given", ["-5", "1GiB"])
+def test_bytes_are_a_whole_number(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which the option's name is said with."""
+    words = ["rehearse", "--plan", "p", "--profile", "q", "--entrypoint", GPT]
+    with pytest.raises(SystemExit):
+        main([*words, f"--device-memory={given}"])
+    assert "--device-memory: " in capsys.readouterr().err
 
 
 def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:

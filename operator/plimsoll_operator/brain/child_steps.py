@@ -60,7 +60,7 @@ def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
             message=child.message,
             actions=(again(child, look.now_s),),
         )
-    reason = {
+    reasons = {
         Ending.OUT_OF_MEMORY: f"{what}OOM",
         Ending.HOST_OUT_OF_MEMORY: f"{what}HostOOM",
         Ending.TIMED_OUT: f"{what}Timeout",
@@ -69,8 +69,14 @@ def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
         Ending.FOREIGN_FINGERPRINT: "ForeignFingerprint",
         Ending.INCOMPATIBLE: RESPONSES[Ending.INCOMPATIBLE].reason,
         Ending.NEVER_STARTED: f"{what}PendingTimeout",
-    }.get(child.ending, f"{what}Failed")
-    return failed(child, reason)
+    }
+    if child.kind is ChildKind.REHEARSAL:
+        # Out of memory is a result, and this one did not come so far.
+        reasons |= {
+            Ending.OUT_OF_MEMORY: "RehearsalFailed",
+            Ending.DEVICE_BUSY: "RehearsalDeviceBusy",
+        }
+    return failed(child, reasons.get(child.ending, f"{what}Failed"))
 
 
 def failed(child: Child, reason: str) -> Said:

@@ -28,6 +28,7 @@ RESERVED = {
     ExitCode.BAD_WORKLOAD: Ending.BAD_WORKLOAD,
     ExitCode.UNUSABLE_CHECKPOINT: Ending.UNUSABLE_CHECKPOINT,
     ExitCode.UNEQUAL_REPLICAS: Ending.UNEQUAL_REPLICAS,
+    ExitCode.DEVICE_BUSY: Ending.DEVICE_BUSY,
 }
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"

@@ -79,6 +79,7 @@ RESPONSES = {
     Ending.ENTRY_POINT_OUT_OF_MEMORY: Response(
         reason="EntryPointOutOfMemory", kind=Kind.FINAL
     ),
+    Ending.DEVICE_BUSY: Response(reason="AppError", kind=Kind.APPLICATION),
     Ending.TIMED_OUT: Response(reason="DeadlineExceeded", kind=Kind.FINAL),
     Ending.NEVER_STARTED: Response(reason="PendingTimeout", kind=Kind.FINAL),
 }

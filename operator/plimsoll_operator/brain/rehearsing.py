@@ -5,7 +5,8 @@ and the actions that bring it about. Called by `preparing`.
 
     launch.rehearse  Never                     what the replay says
                      IfDevice, and no device,  what the replay says
-                     or the plan was tried
+                     a busy one, or the plan
+                     was tried
     no result yet                              Rehearsing, in a child of its own
     it fits                                    Rehearsed
     out of memory    what is asked changes with it (`asking`), so another plan comes;
@@ -27,10 +28,14 @@ from plimsoll_operator.brain.child_steps import (
 )
 from plimsoll_operator.brain.failures import FIXED, UNFIXED
 from plimsoll_operator.brain.said import Look, Said, joined
-from plimsoll_operator.brain.seen import ChildKind, SeenAnswer, SeenRehearsal
+from plimsoll_operator.brain.seen import ChildKind, Ending, SeenAnswer, SeenRehearsal
 from plimsoll_planner.explain import counted
 
-NO_DEVICE = "no device got free to rehearse on"
+NO_DEVICE = {
+    "RehearsalPendingTimeout": "no device got free to rehearse on",
+    "RehearsalDeviceBusy": "not rehearsed",
+}
+"""Reasons that leave a rehearsal out if it may be; the message says the second."""
 
 
 def rehearsed(look: Look, said: Said) -> Said:
@@ -111,15 +116,18 @@ def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
     now = of_child(look, child, "Rehearsal", StoreRehearsal(child=child))
     if is_without_device(look, now):
         # The child stays as a mark: without it the wait would begin again.
-        message = joined(said.message, NO_DEVICE)
+        why = NO_DEVICE[now.reason]
+        if child.ending is Ending.DEVICE_BUSY:
+            why = f"{why}: {child.message}"
+        message = joined(said.message, why)
         return replace(said, message=message, actions=before)
     return replace(now, actions=(*before, *now.actions))
 
 
 def is_without_device(look: Look, now: Said) -> bool:
-    """Whether a rehearsal that may be left out found no device in time."""
+    """Whether a rehearsal that may be left out found no device to itself in time."""
     if_device = look.spec.launch.rehearse is Rehearse.IF_DEVICE
-    return if_device and now.is_final and now.reason == "RehearsalPendingTimeout"
+    return if_device and now.is_final and now.reason in NO_DEVICE
 
 
 def with_actions(said: Said, actions: tuple[Action, ...]) -> Said:

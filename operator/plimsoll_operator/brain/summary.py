@@ -106,7 +106,7 @@ def others_text(found: Rehearsal) -> str:
         return "; what other processes use of it is unknown"
     if found.other_bytes == 0:
         return ""
-    return f"; other processes had {at_least(found.other_bytes)} of it"
+    return f"; {at_least(found.other_bytes)} of what is in use are of other processes"
 
 
 def bytes_range(interval: ByteInterval) -> str:

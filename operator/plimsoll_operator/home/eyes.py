@@ -172,14 +172,17 @@ class Eyes:
 
 
 def can_rehearse(offers: Sequence[Offer], gpu_products: Collection[str]) -> bool:
-    """Whether this machine has the devices of all offers, whichever is planned with.
+    """Whether this machine has the device of all offers, and no other GPU beside it.
+
+    Of GPUs that differ, nobody can tell beforehand on which one a rank is rehearsed.
 
     Args:
         offers: machines that may be used.
         gpu_products: of the GPUs of this machine.
     """
     return all(
-        one.device_kind is DeviceKind.EMULATED or one.device_product in gpu_products
+        one.device_kind is DeviceKind.EMULATED
+        or set(gpu_products) == {one.device_product}
         for one in offers
     )
 

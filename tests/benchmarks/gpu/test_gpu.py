@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +16,50 @@ import pytest
 
 pytest.importorskip("torch")
 
+import psutil
 import torch
 
 from benchmarks.gpu.device import ask_gpu
 from benchmarks.gpu.page import page
 from benchmarks.gpu.results import Results, results_from
-from plimsoll_planner.records.rehearsal import MeasuredRanks
 from plimsoll_trainer.errors import NoGpuError
 
 ROOT = Path(__file__).parents[3]
 MODEL = "own-residual-fp32"
+OPTIONS = ("--device", "cpu", "--models", MODEL, "--plans", "2")
 SCALARS_BYTES = 64
+ROOMS = ("planner", "training_job", "profiler_job", ".")
+ENVIRONMENT = os.environ | {"PYTHONPATH": ":".join(ROOMS)}
+REHEARSER = "plimsoll_profiler.rehearser"
+GONE_S = 60.0
+"""At most, until a killed process is gone."""
 
 
 def make_gpu(*words: str, python: str = sys.executable) -> Any:
     """Run the command as make does."""
-    rooms = ("planner", "training_job", "profiler_job", ".")
     return subprocess.run(
         (python, "-m", "benchmarks.gpu", *words),
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": ":".join(rooms)},
+        env=ENVIRONMENT,
     )
+
+
+def words(process: psutil.Process) -> list[str]:
+    """The command line of a process; none if it has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of one small model and two plans."""
     made = tmp_path_factory.mktemp("gpu")
-    options = ("--device", "cpu", "--models", MODEL, "--plans", "2")
-    done = make_gpu(*options, "--out", str(made))
+    done = make_gpu(*OPTIONS, "--out", str(made))
     assert done.returncode == 0, done.stderr
     return made
 
@@ -91,8 +106,7 @@ def test_a_trace_equals_a_measurement_on_an_emulated_device(results: Results) ->
 @pytest.mark.slow
 def test_what_was_measured_is_kept(folder: Path, results: Results) -> None:
     """The same command goes on where it was, and measures nothing twice."""
-    options = ("--device", "cpu", "--models", MODEL, "--out", str(folder))
-    done = make_gpu(*options)
+    done = make_gpu(*OPTIONS, "--out", str(folder))
     assert done.returncode == 0
     assert "measured before" in done.stderr
     again = results_from(json.loads((folder / "gpu.json").read_text()))
@@ -103,24 +117,23 @@ def test_what_was_measured_is_kept(folder: Path, results: Results) -> None:
 def test_the_page_shows_every_rank(folder: Path, results: Results) -> None:
     """A row for each, and the version of torch."""
     text = (folder / "gpu.md").read_text()
-    assert text == page(results)
+    assert text == page(results, str(folder / "gpu.json"))
     for row in results.models[MODEL].ranks:
         assert f"| {row.plan} | {row.rank} |" in text
-    assert f"torch {results.versions['torch']}" in text
+    assert f"torch {results.models[MODEL].versions['torch']}" in text
 
 
 @pytest.mark.slow
 def test_ranks_can_be_learned_from(results: Results) -> None:
     """All that fit, the near side of the edge included; each once."""
-    ranks = MeasuredRanks.from_json(results.observed, "observed").ranks
-    assert len(ranks) == len(results.models[MODEL].ranks) + 1
+    assert len(results.observed.ranks) == len(results.models[MODEL].ranks) + 1
 
 
 def test_the_committed_page_is_that_of_the_committed_results() -> None:
     """docs/gpu.md is never edited by hand."""
     kept = ROOT / "docs" / "gpu.json"
     results = results_from(json.loads(kept.read_text())) if kept.exists() else None
-    assert (ROOT / "docs" / "gpu.md").read_text() == page(results)
+    assert (ROOT / "docs" / "gpu.md").read_text() == page(results, "docs/gpu.json")
 
 
 @pytest.mark.slow
@@ -135,9 +148,58 @@ def test_without_a_gpu_one_line_says_what_to_do() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_model_that_is_not_there_is_named() -> None:
-    """With those that are."""
-    done = make_gpu("--device", "cpu", "--models", "gpt9")
-    assert done.returncode == 3
-    assert "no gpt9" in done.stderr
-    assert MODEL in done.stderr
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status", "text"),
+    [
+        (signal.SIGINT, 130, "interrupted: the same command goes on where it was\n"),
+        (signal.SIGKILL, -signal.SIGKILL, ""),
+    ],
+)
+def test_a_signal_leaves_no_process(
+    tmp_path: Path, number: signal.Signals, status: int, text: str
+) -> None:
+    """Ctrl-C reaches all processes and ends in one line; a kill reaches the first."""
+    with subprocess.Popen(
+        (sys.executable, "-m", "benchmarks.gpu", *OPTIONS, "--out", str(tmp_path)),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.endswith("rank 0\n"))
+        first = psutil.Process(process.pid)
+        while not (children := [p for p in first.children() if REHEARSER in words(p)]):
+            time.sleep(0.01)
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            for child in children:
+                child.suspend()  # else it ends by itself, seconds later
+            process.kill()
+        left = process.stderr.read()
+    assert (process.returncode, left) == (status, text)
+    _, alive = psutil.wait_procs(children, timeout=GONE_S)
+    for child in alive:
+        child.kill()
+    assert alive == []
+
+
+def test_make_keeps_the_path_of_the_caller(tmp_path: Path) -> None:
+    """A torch that only `PYTHONPATH` finds is found."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
+    python.chmod(0o755)
+    for path, rest in (("/opt/torch", ":/opt/torch"), ("", "")):
+        done = subprocess.run(
+            ("make", "gpu", f"PYTHON={python}", "GPU=--plans 1"),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+        words = r"-m benchmarks.gpu.tied \d+ benchmarks.gpu --device cuda --plans 1"
+        assert re.fullmatch(f"{':'.join(ROOMS)}{rest} {words}\n", done.stdout)

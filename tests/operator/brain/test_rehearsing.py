@@ -172,11 +172,28 @@ def test_a_wish_without_a_device_ends_with_the_wait_for_one() -> None:
     late = with_child(**waits, since_s=NOW_S - LIMIT_S)
     found = decided(late, "IfDevice")
     assert certified(found).reason == "Replayed"
-    assert certified(found).message == NO_DEVICE
+    assert certified(found).message == NO_DEVICE["RehearsalPendingTimeout"]
     [record] = found.actions
     assert isinstance(record, RecordPlan)
     must = decided(late, "Always")
     assert certified(must).reason == "RehearsalPendingTimeout"
+    assert must.status.is_over
+
+
+def test_a_busy_device_is_as_good_as_none() -> None:
+    """The plan is launched without a rehearsal, which says why; if it must, it ends."""
+    busy = with_child(
+        state=ChildState.ENDED,
+        ending=Ending.DEVICE_BUSY,
+        message="others have 5 GiB of the device",
+    )
+    found = decided(busy, "IfDevice")
+    assert certified(found).reason == "Replayed"
+    assert certified(found).message == "not rehearsed: others have 5 GiB of the device"
+    [record] = found.actions
+    assert isinstance(record, RecordPlan)
+    must = decided(busy, "Always")
+    assert certified(must).reason == "RehearsalDeviceBusy"
     assert must.status.is_over
 
 
@@ -351,6 +368,7 @@ def test_a_crash_around_any_effect_of_a_rehearsal_changes_nothing(
     [
         (Ending.APPLICATION_ERROR, (Truth.FALSE, "RehearsalFailed")),
         (Ending.HOST_OUT_OF_MEMORY, (Truth.FALSE, "RehearsalHostOOM")),
+        (Ending.OUT_OF_MEMORY, (Truth.FALSE, "RehearsalFailed")),
         (Ending.TIMED_OUT, (Truth.FALSE, "RehearsalTimeout")),
         (Ending.DISRUPTED, (Truth.TRUE, "Trained")),
         (Ending.DELETED, (Truth.TRUE, "Trained")),

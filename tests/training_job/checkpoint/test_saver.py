@@ -30,6 +30,9 @@ from tests.support.ranks import try_ranks
 from tests.support.stores import TMPFS, on_own_mount
 
 CUTS = (0, 2, 5)
+LATE_BYTES = 8 * (1 + len(CUTS) - 1)
+"""Sizes of one all_gather_object: a rank's own and one of each rank. gloo's threads let
+them go a moment after the call has returned, with saves or without."""
 
 
 def peaks(report: Path) -> dict[tuple[int, str], int]:
@@ -44,7 +47,7 @@ def peaks(report: Path) -> dict[tuple[int, str], int]:
 def test_saving_does_not_raise_the_peak_of_any_phase(job: Job) -> None:
     """Though a save is under way all the time; nor does a loss change by a bit.
 
-    Equal but for a scalar or two, which gloo's threads let go late also without saves.
+    Equal but for what gloo's threads let go late.
     """
     job.run(CUTS, 8, report="without")
     job.run(CUTS, 8, report="with", saves=True, checkpoint_every=1)
@@ -53,7 +56,7 @@ def test_saving_does_not_raise_the_peak_of_any_phase(job: Job) -> None:
     saving = {place for place in found if place[1] == "checkpoint-save"}
     assert len(saving) == 2
     for place, peak in without.items():
-        assert found[place] == pytest.approx(peak, abs=16), place
+        assert found[place] == pytest.approx(peak, abs=LATE_BYTES), place
     for rank, phase in saving:
         assert found[rank, phase] < found[rank, "backward"]
 
