@@ -13,6 +13,7 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
     memory/             peak of a rank: the formula, and all of it for all stages
     timing/             seconds of a step: layers, links, the schedule walked
     schedules/          orders of passes, a file for each
+    techniques/         choices of a stage that hold less, a file for each
     search/             every tuple decided, plan and certificate: `search.answer.solve`
     baselines           what people do without a planner, judged alike
     calibration         fits what sits on a device besides tensors

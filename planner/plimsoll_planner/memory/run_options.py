@@ -111,7 +111,7 @@ def useful_ways(chain: ChainBytes) -> Flags:
         smaller |= array < array[KEPT]
     useful = chain.allowed & (smaller | ~chain.allowed[KEPT])
     useful[KEPT] = chain.allowed[KEPT]
-    return useful
+    return np.asarray(useful)
 
 
 def single(on: Ground, layer: int) -> Options:

@@ -11,6 +11,8 @@ Reading order is import order:
     alike                      offers of like machines, which are searched once
     numbers                    which number of every interval a bound is made from
     cost_tables                arrays that are computed once and asked often
+    tuple_context              what is around one tuple: devices, links, choices
+    families                   tuples that are decided together
     tuple_bounds, tuple_search one tuple: bounds; plans, fastest, least memory
     verdicts                   one tuple: fits, fails or undecided, and by which rule
     explore                    all tuples: the best first
