@@ -38,7 +38,7 @@ FULL: dict[str, Any] = {
 @pytest.fixture
 def server(control_plane: Cluster, namespace: str) -> Iterator[Cluster]:
     """Return a server without the definition; release and definition go after it."""
-    delete = ("delete", "crd", DEFINITION, "--ignore-not-found", "--timeout=60s")
+    delete = ("delete", "crd", DEFINITION, "--ignore-not-found", "--timeout=240s")
     control_plane.kubectl(*delete)
     yield control_plane
     uninstall(control_plane, namespace, "--ignore-not-found")

@@ -71,9 +71,9 @@ class Installed:
     def uninstall(self) -> None:
         """Take the release away; plans and what they run stay."""
         place = ("--namespace", self.namespace)
-        self.cluster.run("helm", "uninstall", NAME, *place, "--wait", "--timeout=60s")
+        self.cluster.run("helm", "uninstall", NAME, *place, "--wait", "--timeout=240s")
         # Its pods end a moment after what made them.
-        gone = ("wait", "pod", OF_RELEASE, "--for=delete", "--timeout=60s")
+        gone = ("wait", "pod", OF_RELEASE, "--for=delete", "--timeout=240s")
         self.cluster.run("kubectl", *gone, *place)
 
     def log(self) -> str:

@@ -246,7 +246,7 @@ def test_what_trains_goes_on_without_the_operator(trained: Trained) -> None:
     assert trained.plan("endless")["status"]["attempt"] == 1
     release.cluster.kubectl("delete", "tplan", "endless", "-n", namespace)
     # While there is somebody to tell how it ended, or it waits for that.
-    gone = ("--for=delete", "--selector=plimsoll.dev/plan=endless", "--timeout=60s")
+    gone = ("--for=delete", "--selector=plimsoll.dev/plan=endless", "--timeout=240s")
     release.cluster.kubectl("wait", "pod", *gone, "-n", namespace)
 
 
