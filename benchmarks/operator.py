@@ -42,7 +42,8 @@ from plimsoll_operator.cluster.api import (
     Object,
     open_api,
 )
-from plimsoll_operator.cluster.children import Owner, job_of
+from plimsoll_operator.cluster.backends.job import JobBackend
+from plimsoll_operator.cluster.children import Owner, child_metadata
 from plimsoll_operator.cluster.plans import plan_of
 from plimsoll_operator.cluster.pod_template import Release, pod_template
 from plimsoll_operator.cluster.record_maps import plan_map
@@ -173,9 +174,9 @@ async def accept_bare(api: Api, namespace: str) -> float:
         plan = plan_of(made.object)
         parts = admission.dry_parts(plan, a_plan().offers[0])
         pods = pod_template(SPEC["template"], parts, RELEASE)
-        job = job_of(plan.owner, ChildKind.TRAIN, "0", pods)
+        job = JobBackend.render(child_metadata(plan.owner, ChildKind.TRAIN, "0"), pods)
         await api.create(JOBS, namespace, job, dry_run=True)
-        await api.create(PODS, namespace, admission.pod_of(job), dry_run=True)
+        await api.create(PODS, namespace, admission.pod_of(job, pods), dry_run=True)
         change = {"metadata": {"resourceVersion": plan.version}, "status": STATUS}
         await api.patch(PLANS, namespace, plan.owner.name, change, part="status")
 
@@ -242,12 +243,10 @@ async def launch_by_hand(api: Api, namespace: str, number: int) -> None:
     of_record = plan_map(plan.owner, chosen, 0.0)
     await api.create(CONFIG_MAPS, namespace, of_record)
     parts = admission.dry_parts(plan, a_plan().offers[0])
-    job = job_of(
-        plan.owner,
-        ChildKind.TRAIN,
-        "1",
+    job = JobBackend.render(
+        child_metadata(plan.owner, ChildKind.TRAIN, "1"),
         pod_template(SPEC["template"], parts, RELEASE),
-        num_pods=PODS_OF_PLAN,
+        PODS_OF_PLAN,
     )
     job["spec"]["managedBy"] = "plimsoll.dev/bench"
     job = (await api.create(JOBS, namespace, job)).object

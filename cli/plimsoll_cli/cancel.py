@@ -62,8 +62,8 @@ async def stopped(home: Home, name: str) -> None:
         await home.store.plans.set_suspended(plan.uid, is_suspended=True)
         try:
             with home.folder.locked(name), RunView(is_brief=True) as view:
-                hands = home.hands(await home.plan(name))
-                await Loop(hands=hands, watcher=view, is_stopping=True).run()
+                backend = home.backend(await home.plan(name))
+                await Loop(backend=backend, watcher=view, is_stopping=True).run()
         except AlreadyRunningError:
             if not is_told:
                 click.echo(
@@ -111,16 +111,16 @@ async def delete_here(root: Path, name: str) -> None:
         await home.plan(name)
         with home.folder.locked(name):
             plan = await home.plan(name)
-            hands = home.hands(plan)
-            if not plan.status.is_over and hands.children.alive():
+            backend = home.backend(plan)
+            if not plan.status.is_over and backend.children.alive():
                 raise PlanUnderWayError(
                     f"ranks of {name} run, and nobody watches them: `plimsoll cancel "
                     f"{name}` lets them save and leave"
                 )
-            hands.end_all()
+            backend.end_all()
             for one in await home.store.plans.of_name(name):
                 for folder in (
-                    home.hands(one).checkpoints,
+                    home.backend(one).checkpoints,
                     home.folder.plan(one.uid).root,
                 ):
                     if folder.exists():

@@ -18,10 +18,10 @@ import platformdirs
 from plimsoll_cli.errors import NoSuchPlanError
 from plimsoll_cli.machines import gpu_products
 from plimsoll_cli.option_types import FolderPath
+from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes
 from plimsoll_operator.home.folders import HomeFolder
-from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import Store, open_store
 
@@ -55,10 +55,10 @@ class Home:
         meant = f"did you mean {close[0]}?" if close else "`plimsoll get` lists them"
         raise NoSuchPlanError(f"no plan {name} in {self.folder.root}; {meant}")
 
-    def hands(self, plan: StoredPlan, device_memory_bytes: int = 0) -> Hands:
-        """Return what acts for a plan."""
+    def backend(self, plan: StoredPlan, device_memory_bytes: int = 0) -> LocalBackend:
+        """What launches the children of a plan."""
         folder = self.folder.plan(plan.uid)
-        return Hands(
+        return LocalBackend(
             store=self.store,
             eyes=Eyes(self.store, gpu_products()),
             plan=plan,

@@ -29,12 +29,12 @@ async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
 
 async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunRecord:
     """Gather what there is of a plan."""
-    hands = home.hands(plan)
+    backend = home.backend(plan)
     attempts = await home.store.attempts.of(plan.uid)
     observed: dict[int, tuple[Observation, ...]] = {}
     losses: dict[int, float] = {}
     for attempt in attempts:
-        reports = hands.eyes.reports(plan, attempt, hands.children)
+        reports = backend.eyes.reports(plan, attempt, backend.children)
         losses = gone_on(losses, reports.steps)
         stored = await home.store.observations.of(plan.uid, attempt.number)
         told = stored or reports.observations
@@ -52,7 +52,7 @@ async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunReco
         attempts=attempts,
         observations=(),
         losses=tuple(sorted(losses.items())),
-        saved_step=newest_step(hands.checkpoints),
+        saved_step=newest_step(backend.checkpoints),
         suspends=plan.spec.suspend,
     )
     return replace(record, observations=observations_of(record, observed))

@@ -32,7 +32,7 @@ from plimsoll_cli.taking import take
 from plimsoll_operator.api.manifest import Manifest, parse_manifest
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.loop import Loop, Outcome
 from plimsoll_operator.home.proof import ProofRun, nothing_to_run, prove
 from plimsoll_operator.store.plans import StoredPlan
@@ -226,9 +226,9 @@ async def run_plan(
     home: Home, plan: StoredPlan, wishes: Wishes, view: RunView
 ) -> ExitCode:
     """Run a plan; see `run_here`."""
-    hands = home.hands(plan, wishes.real_memory_bytes)
-    hands.folder.make()
-    loop = Loop(hands=hands, watcher=view)
+    backend = home.backend(plan, wishes.real_memory_bytes)
+    backend.folder.make()
+    loop = Loop(backend=backend, watcher=view)
 
     def stop() -> None:
         text = "stopping: what trains saves and leaves; Ctrl-C again ends it at once"
@@ -241,14 +241,14 @@ async def run_plan(
         if outcome is Outcome.REFUSED:
             raise InvalidInputError(view.complaint)
         record = await record_of(home, loop.plan, Presence.GONE)
-        place = wishes.report or hands.folder.root / "report.html"
+        place = wishes.report or backend.folder.root / "report.html"
         write_text(place, report_html(record))
     view.outcome = outcome_json(record)
     if not view.is_quiet:
         tell(record, view, place)
     code = exit_code(outcome, record, loop)
     if code is ExitCode.DONE and wishes.proves:
-        code = await show_proof_or_stop(hands, record, view)
+        code = await show_proof_or_stop(backend, record, view)
     if outcome is Outcome.OVER and code is not ExitCode.INTERRUPTED:
         await home.store.plans.set_told(loop.plan.uid)
     return code
@@ -290,10 +290,10 @@ def outcome_json(record: RunRecord) -> dict[str, object]:
 
 
 async def show_proof_or_stop(
-    hands: Hands, record: RunRecord, view: RunView
+    backend: LocalBackend, record: RunRecord, view: RunView
 ) -> ExitCode:
     """Show the proof, until somebody asks for a stop."""
-    showing = asyncio.create_task(show_proof(hands, record, view))
+    showing = asyncio.create_task(show_proof(backend, record, view))
     with stopping_asks(showing.cancel):
         try:
             return await showing
@@ -311,7 +311,9 @@ def tell(record: RunRecord, view: RunView, report: Path) -> None:
     say(*outcome_lines(record), f"report: {report}")
 
 
-async def show_proof(hands: Hands, record: RunRecord, view: RunView) -> ExitCode:
+async def show_proof(
+    backend: LocalBackend, record: RunRecord, view: RunView
+) -> ExitCode:
     """Run every mesh with one device fewer; FAILED where one of them fits after all."""
     problem, answer = record.problem, record.answer
     assert problem is not None  # noqa: S101 - what trained was planned
@@ -320,7 +322,7 @@ async def show_proof(hands: Hands, record: RunRecord, view: RunView) -> ExitCode
         view.say(f"nothing to prove by running it: {why}")
         return ExitCode.DONE
     all_hold = True
-    async with aclosing(prove(hands, problem, answer)) as runs:
+    async with aclosing(prove(backend, problem, answer)) as runs:
         async for one in runs:
             view.say(proof_text(one), DONE if one.holds else BAD)
             all_hold = all_hold and one.holds

@@ -106,7 +106,7 @@ async def take(
     if goes_on(home, before, asked) and not anew:
         again = await home.store.plans.open_again(before.uid)
         return await taken_up(home, again, asked)
-    home.hands(before).end_all()  # nobody could find them again
+    home.backend(before).end_all()  # nobody could find them again
     made = await begun(home, asked)
     if asked.launches(before) and not anew:
         await home.store.questions.hand_on(before.uid, made.uid)
@@ -203,7 +203,7 @@ def goes_on(home: Home, before: StoredPlan, asked: Asked) -> bool:
 
 def saved_step(home: Home, plan: StoredPlan) -> int | None:
     """Return the step that a plan would go on from, None where nothing is saved."""
-    return newest_step(home.hands(plan).checkpoints)
+    return newest_step(home.backend(plan).checkpoints)
 
 
 def obstacle(home: Home, before: StoredPlan, asked: Asked) -> str:
@@ -217,9 +217,9 @@ def obstacle(home: Home, before: StoredPlan, asked: Asked) -> str:
     steps = asked.spec.training.steps
     if step > steps:
         return f"saved step {step}, which is past spec.training.steps {steps}"
-    saved = home.hands(before).checkpoints
+    saved = home.backend(before).checkpoints
     after = replace(before, spec=asked.spec, folder=asked.folder)
-    if (looked_for := home.hands(after).checkpoints) != saved:
+    if (looked_for := home.backend(after).checkpoints) != saved:
         return f"saved step {step} in {saved}, and is to go on from {looked_for}"
     return ""
 

@@ -1,4 +1,4 @@
-"""The loop's eyes and hands: what there is, what to do next, and doing it.
+"""The loop: what there is, what to do next, and doing it.
 
 It never imports torch; trainer and profiler run as processes or pods of their own.
 

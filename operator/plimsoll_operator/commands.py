@@ -12,6 +12,7 @@ from pathlib import Path
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.brain.request import ProfileWish
 from plimsoll_planner.pod_names import report_name
+from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
 
 PROFILER, TRAINER = "plimsoll_profiler", "plimsoll_trainer"
@@ -21,7 +22,7 @@ KIB = 2**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Where:
-    """Where a child runs."""
+    """Where a child runs, and what it finds there."""
 
     folder: Path
     """Of the child: its inputs, results and reports."""
@@ -29,25 +30,16 @@ class Where:
     """Folder that the workload's module is found from; empty: where a pod begins."""
     interpreter: tuple[str, ...] = ()
     """Opens every command; empty: a pod knows its own."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gang:
-    """The ranks of an attempt that one keeper keeps."""
-
-    attempt: int
-    num_ranks: int
-    """Of all keepers together."""
-    num_local: int
-    """Of this one."""
-    meeting: tuple[str, str]
+    device_memory_bytes: int = 0
+    """Of emulated devices that have less than planned; else 0."""
+    holds_all_ranks: bool = False
+    """All ranks run there; else those of one pod."""
+    meeting: tuple[str, ...] = ()
     """The trainer's option by which ranks find each other, and its value."""
-    checkpoints: Path | None
+    checkpoints: Path | None = None
     """Where the job saves, and goes on from; None: nowhere."""
     resume_from: Path | None = None
     """Checkpoints of another plan, to begin with."""
-    device_memory_bytes: int = 0
-    """Of emulated devices that have less than planned; else 0."""
 
 
 def report_of(folder: Path, rank: int) -> Path:
@@ -56,100 +48,90 @@ def report_of(folder: Path, rank: int) -> Path:
 
 
 def profile_task(wish: ProfileWish, spec: TrainingPlanSpec, where: Where) -> Task:
-    """Return what profiles a workload into `PROFILE`."""
+    """The task of profiling a workload into `PROFILE`."""
     words = (
-        *(*where.interpreter, "-m", PROFILER, "profile"),
-        *("--entrypoint", wish.entrypoint, "--args", wish.arguments),
+        *("profile", "--entrypoint", wish.entrypoint, "--args", wish.arguments),
         *("--device", wish.device_kind, "--source", wish.source),
         *("--request-key", wish.key, "--out", str(where.folder / PROFILE)),
     )
-    return Task(
-        child_kind=ChildKind.PROFILE,
-        subject=wish.key,
-        commands=(Command(words=words),),
-        folder=where.code,
-        timeout_s=float(spec.profile.timeout_seconds),
-    )
+    return profiler_task(ChildKind.PROFILE, wish.key, words, spec, where)
 
 
 def replay_task(digest: str, spec: TrainingPlanSpec, where: Where) -> Task:
-    """Return what replays the plan in `PLAN`, made from `PROFILE`."""
-    return plan_task(ChildKind.REPLAY, "replay", digest, spec, where)
+    """The task of replaying the plan in `PLAN`."""
+    words = ("replay", *plan_words(spec, where))
+    return profiler_task(ChildKind.REPLAY, digest, words, spec, where)
 
 
-def rehearsal_task(
-    digest: str, spec: TrainingPlanSpec, where: Where, device_memory_bytes: int = 0
-) -> Task:
-    """The task of rehearsing the fullest rank of the plan in `PLAN`.
-
-    Args:
-        digest: of the plan.
-        spec: what a person asks for.
-        where: it runs.
-        device_memory_bytes: of emulated devices that have less than planned; else 0.
-    """
-    less = ("--device-memory", str(device_memory_bytes)) if device_memory_bytes else ()
-    return plan_task(ChildKind.REHEARSAL, "rehearse", digest, spec, where, less)
+def rehearsal_task(digest: str, spec: TrainingPlanSpec, where: Where) -> Task:
+    """The task of rehearsing the fullest rank of the plan in `PLAN`."""
+    memory_bytes = where.device_memory_bytes
+    less = ("--device-memory", str(memory_bytes)) if memory_bytes else ()
+    words = ("rehearse", *plan_words(spec, where), *less)
+    return profiler_task(ChildKind.REHEARSAL, digest, words, spec, where)
 
 
-def plan_task(
-    kind: ChildKind,
-    verb: str,
-    digest: str,
-    spec: TrainingPlanSpec,
-    where: Where,
-    more: tuple[str, ...] = (),
-) -> Task:
-    """The task of a verb of the profiler on the plan in `PLAN`, made from `PROFILE`."""
-    words = (
-        *(*where.interpreter, "-m", PROFILER, verb),
+def plan_words(spec: TrainingPlanSpec, where: Where) -> tuple[str, ...]:
+    """Options that name the plan in `PLAN`, and the profile that it was made from."""
+    return (
         *("--entrypoint", spec.workload.entrypoint),
         *("--plan", str(where.folder / PLAN)),
         *("--profile", str(where.folder / PROFILE)),
-        *more,
     )
+
+
+def profiler_task(
+    kind: ChildKind,
+    subject: str,
+    words: tuple[str, ...],
+    spec: TrainingPlanSpec,
+    where: Where,
+) -> Task:
+    """The task of one process of the profiler, from its verb on."""
     return Task(
         child_kind=kind,
-        subject=digest,
-        commands=(Command(words=words),),
+        subject=subject,
+        commands=(Command(words=(*where.interpreter, "-m", PROFILER, *words)),),
         folder=where.code,
         timeout_s=float(spec.profile.timeout_seconds),
     )
 
 
-def train_task(gang: Gang, spec: TrainingPlanSpec, where: Where) -> Task:
-    """Return the ranks that train by the plan in `PLAN`."""
+def train_task(
+    attempt: int, plan: HybridPlan, spec: TrainingPlanSpec, where: Where
+) -> Task:
+    """The ranks that train by the plan in `PLAN`: all of them, or those of one pod."""
     given: dict[str, object] = {
         "--plan": where.folder / PLAN,
         "--entrypoint": spec.workload.entrypoint,
         "--steps": spec.training.steps,
-        gang.meeting[0]: gang.meeting[1],
         # Whoever has a place waits as long as others may look for theirs.
         "--meet-timeout-s": spec.run_policy.pending_seconds,
-        "--attempt": gang.attempt,
+        "--attempt": attempt,
         "--report-file": where.folder / report_name("{rank}"),
     }
-    if gang.checkpoints is not None:
-        given["--checkpoint-dir"] = gang.checkpoints
+    if where.checkpoints is not None:
+        given["--checkpoint-dir"] = where.checkpoints
         given["--checkpoint-every"] = spec.checkpoint.every_steps
-    if gang.resume_from is not None:
-        given["--resume-from"] = gang.resume_from
-    if gang.device_memory_bytes:
-        given["--device-memory"] = f"{gang.device_memory_bytes // KIB}KiB"
+    if where.resume_from is not None:
+        given["--resume-from"] = where.resume_from
+    if where.device_memory_bytes:
+        given["--device-memory"] = f"{where.device_memory_bytes // KIB}KiB"
     words = tuple(str(word) for pair in given.items() for word in pair)
+    num_local = plan.num_gpus if where.holds_all_ranks else plan.pods.gpus_per_pod
     return Task(
         child_kind=ChildKind.TRAIN,
-        subject=str(gang.attempt),
+        subject=str(attempt),
         commands=tuple(
             Command(
-                words=(*where.interpreter, "-m", TRAINER, *words),
+                words=(*where.interpreter, "-m", TRAINER, *words, *where.meeting),
                 variables=(
                     Variable(name="RANK", value=str(local)),
                     Variable(name="LOCAL_RANK", value=str(local)),
-                    Variable(name="WORLD_SIZE", value=str(gang.num_ranks)),
+                    Variable(name="WORLD_SIZE", value=str(plan.num_gpus)),
                 ),
             )
-            for local in range(gang.num_local)
+            for local in range(num_local)
         ),
         folder=where.code,
     )

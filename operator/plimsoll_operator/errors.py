@@ -66,7 +66,7 @@ class ApiRefusedError(ClusterError):
 
 
 class ObstacleError(ClusterError):
-    """One of its name is there, and no look finds it ours; the hands wait for it.
+    """One of its name is there, and no look finds it ours; it is waited for.
 
     `kind` and `name` are those of the object.
     """

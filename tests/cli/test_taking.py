@@ -16,7 +16,7 @@ from plimsoll_cli.machines import Machines
 from plimsoll_cli.taking import take
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.status import Status, Truth
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.local_inventory import LOCAL_NAME
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import Occasion
@@ -145,7 +145,7 @@ def test_a_plan_that_has_failed_goes_on_from_its_checkpoint(
 def save_step(home: Home, plan: StoredPlan, step: int | None) -> None:
     """Let a plan have a checkpoint."""
     if step is not None:
-        (home.hands(plan).checkpoints / f"step-{step:08}").mkdir(parents=True)
+        (home.backend(plan).checkpoints / f"step-{step:08}").mkdir(parents=True)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_what_has_trained_to_its_end_is_over(tmp_path: Path) -> None:
         first = await asked(home)
         await begin_attempt(home.store, first.uid, 1)
         await home.store.attempts.end(
-            first.uid, 1, ending=Ending.DONE, ended_s=2.0, generation=1, message=""
+            first.uid, Attempt(number=1, ending=Ending.DONE, ended_s=2.0, generation=1)
         )
         assert (await asked(home)).uid == first.uid
         longer = await asked(home, training={"globalBatchSize": 8, "steps": 30})

@@ -1,6 +1,6 @@
 """The operator's loop in this process, on a lab's API server, with kubelets that act.
 
-Eyes, hands, queue, solver and store are the real ones, and so are the server and its
+Eyes, executor, queue, solver and store are the real ones, and so are the server and its
 controllers. There are no nodes: pods stay unbound, and `Kubelets` say of them what a
 kubelet would, by a script. What a pod would tell us goes into the store as the ingest
 puts it there.
@@ -37,7 +37,6 @@ from plimsoll_operator.cluster.api import (
 )
 from plimsoll_operator.cluster.events import EventWriter
 from plimsoll_operator.cluster.eyes import Eyes
-from plimsoll_operator.cluster.hands import Hands
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.machines import Machines
 from plimsoll_operator.cluster.plans import PlanObject, plan_of
@@ -201,13 +200,13 @@ class Process:
         )
 
     def scope(self, namespace: str) -> Scope:
-        """Return eyes and hands for a namespace."""
+        """Return what observes and launches the plans of a namespace."""
         if namespace not in self.scopes:
             counted = CountedApi(self.api, self.effects)
             store = Store(CountedDatabase(self.database, self.effects), namespace)
             machines = Machines(counted, time.monotonic)
             eyes = Eyes(counted, store, machines, Admission(counted, RELEASE))
-            hands = Hands(
+            self.scopes[namespace] = Scope(
                 api=counted,
                 store=store,
                 eyes=eyes,
@@ -215,7 +214,6 @@ class Process:
                 release=RELEASE,
                 clock=self.clock,
             )
-            self.scopes[namespace] = Scope(eyes=eyes, hands=hands)
         return self.scopes[namespace]
 
 

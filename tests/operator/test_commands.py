@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,6 @@ from plimsoll_operator.commands import (
     PROFILE,
     PROFILER,
     TRAINER,
-    Gang,
     Where,
     profile_task,
     rehearsal_task,
@@ -23,8 +23,9 @@ from plimsoll_operator.commands import (
 )
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import PodShape
 from plimsoll_planner.records.task import ChildKind, Command
-from tests.support.builders import DIGEST
+from tests.support.builders import DIGEST, a_plan
 from tests.support.specs import a_spec
 
 pytest.importorskip("torch", reason="torch is missing: run `make test`")
@@ -42,13 +43,9 @@ WISH = ProfileWish(
     source=Source.MEASURED,
     place="here",
 )
-GANG = Gang(
-    attempt=3,
-    num_ranks=4,
-    num_local=2,
-    meeting=("--meet-at", "tiny-train-3-0.tiny-ranks:29500"),
-    checkpoints=None,
-)
+PODS = PodShape(num_pods=2, gpus_per_pod=2, host_memory_bytes_per_pod=2**30)
+SPREAD = a_plan(pods=PODS)
+IN_GANG = replace(IN_POD, meeting=("--meet-at", "tiny-train-3-0.tiny-ranks:29500"))
 
 
 def words_of(command: Command, module: str) -> list[str]:
@@ -57,9 +54,9 @@ def words_of(command: Command, module: str) -> list[str]:
     return list(command.words[2:])
 
 
-def told(gang: Gang) -> Options:
+def told(where: Where) -> Options:
     """Return what the trainer understands."""
-    first = train_task(gang, SPEC, IN_POD).commands[0]
+    first = train_task(3, SPREAD, SPEC, where).commands[0]
     return parse(words_of(first, TRAINER))
 
 
@@ -89,7 +86,8 @@ def test_a_replay_finds_plan_and_profile_beside_it() -> None:
 def test_a_rehearsal_is_told_which_plan_and_how_much_memory_there_is() -> None:
     """The rank is the fullest, unless a person names one; what is true is not said."""
     for given in (0, 5 * 2**20 + 1):
-        task = rehearsal_task(DIGEST, SPEC, IN_POD, given)
+        where = replace(IN_POD, device_memory_bytes=given)
+        task = rehearsal_task(DIGEST, SPEC, where)
         [command] = task.commands
         found = parser().parse_args(words_of(command, PROFILER))
         assert (found.verb, found.entrypoint) == ("rehearse", SPEC.workload.entrypoint)
@@ -102,7 +100,7 @@ def test_a_rehearsal_is_told_which_plan_and_how_much_memory_there_is() -> None:
 
 def test_ranks_are_told_apart_by_variables_alone() -> None:
     """All of a gang get the same words; its size counts those of other pods as well."""
-    task = train_task(GANG, SPEC, IN_POD)
+    task = train_task(3, SPREAD, SPEC, IN_GANG)
     assert len({command.words for command in task.commands}) == 1
     given = [
         {variable.name: variable.value for variable in command.variables}
@@ -113,11 +111,13 @@ def test_ranks_are_told_apart_by_variables_alone() -> None:
         for local in range(2)
     ]
     assert (task.child_kind, task.subject) == (ChildKind.TRAIN, "3")
+    alone = replace(IN_POD, holds_all_ranks=True)
+    assert len(train_task(3, SPREAD, SPEC, alone).commands) == 4
 
 
 def test_the_trainer_is_told_what_the_spec_asks_for() -> None:
     """Each rank puts its number into the name of its report."""
-    found = told(GANG)
+    found = told(IN_GANG)
     assert (found.plan, found.steps, found.attempt) == (FOLDER / PLAN, 20, 3)
     assert found.meet_at == ("tiny-train-3-0.tiny-ranks", 29500)
     assert found.meet_timeout_s == SPEC.run_policy.pending_seconds
@@ -126,22 +126,22 @@ def test_the_trainer_is_told_what_the_spec_asks_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gang", "expected"),
+    ("given", "expected"),
     [
-        (GANG, (None, 0, None, 0)),
-        (replace(GANG, checkpoints=Path("/c")), (Path("/c"), 5, None, 0)),
-        (replace(GANG, resume_from=Path("/o")), (None, 0, Path("/o"), 0)),
-        (replace(GANG, device_memory_bytes=3 * 2**20 + 5), (None, 0, None, 3 * 2**20)),
+        ({}, (None, 0, None, 0)),
+        ({"checkpoints": Path("/c")}, (Path("/c"), 5, None, 0)),
+        ({"resume_from": Path("/o")}, (None, 0, Path("/o"), 0)),
+        ({"device_memory_bytes": 3 * 2**20 + 5}, (None, 0, None, 3 * 2**20)),
     ],
 )
 def test_what_nobody_asks_for_is_not_said(
-    gang: Gang, expected: tuple[Path | None, int, Path | None, int]
+    given: dict[str, Any], expected: tuple[Path | None, int, Path | None, int]
 ) -> None:
     """Without a place for checkpoints none are made, however often they are asked for.
 
     A device never has more memory than it was said to have.
     """
-    found = told(gang)
+    found = told(replace(IN_GANG, **given))
     assert expected == (
         found.checkpoint_dir,
         found.checkpoint_every,
@@ -156,7 +156,7 @@ def test_at_home_the_interpreter_is_that_of_the_operator() -> None:
         profile_task(WISH, SPEC, AT_HOME),
         replay_task(DIGEST, SPEC, AT_HOME),
         rehearsal_task(DIGEST, SPEC, AT_HOME),
-        train_task(GANG, SPEC, AT_HOME),
+        train_task(3, SPREAD, SPEC, AT_HOME),
     )
     for task in tasks:
         assert task.folder == "/home/a/code"

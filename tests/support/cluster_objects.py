@@ -1,7 +1,7 @@
 """Plans, Jobs and pods as an API server lists them; tests override what they are about.
 
-Jobs are those that `plimsoll_operator.cluster.children` makes, with what the server and
-its controllers add: uids, times, and a status.
+Jobs are those that `plimsoll_operator.cluster.backends.job` makes, with what the server
+and its controllers add: uids, times, and a status.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.cluster.api import Object
-from plimsoll_operator.cluster.children import Owner, job_of
+from plimsoll_operator.cluster.backends.job import JobBackend
+from plimsoll_operator.cluster.children import Owner, child_metadata
 from plimsoll_operator.cluster.plans import PlanObject, plan_of
 from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
 from plimsoll_planner.records.document import to_text
@@ -77,7 +78,7 @@ def a_job(
         {"name": "trainer", "env": [{"name": "PLIMSOLL_TASK", "value": "{}"}]},
     ]
     template = {"spec": {"containers": containers}}
-    made = job_of(OWNER, kind, subject, template, num_pods=num_pods)
+    made = JobBackend.render(child_metadata(OWNER, kind, subject), template, num_pods)
     made["metadata"] |= {"uid": JOB_UID, "creationTimestamp": CREATED} | metadata
     return made | {"status": status or {}}
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from plimsoll_cli.__main__ import main
 from plimsoll_operator.brain.actions import Action
-from plimsoll_operator.home.hands import Hands
+from plimsoll_operator.control.executor import Executor
 from plimsoll_operator.home.loop import WAITING
 
 FILE = Path(sys.argv[2])
-act = Hands.act
+apply = Executor.apply
 
 
 def noted() -> list[str]:
@@ -36,21 +36,22 @@ def disturb(action: Action, number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
-async def act_and_die(self: Hands, action: Action) -> None:
+async def apply_and_die(self: Executor, action: Action) -> None:
     """Act, and leave nobody time for anything else."""
-    await act(self, action)
+    await apply(self, action)
     if not isinstance(action, WAITING):
         disturb(action, signal.SIGKILL)
 
 
-async def stop_and_act(self: Hands, action: Action) -> None:
+async def stop_and_apply(self: Executor, action: Action) -> None:
     """Ask for a stop once, at something new, and act."""
     is_new = not isinstance(action, WAITING) and type(action).__name__ not in KNOWN
     if is_new and noted() == KNOWN:
         disturb(action, signal.SIGINT)
-    await act(self, action)
+    await apply(self, action)
 
 
 if __name__ == "__main__":
-    Hands.act = act_and_die if sys.argv[1] == "die" else stop_and_act  # type: ignore[method-assign]
+    disturbed = apply_and_die if sys.argv[1] == "die" else stop_and_apply
+    Executor.apply = disturbed  # type: ignore[method-assign]
     sys.exit(main(sys.argv[3:]))

@@ -9,13 +9,15 @@ not after a profile and a search. Done once for each generation of a spec.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from plimsoll_operator.api.spec import Backend, LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.cluster.api import CLAIMS, JOBS, PODS, Api, Kind, Object
-from plimsoll_operator.cluster.children import job_of
+from plimsoll_operator.cluster.api import CLAIMS, PODS, Api, Kind, Object
+from plimsoll_operator.cluster.backends.job import JobBackend
+from plimsoll_operator.cluster.backends.pod_backend import PodBackend
+from plimsoll_operator.cluster.children import child_metadata
 from plimsoll_operator.cluster.placement import node_affinity_for
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.pod_template import PodParts, Release, pod_template
@@ -24,6 +26,8 @@ from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_li
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.task import ChildKind, Command, Task
 
+BACKENDS: Final[Mapping[Backend, type[PodBackend]]] = {Backend.JOB: JobBackend}
+"""What this release launches with."""
 SHARED_MODES: Final = frozenset({"ReadWriteMany"})
 """Of a volume that pods of several nodes may write to."""
 LONGEST_REMARK: Final = 1024
@@ -65,14 +69,16 @@ class Admission:
         if before is not None:
             return before
         check_backend(plan.spec)
-        template = json.loads(plan.spec.template)
-        pods = pod_template(template, dry_parts(plan, offers[0]), self._release)
+        users = json.loads(plan.spec.template)
+        template = pod_template(users, dry_parts(plan, offers[0]), self._release)
         check_paths(plan.spec)
         check_claim(plan.spec, claim, plan.owner.namespace)
-        job = job_of(plan.owner, ChildKind.TRAIN, DRY, pods)
+        backend = backend_for(plan.spec)
+        metadata = child_metadata(plan.owner, ChildKind.TRAIN, DRY)
+        made = backend.render(metadata, template)
         warnings = [
-            *await self._try(JOBS, plan, job),
-            *await self._try(PODS, plan, pod_of(job)),
+            *await self._try(backend.makes, plan, made),
+            *await self._try(PODS, plan, pod_of(made, template)),
         ]
         if plan.spec.checkpoint.every_steps and not plan.spec.checkpoint.claim_name:
             warnings.append(UNSAVED)
@@ -112,10 +118,15 @@ def accepted_before(plan: PlanObject) -> str | None:
     return said.message
 
 
+def backend_for(spec: TrainingPlanSpec) -> type[PodBackend]:
+    """Back end of a plan; a dry run, which trains nothing, may name any."""
+    return BACKENDS.get(spec.launch.backend, JobBackend)
+
+
 def check_backend(spec: TrainingPlanSpec) -> None:
     """Refuse what this release cannot launch with."""
     launches = spec.launch.policy is LaunchPolicy.LAUNCH
-    if launches and spec.launch.backend is not Backend.JOB:
+    if launches and spec.launch.backend not in BACKENDS:
         rule = f"{Backend.JOB}: this release launches Indexed Jobs alone"
         raise InvalidFieldError("spec.launch.backend", spec.launch.backend.value, rule)
 
@@ -165,9 +176,9 @@ def dry_parts(plan: PlanObject, offer: Offer) -> PodParts:
     )
 
 
-def pod_of(job: Object) -> Object:
-    """Return a pod of a Job as its controller would make it."""
-    template, metadata = job["spec"]["template"], job["metadata"]
+def pod_of(made: Object, template: Object) -> Object:
+    """A pod of a template, as the controller of what is made would make it."""
+    metadata = made["metadata"]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

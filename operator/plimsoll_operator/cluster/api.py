@@ -1,7 +1,7 @@
 """The one module that talks to the API server: a few verbs on objects as plain JSON.
 
 In: a kind, names, objects. Out: objects, or an error that says whether to try again.
-Called by eyes, hands, ingest and the Lease. Who we are, TLS and proxies are the
+Called by eyes, back ends, ingest and the Lease. Who we are, TLS and proxies are the
 business of the official client; its models are not used, for what passes through here
 is written by others, and may have fields that no model knows. A token that has expired
 is looked up again, once for each request.

@@ -27,7 +27,6 @@ from plimsoll_operator.cluster.api import PLANS, Api, open_api
 from plimsoll_operator.cluster.events import EventWriter
 from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.first_look import FirstLook
-from plimsoll_operator.cluster.hands import Hands
 from plimsoll_operator.cluster.lease import Hold, Seat, holding
 from plimsoll_operator.cluster.login import Logins
 from plimsoll_operator.cluster.loop import Loop
@@ -264,7 +263,7 @@ class Operator:
         )
 
     def _scope(self, namespace: str, machines: Machines, solver: Solver) -> Scope:
-        """Return eyes and hands for the plans of a namespace."""
+        """Return what observes and launches the plans of a namespace."""
         if namespace not in self.scopes:
             release = Release(
                 runtime_image=self.configuration.runtime_image,
@@ -279,7 +278,7 @@ class Operator:
                 Admission(self.api, release),
                 shares=shares,
             )
-            hands = Hands(
+            self.scopes[namespace] = Scope(
                 api=self.api,
                 store=store,
                 eyes=eyes,
@@ -287,5 +286,4 @@ class Operator:
                 release=release,
                 clock=time.time,
             )
-            self.scopes[namespace] = Scope(eyes=eyes, hands=hands)
         return self.scopes[namespace]

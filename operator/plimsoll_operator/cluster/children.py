@@ -1,8 +1,8 @@
-"""The objects of a plan: Jobs, ConfigMaps and a Service, as the API server takes them.
+"""The objects of a plan: their names, ConfigMaps and a Service, for every back end.
 
 In: a plan, and what is to be done. Out: objects as plain JSON. All names follow from
 the name of the plan and what they are for, so that whoever makes an object again finds
-it made; all are owned by the plan and go with it.
+it made; all are owned by the plan and go with it. `backends` make the Jobs among them.
 
     <plan>-profile-<digest>   Job
     <plan>-replay-<digest>    Job, and a ConfigMap with plan and profile; alike
@@ -101,63 +101,42 @@ def labels_of(owner: Owner, kind: str, attempt: int | None = None) -> dict[str, 
 
 
 def metadata_of(
-    owner: Owner, name: str, labels: Mapping[str, str], **notes: str
+    owner: Owner, name: str, labels: Mapping[str, str], notes: Mapping[str, str]
 ) -> Object:
-    """Return the metadata of an object of a plan."""
+    """The metadata of an object of a plan, its annotations from notes."""
     return {
         "name": name,
         "namespace": owner.namespace,
         "labels": dict(labels),
-        "annotations": notes,
+        "annotations": dict(notes),
         "ownerReferences": [owner.reference],
     }
 
 
-def job_of(
+def child_metadata(
     owner: Owner,
     kind: ChildKind,
     subject: str,
-    template: Object,
     *,
-    num_pods: int = 1,
     note: str = "",
     queue: str = "",
     after_s: float = 0.0,
 ) -> Object:
-    """Return the Job of a child: its pods run once, and fail together.
+    """The metadata of what makes the pods of a child.
 
     Args:
         owner: the plan.
         kind: what it is for.
         subject: what it works on.
-        template: of its pods.
-        num_pods: each with an index.
         note: what people are told of its pods; empty: nothing.
         queue: LocalQueue of Kueue that admits it; empty: none.
         after_s: what the child makes is later than this; seconds since 1970.
     """
     attempt = int(subject) if kind is ChildKind.TRAIN else None
     labels = labels_of(owner, kind, attempt) | ({QUEUE_LABEL: queue} if queue else {})
-    name = child_name(owner, kind, subject)
-    made = metadata_of(owner, name, labels)
-    made["annotations"] = {
-        SUBJECT_ANNOTATION: subject,
-        AFTER_ANNOTATION: repr(after_s),
-        **({NOTE_ANNOTATION: note} if note else {}),
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": made,
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": num_pods,
-            "parallelism": num_pods,
-            "backoffLimit": 0,
-            "podReplacementPolicy": "Failed",
-            "template": template,
-        },
-    }
+    notes = {SUBJECT_ANNOTATION: subject, AFTER_ANNOTATION: repr(after_s)}
+    notes |= {NOTE_ANNOTATION: note} if note else {}
+    return metadata_of(owner, child_name(owner, kind, subject), labels, notes)
 
 
 def service_of(owner: Owner) -> Object:
@@ -166,7 +145,7 @@ def service_of(owner: Owner) -> Object:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata_of(
-            owner, owner.service, labels_of(owner, ChildKind.TRAIN)
+            owner, owner.service, labels_of(owner, ChildKind.TRAIN), {}
         ),
         "spec": {
             "clusterIP": "None",
@@ -174,12 +153,6 @@ def service_of(owner: Owner) -> Object:
             "selector": labels_of(owner, ChildKind.TRAIN),
         },
     }
-
-
-def meeting_point(owner: Owner, attempt: int) -> str:
-    """Return where the ranks of an attempt meet: the first pod."""
-    job = child_name(owner, ChildKind.TRAIN, str(attempt))
-    return f"{job}-0.{owner.service}:{PORT}"
 
 
 def packed_key(name: str) -> str:
@@ -221,14 +194,11 @@ def config_map(
         notes: annotations, below our group.
     """
     attempt = int(subject) if subject.isdecimal() else None
-    made = metadata_of(
-        owner, child_name(owner, kind, subject), labels_of(owner, kind, attempt)
-    )
-    made["annotations"] = notes
+    name, labels = child_name(owner, kind, subject), labels_of(owner, kind, attempt)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": made,
+        "metadata": metadata_of(owner, name, labels, notes),
         "immutable": True,
         "binaryData": dict(data),
     }

@@ -7,7 +7,6 @@ absent is absent. Pods are asked for alone where a Job waits, ends or has ended.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +18,7 @@ from plimsoll_operator.brain.preparing import is_current
 from plimsoll_operator.brain.question import require_sound
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
-from plimsoll_operator.brain.seen import (
-    Attempt,
-    Seen,
-    SeenProfile,
-)
+from plimsoll_operator.brain.seen import SeenProfile
 from plimsoll_operator.brain.summary import (
     observed_peak_bytes,
     observed_status,
@@ -31,48 +26,30 @@ from plimsoll_operator.brain.summary import (
     step_fault,
 )
 from plimsoll_operator.cluster.admission import Admission, holds_to_one_node
-from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api, Object
+from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api
 from plimsoll_operator.cluster.jobs import JobEyes
 from plimsoll_operator.cluster.machines import Machines
 from plimsoll_operator.cluster.obstacles import Obstacles
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.cluster.record_maps import PlansOfRecord, attempts_in
+from plimsoll_operator.control.observed import ObservedState, with_answer
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
 from plimsoll_operator.plan_metrics import RankPeak
 from plimsoll_operator.store.profiles import StoredProfile
-from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.observation import Observation
-from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """What was looked up for a plan that is not launched."""
-
-    spec: TrainingPlanSpec
-    offers: tuple[Offer, ...]
-    wish: ProfileWish
-    claim: Object | None
-    """For checkpoints; None where none is named or there."""
-    has_device: bool
-    """A node has a device of the kind, or needs none."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterSeen(Seen):
-    """What is seen on a cluster: also what hands need to act on it."""
+class ClusterSeen(ObservedState):
+    """What is seen on a cluster: also the memory of ranks."""
 
     ranks: tuple[RankPeak, ...] = ()
     """Device memory of each rank of the latest attempt."""
-    known: Known | None = None
-    """None where nothing is prepared: an attempt is open, or something is wrong."""
-    asked: StoredQuestion | None = None
-    """None where there is no profile to ask with."""
 
 
 class Eyes:
@@ -112,8 +89,15 @@ class Eyes:
         Raises:
             ClusterError: the API server does not tell.
         """
-        attempts = await self.attempts(plan)
-        jobs = plan.owner.own(await self._list(plan))
+        owner, labels = plan.owner, f"{PLAN_LABEL}={plan.owner.name}"
+        maps = await self._api.list(
+            CONFIG_MAPS,
+            owner.namespace,
+            labels=f"{labels},{ATTEMPT_LABEL}",
+            metadata_only=True,
+        )
+        attempts = attempts_in(owner.own(maps))
+        jobs = owner.own(await self._api.list(JOBS, owner.namespace, labels=labels))
         is_open = bool(attempts) and attempts[-1].ending is None
         children = await self.jobs.children(plan, jobs, attempts, now_s)
         obstacle = await self.obstacles.of(plan)
@@ -130,55 +114,32 @@ class Eyes:
         except StoreError as error:
             return replace(seen, store_fault=str(error))
 
-    async def attempts(self, plan: PlanObject) -> tuple[Attempt, ...]:
-        """Return what ConfigMaps tell of attempts."""
-        maps = await self._api.list(
-            CONFIG_MAPS,
-            plan.owner.namespace,
-            labels=f"{PLAN_LABEL}={plan.owner.name},{ATTEMPT_LABEL}",
-            metadata_only=True,
-        )
-        return attempts_in(plan.owner.own(maps))
-
-    async def _known(self, plan: PlanObject) -> Known:
-        """Look up what a plan is made from.
+    async def _with_offers(
+        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterSeen
+    ) -> ClusterSeen:
+        """Add what a plan is made from, and what the API server remarks.
 
         Raises:
             InvalidInputError: the spec names what is not there.
             ClusterError: the API server does not tell.
         """
-        assert plan.spec is not None  # noqa: S101 - whoever looks has asked
-        template = json.loads(plan.spec.template)
+        template = json.loads(spec.template)
         namespace = plan.owner.namespace
-        offers = await self.machines.offers(namespace, plan.spec, template)
+        offers = await self.machines.offers(namespace, spec, template)
         claim = await self._admission.claim(plan)
         if holds_to_one_node(claim):
             offers = tuple(replace(one, nodes_available=1) for one in offers)
         kind = offers[0].device_kind
-        is_here = await self.machines.has(kind, plan.spec, template)
+        is_here = await self.machines.has(kind, spec, template)
         place = place_of("" if self._shares else namespace, template)
-        wish = profile_wish(plan.spec, kind, place, is_here=is_here)
-        return Known(
-            spec=plan.spec, offers=offers, wish=wish, claim=claim, has_device=is_here
+        require_sound(spec, offers)
+        return replace(
+            seen,
+            remark=await self._admission.check(plan, offers, claim),
+            wish=profile_wish(spec, kind, place, is_here=is_here),
+            offers=offers,
+            has_device=is_here,
         )
-
-    def _asker(
-        self, plan: PlanObject, known: Known, attempts: Sequence[Attempt]
-    ) -> Asker:
-        """Return a plan as one that asks the search."""
-        return Asker(
-            uid=plan.owner.uid,
-            generation=plan.generation,
-            spec=known.spec,
-            offers=known.offers,
-            attempts=attempts,
-            keeps_question=was_dry(plan.status),
-        )
-
-    async def _list(self, plan: PlanObject) -> list[Object]:
-        """Return all Jobs with the label of a plan."""
-        labels = f"{PLAN_LABEL}={plan.owner.name}"
-        return await self._api.list(JOBS, plan.owner.namespace, labels=labels)
 
     async def _with_observed(self, plan: PlanObject, seen: ClusterSeen) -> ClusterSeen:
         """Add what the ranks of the latest attempt have used so far."""
@@ -204,34 +165,35 @@ class Eyes:
         if plan.spec is None:
             return replace(seen, complaint=plan.fault)
         try:
-            known = await self._known(plan)
-            require_sound(plan.spec, known.offers)
-            remark = await self._admission.check(plan, known.offers, known.claim)
-            seen = replace(seen, remark=remark, known=known)
-            return await self._with_answer(plan, known, seen, now_s)
+            seen = await self._with_offers(plan, plan.spec, seen)
         except InvalidInputError as error:
             return replace(seen, complaint=str(error))
+        return await self._with_answer(plan, plan.spec, seen, now_s)
 
     async def _with_answer(
-        self, plan: PlanObject, known: Known, seen: ClusterSeen, now_s: float
+        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterSeen, now_s: float
     ) -> ClusterSeen:
         """Add the profile, and what the search said to the question made from it."""
-        profile = await self._store.profiles.find(known.wish.key)
+        wish = seen.wish
+        assert wish is not None  # noqa: S101 - it stands beside the offers
+        profile = await self._store.profiles.find(wish.key)
         seen = replace(
             seen,
-            profile_key=known.wish.key,
-            has_device=known.has_device,
-            profile=None if profile is None else seen_profile(plan, known, profile),
+            profile_key=wish.key,
+            profile=None if profile is None else seen_profile(plan, wish, profile),
         )
-        look = Look(spec=known.spec, seen=seen, generation=plan.generation, now_s=now_s)
+        look = Look(spec=spec, seen=seen, generation=plan.generation, now_s=now_s)
         if profile is None or not is_current(look):
             return seen
-        asker = self._asker(plan, known, seen.attempts)
-        found = await self.asking.look(asker, profile)
-        seen = replace(seen, asked=found.question)
-        if found.refusal:
-            return replace(seen, complaint=found.refusal)
-        return replace(seen, answer=found.answer, refuted=found.refuted)
+        asker = Asker(
+            uid=plan.owner.uid,
+            generation=plan.generation,
+            spec=spec,
+            offers=seen.offers,
+            attempts=seen.attempts,
+            keeps_question=was_dry(plan.status),
+        )
+        return await with_answer(seen, self.asking, asker, profile)
 
 
 def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak, ...]:
@@ -247,13 +209,15 @@ def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak,
     )
 
 
-def seen_profile(plan: PlanObject, known: Known, profile: StoredProfile) -> SeenProfile:
+def seen_profile(
+    plan: PlanObject, wish: ProfileWish, profile: StoredProfile
+) -> SeenProfile:
     """Return a profile as a decision looks at it.
 
     Whether it is of the code that runs is told by whatever is started with it.
     """
     return SeenProfile(
-        source=Source(known.wish.source),
+        source=Source(wish.source),
         made_s=profile.made_s,
         was_cached=profile.made_s < plan.created_s,
         has_batch_statistics=bool(profile.profile.batch_statistics),
@@ -271,17 +235,3 @@ def place_of(namespace: str, template: Mapping[str, Any]) -> str:
     for field in ("tolerations", "affinity", "nodeSelector", "schedulerName"):
         pod.pop(field, None)
     return json.dumps([namespace, pod], sort_keys=True, separators=(",", ":"))
-
-
-def later_than_all(plan: PlanObject, seen: ClusterSeen, now_s: float) -> float:
-    """Return the time: later than all that is known to have happened.
-
-    Clocks of machines differ, and what follows from what is told by their order.
-    """
-    before_s = max(
-        plan.created_s,
-        *(one.ended_s for one in seen.attempts),
-        *(one.since_s for one in seen.children),
-        0.0,
-    )
-    return max(now_s, math.nextafter(before_s, math.inf))

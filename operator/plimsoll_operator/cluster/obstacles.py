@@ -2,7 +2,8 @@
 
 In: what was met when something was to be made. Out: a child that waits, or a complaint
 about the plan, until a look finds that the place is free. Nothing is written down: who
-starts anew meets it again. Called by hands, which meet, and by eyes.
+starts anew meets it again. Called by `backends` and `record_maps`, which meet, and by
+eyes.
 
     <plan>-profile-.., <plan>-replay-..    it waits: ProfilePending, ReplayPending
     <plan>-rehearsal-..                    it waits: RehearsalPending
@@ -17,13 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.brain.actions import (
-    Action,
-    StartProfile,
-    StartRehearsal,
-    StartReplay,
-    StartTraining,
-)
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, SERVICES, Api, Object
 from plimsoll_operator.cluster.children import Owner
@@ -31,6 +25,7 @@ from plimsoll_operator.cluster.jobs import stop_reason
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.errors import ObstacleError
 from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
+from plimsoll_planner.records.task import Task
 
 KINDS: Final = {"Job": JOBS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 """Of all that we make."""
@@ -56,15 +51,18 @@ class Obstacles:
         self._met: dict[str, Obstacle] = {}
 
     def meet(
-        self, owner: Owner, action: Action, met: ObstacleError, now_s: float
+        self,
+        owner: Owner,
+        met: ObstacleError,
+        now_s: float,
+        task: Task | None = None,
     ) -> None:
-        """Remember what stood in the way of an action; the first look was then."""
-        wanted = wanted_by(action)
+        """Remember what stands in the way of a child, or of an attempt."""
         child = None
-        if wanted is not None:
+        if task is not None:
             child = Child(
-                kind=wanted[0],
-                subject=wanted[1],
+                kind=task.child_kind,
+                subject=task.subject,
                 state=ChildState.PENDING,
                 since_s=now_s,
                 message=str(met),
@@ -91,21 +89,6 @@ class Obstacles:
         if found.child is None:
             return found
         return replace(found, child=waiting(found.child, plan.status))
-
-
-def wanted_by(action: Action) -> tuple[ChildKind, str] | None:
-    """Return kind and subject of the child that an action starts, None for others."""
-    match action:
-        case StartProfile(request_key=key):
-            return ChildKind.PROFILE, key
-        case StartReplay(digest=digest):
-            return ChildKind.REPLAY, digest
-        case StartRehearsal(digest=digest):
-            return ChildKind.REHEARSAL, digest
-        case StartTraining(attempt=number):
-            return ChildKind.TRAIN, str(number)
-        case _:
-            return None
 
 
 def waiting(child: Child, status: Status) -> Child:

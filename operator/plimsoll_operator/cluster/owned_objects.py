@@ -2,21 +2,17 @@
 
 In: the plan that owns them, and an object or its name. Out: its effect. Names follow
 from the plan, so what was made is found made; what belongs to somebody else is left
-alone. Called by `hands`.
+alone. Called by `backends` and `record_maps`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.brain.seen import Child, ChildKind
-from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api, Kind, Object
-from plimsoll_operator.cluster.children import Owner, child_name
+from plimsoll_operator.cluster.api import Api, Kind, Object
+from plimsoll_operator.cluster.children import Owner
 from plimsoll_operator.cluster.obstacles import fault_of
 from plimsoll_operator.errors import ApiConflictError, ClusterError, ObstacleError
-
-WITH_INPUTS = (ChildKind.REPLAY, ChildKind.REHEARSAL)
-"""Kinds of children with a ConfigMap of their name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +42,19 @@ class OwnedObjects:
                 text = f"{made['kind']} {namespace}/{name} {fault}"
                 raise ObstacleError(text, made["kind"], name) from None
 
-    async def clear(self, owner: Owner, child: Child) -> None:
-        """Remove a child, and what was put beside its pods."""
-        name = child_name(owner, child.kind, child.subject)
-        await self.delete_job(owner, name)
-        if child.kind in WITH_INPUTS:
-            found = await self.api.get(CONFIG_MAPS, owner.namespace, name)
-            if found is not None and owner.owns(found):
-                uid = found["metadata"]["uid"]
-                await self.api.delete(CONFIG_MAPS, owner.namespace, name, uid=uid)
+    async def find(self, kind: Kind, owner: Owner, name: str) -> Object | None:
+        """An object of a plan; None: it is not there, or somebody else's."""
+        found = await self.api.get(kind, owner.namespace, name)
+        return found if found is not None and owner.owns(found) else None
 
-    async def delete_job(
-        self, owner: Owner, name: str, *, foreground: bool = False
+    async def delete(
+        self, kind: Kind, owner: Owner, name: str, *, foreground: bool = False
     ) -> None:
-        """Delete a Job of a plan, if it is there."""
-        found = await self.api.get(JOBS, owner.namespace, name)
-        if found is None or not owner.owns(found):
+        """Delete an object of a plan, if it is there; in the foreground, once."""
+        found = await self.find(kind, owner, name)
+        if found is None:
             return
         if "deletionTimestamp" in found["metadata"] and foreground:
             return  # asked for already
-        uid = found["metadata"]["uid"]
-        await self.api.delete(
-            JOBS, owner.namespace, name, uid=uid, foreground=foreground
-        )
+        uid, namespace = found["metadata"]["uid"], owner.namespace
+        await self.api.delete(kind, namespace, name, uid=uid, foreground=foreground)

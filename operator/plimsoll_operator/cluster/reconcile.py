@@ -15,13 +15,20 @@ from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import Action, Clear, Solve, StopTraining, WakeAt
 from plimsoll_operator.brain.decide import Decision, decide, unreadable
 from plimsoll_operator.brain.seen import Child, ChildState, Seen
+from plimsoll_operator.cluster.admission import backend_for
 from plimsoll_operator.cluster.api import PLANS, Api
-from plimsoll_operator.cluster.eyes import Eyes
-from plimsoll_operator.cluster.hands import Hands
+from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes
+from plimsoll_operator.cluster.owned_objects import OwnedObjects
 from plimsoll_operator.cluster.plans import PlanObject, plan_of
+from plimsoll_operator.cluster.pod_template import Release
+from plimsoll_operator.cluster.record_maps import MapRecords
+from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.work_queue import Key, WorkQueue
+from plimsoll_operator.control.executor import Executor
 from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.store.questions import StoredQuestion
+from plimsoll_operator.store.store import Store
 
 SOONEST_S, LATEST_S = 2.0, 30.0
 """Between looks at pods that wait, which tell nobody when they go on."""
@@ -39,10 +46,51 @@ SEARCH_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """Eyes and hands for plans that share what they know."""
+    """Observes plans that share what they know, and carries out decisions on them."""
 
+    api: Api
+    store: Store
     eyes: Eyes
-    hands: Hands
+    solver: Solver
+    release: Release
+    clock: Callable[[], float]
+    """Seconds since 1970."""
+
+    def executor(self, plan: PlanObject, seen: ClusterSeen) -> Executor:
+        """What carries out a decision on a plan, whose spec can be read."""
+        spec, owner, eyes = plan.spec, plan.owner, self.eyes
+        objects = OwnedObjects(self.api)
+        assert spec is not None  # noqa: S101 - else nothing is decided
+
+        async def search(asked: StoredQuestion) -> None:
+            self.solver.start(owner, eyes.asking, asked)
+
+        return Executor(
+            plan_uid=owner.uid,
+            generation=plan.generation,
+            created_s=plan.created_s,
+            spec=spec,
+            seen=seen,
+            store=self.store,
+            asking=eyes.asking,
+            backend=backend_for(spec)(
+                plan=plan,
+                objects=objects,
+                store=self.store,
+                machines=eyes.machines,
+                obstacles=eyes.obstacles,
+                release=self.release,
+                clock=self.clock,
+            ),
+            records=MapRecords(
+                owner=owner,
+                objects=objects,
+                plans=eyes.plans_of_record,
+                obstacles=eyes.obstacles,
+            ),
+            search=search,
+            clock=self.clock,
+        )
 
 
 @dataclass(kw_only=True)
@@ -86,7 +134,7 @@ class Reconciler:
             await self.say(key, plan, decision.status)
         for action in decision.actions:
             self.require_lease()
-            await scope.hands.act(plan, seen, action)
+            await scope.executor(plan, seen).apply(action)
         self.teller.acted(decision.actions, seen.ranks)
         self.look_again(key, seen, decision)
         return decision
@@ -95,7 +143,7 @@ class Reconciler:
         """Forget a plan that is there no more."""
         self.written.pop(key, None)
         self.teller.forgotten(*key)
-        self.scope_of(key[0]).hands.solver.leave(key)
+        self.scope_of(key[0]).solver.leave(key)
 
     def require_lease(self) -> None:
         """End a pass of a process that others may have taken for dead.

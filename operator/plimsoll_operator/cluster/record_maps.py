@@ -2,7 +2,7 @@
 
 In: metadata of ConfigMaps. Out: the attempts of a plan. What a decision looks at stands
 in annotations, so that a look fetches no plans; plans are read when they are needed,
-and kept, for they never change. Called by eyes, hands and ingest.
+and kept, for they never change. Called by eyes, the executor and ingest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,11 +27,14 @@ from plimsoll_operator.cluster.children import (
     packed,
     packed_key,
 )
-from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.cluster.obstacles import Obstacles
+from plimsoll_operator.cluster.owned_objects import OwnedObjects
+from plimsoll_operator.errors import ClusterError, ObstacleError, TooLargeError
 from plimsoll_operator.gzips import inflated
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
 from plimsoll_planner.errors import InvalidInputError, UnreadableError
 from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, Phase
 
 PLAN_KEY: Final = packed_key("plan")
@@ -42,18 +45,6 @@ MOST_PLANS: Final = 256
 """Kept at a time: those of jobs that tell something now."""
 MOST_PLAN_BYTES: Final = 8 * 2**20
 """Of a plan, unpacked: one of 65,536 ranks is smaller."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What is written down of the end of an attempt."""
-
-    ending: Ending
-    ended_s: float
-    generation: int
-    message: str
-    rank: int | None = None
-    phase: Phase | None = None
 
 
 def note(name: str) -> str:
@@ -77,26 +68,17 @@ def plan_map(owner: Owner, action: RecordPlan, now_s: float) -> Object:
     return config_map(owner, PLAN_OF_RECORD, str(action.attempt), data, **notes)
 
 
-def result_map(
-    owner: Owner, number: int, outcome: Outcome, data: Mapping[str, str]
-) -> Object:
-    """Return what became of an attempt.
-
-    Args:
-        owner: the plan.
-        number: of the attempt.
-        outcome: its end.
-        data: what its ranks observed, packed.
-    """
+def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
+    """Return what became of an attempt, with what its ranks observed, packed."""
     notes = {
-        ENDING: outcome.ending.value,
-        note("ended"): repr(outcome.ended_s),
-        note("generation"): str(outcome.generation),
-        note("message"): outcome.message,
+        ENDING: str(ended.ending),
+        note("ended"): repr(ended.ended_s),
+        note("generation"): str(ended.generation),
+        note("message"): ended.message,
     }
-    if outcome.rank is not None and outcome.phase is not None:
-        notes |= {note("rank"): str(outcome.rank), note("phase"): outcome.phase.value}
-    return config_map(owner, RESULT, str(number), data, **notes)
+    if ended.rank is not None and ended.phase is not None:
+        notes |= {note("rank"): str(ended.rank), note("phase"): ended.phase.value}
+    return config_map(owner, RESULT, str(ended.number), data, **notes)
 
 
 def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
@@ -193,6 +175,54 @@ class PlansOfRecord:
         while len(self._kept) > MOST_PLANS:
             self._kept.popitem(last=False)
         return plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapRecords:
+    """Attempts of one plan, for the executor."""
+
+    owner: Owner
+    objects: OwnedObjects
+    plans: PlansOfRecord
+    obstacles: Obstacles
+
+    async def plan(self, attempt: Attempt) -> HybridPlan:
+        """The plan of record of an attempt.
+
+        Raises:
+            ClusterError: somebody has deleted it.
+        """
+        found = await self.plans.find(self.owner, attempt)
+        if found is None:
+            name = child_name(self.owner, PLAN_OF_RECORD, str(attempt.number))
+            raise ClusterError(f"ConfigMap {name}, the plan of record, is gone")
+        return found
+
+    async def begin(self, action: RecordPlan, now_s: float) -> None:
+        """Write down by which plan an attempt trains.
+
+        Raises:
+            TooLargeError: the plan does not go into a ConfigMap.
+        """
+        made = await asyncio.to_thread(plan_map, self.owner, action, now_s)
+        try:
+            await self.objects.create(CONFIG_MAPS, self.owner, made)
+        except ObstacleError as met:
+            self.obstacles.meet(self.owner, met, now_s)
+
+    async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
+        """Write down what became of an attempt.
+
+        Raises:
+            ObstacleError: the attempt stays open until there is room for its end.
+        """
+        ranks = {f"rank-{one.rank}": one for one in observed}
+        try:
+            data = await asyncio.to_thread(packed, **ranks)
+        except TooLargeError:
+            data = {}  # too many ranks: the store has what they observed
+        made = result_map(self.owner, ended, data)
+        await self.objects.create(CONFIG_MAPS, self.owner, made)
 
 
 def plan_in(found: Mapping[str, Any]) -> HybridPlan:

@@ -8,7 +8,7 @@
     endings     what the exit codes of a child's processes mean
     reports     what the ranks of a gang tell while they train
     eyes        a look at one plan: store and children
-    hands       does what a decision asks for
+    backend     processes, started and ended as the executor asks
     proof       one device fewer, run: every mesh dies of memory
     loop        look, decide, act, wait; until nothing is left to do
 

@@ -17,20 +17,15 @@ from plimsoll_operator.brain.preparing import is_current
 from plimsoll_operator.brain.question import require_sound
 from plimsoll_operator.brain.request import ProfileWish, profile_wish
 from plimsoll_operator.brain.said import Look
-from plimsoll_operator.brain.seen import (
-    Attempt,
-    ChildKind,
-    Seen,
-    SeenProfile,
-)
+from plimsoll_operator.brain.seen import ChildKind, SeenProfile
 from plimsoll_operator.brain.summary import observed_status, step_fault
+from plimsoll_operator.control.observed import ObservedState, with_answer
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.code import fingerprint_now
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile
-from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.layer_costs import Source
@@ -39,7 +34,7 @@ from plimsoll_planner.records.offer import Offer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HomeSeen(Seen):
+class HomeSeen(ObservedState):
     """What is seen at home: also what each attempt trains by."""
 
     attempts: tuple[StoredAttempt, ...] = ()
@@ -85,6 +80,8 @@ class Eyes:
             ),
             profile=None if profile is None else await self._seen(plan, wish, profile),
             profile_key=wish.key,
+            wish=wish,
+            offers=plan.offers,
             has_device=can_rehearse(plan.offers, self._gpu_products),
             attempts=attempts,
             children=children.look(),
@@ -101,20 +98,14 @@ class Eyes:
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
         if is_settled or profile is None or not is_current(look):
             return seen
-        return await self._with_answer(plan, profile, seen)
-
-    async def _with_answer(
-        self, plan: StoredPlan, profile: StoredProfile, seen: HomeSeen
-    ) -> HomeSeen:
-        """Add what the search said to the question that is asked now."""
-        asker = self._asker(plan, seen.attempts)
-        try:
-            found = await self.asking.look(asker, profile)
-        except InvalidInputError as error:
-            return replace(seen, complaint=str(error))
-        if found.refusal:
-            return replace(seen, complaint=found.refusal)
-        return replace(seen, answer=found.answer, refuted=found.refuted)
+        asker = Asker(
+            uid=plan.uid,
+            generation=plan.generation,
+            spec=plan.spec,
+            offers=plan.offers,
+            attempts=attempts,
+        )
+        return await with_answer(seen, self.asking, asker, profile)
 
     async def _seen(
         self, plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
@@ -149,26 +140,6 @@ class Eyes:
             self._reports[place] = GangReports(folder, attempt.plan.num_gpus)
         self._reports[place].read()
         return self._reports[place]
-
-    async def question(
-        self, plan: StoredPlan, attempts: Sequence[Attempt], profile: StoredProfile
-    ) -> StoredQuestion:
-        """Return what the search is asked for a plan as it is now.
-
-        Raises:
-            InvalidInputError: parts of the spec contradict each other or the profile.
-        """
-        return await self.asking.question(self._asker(plan, attempts), profile)
-
-    def _asker(self, plan: StoredPlan, attempts: Sequence[Attempt]) -> Asker:
-        """A plan as one that asks the search."""
-        return Asker(
-            uid=plan.uid,
-            generation=plan.generation,
-            spec=plan.spec,
-            offers=plan.offers,
-            attempts=attempts,
-        )
 
 
 def can_rehearse(offers: Sequence[Offer], gpu_products: Collection[str]) -> bool:

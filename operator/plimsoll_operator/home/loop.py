@@ -33,6 +33,7 @@ from plimsoll_operator.brain.actions import (
 )
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
+from plimsoll_operator.control.executor import Executor
 from plimsoll_operator.errors import (
     DiskFullError,
     HomeError,
@@ -41,8 +42,8 @@ from plimsoll_operator.errors import (
     StoreError,
     StoreFullError,
 )
+from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.eyes import HomeSeen
-from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import DISK_FULL
@@ -110,7 +111,7 @@ class Watcher(Protocol):
 class Loop:
     """Runs one plan."""
 
-    hands: Hands
+    backend: LocalBackend
     watcher: Watcher
     is_stopping: bool = False
     """Somebody at the terminal asked; not written down."""
@@ -122,7 +123,7 @@ class Loop:
         """Let the gang save and leave, then end; asked again, end it at once."""
         if self.is_stopping:
             self.is_hurried = True
-            self.hands.end_all()
+            self.backend.end_all()
         self.is_stopping = True
         self.changed.set()
 
@@ -182,7 +183,7 @@ class Loop:
     @property
     def plan(self) -> StoredPlan:
         """As it was read last."""
-        return self.hands.plan
+        return self.backend.plan
 
     @property
     def is_suspended(self) -> bool:
@@ -191,10 +192,10 @@ class Loop:
 
     async def one_pass(self) -> Pass:
         """Look, decide, act; return what was decided on what."""
-        hands, now_s = self.hands, time.time()
+        backend, now_s = self.backend, time.time()
         await self.read_plan()
         is_suspended = self.is_suspended
-        seen = await hands.eyes.look(self.plan, hands.children, now_s)
+        seen = await backend.eyes.look(self.plan, backend.children, now_s)
         decision = decide(
             replace(self.plan.spec, suspend=is_suspended),
             self.plan.status,
@@ -203,8 +204,8 @@ class Loop:
             now_s=now_s,
         )
         if decision.status != self.plan.status:
-            await hands.store.plans.save_status(self.plan.uid, decision.status)
-            hands.plan = replace(self.plan, status=decision.status)
+            await backend.store.plans.save_status(self.plan.uid, decision.status)
+            backend.plan = replace(self.plan, status=decision.status)
         self.watcher.passed(
             Glance(
                 plan=self.plan,
@@ -214,14 +215,15 @@ class Loop:
                 work=self.work(seen),
             )
         )
+        executor = backend.executor(seen)
         for action in decision.actions:
             if not (self.is_suspended and isinstance(action, BEGINNING)):
-                await self.act(action)
+                await self.act(executor, action)
         return Pass(seen=seen, decision=decision, is_suspended=is_suspended)
 
-    async def act(self, action: Action) -> None:
+    async def act(self, executor: Executor, action: Action) -> None:
         """Do one thing; a search is given up where somebody stops the plan."""
-        acting = asyncio.create_task(self.hands.act(action))
+        acting = asyncio.create_task(executor.apply(action))
         look_s = time.monotonic() + LOOK_S
         while not acting.done():
             self.watcher.tick()
@@ -236,22 +238,22 @@ class Loop:
 
     async def read_plan(self) -> None:
         """Read the plan as it is in the store now."""
-        found = await self.hands.store.plans.find(self.plan.name)
+        found = await self.backend.store.plans.find(self.plan.name)
         if found is not None and found.uid == self.plan.uid:
-            self.hands.plan = found
+            self.backend.plan = found
 
     def reports(self, seen: HomeSeen) -> GangReports | None:
         """Return what the ranks of the latest attempt tell."""
         if not seen.attempts:
             return None
-        hands = self.hands
-        return hands.eyes.reports(self.plan, seen.attempts[-1], hands.children)
+        backend = self.backend
+        return backend.eyes.reports(self.plan, seen.attempts[-1], backend.children)
 
     def work(self, seen: HomeSeen) -> Path | None:
         """Return where a child that prepares the plan prints what it does."""
         for child in seen.children:
             if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
-                folder = self.hands.children.folder(child.kind, child.subject)
+                folder = self.backend.children.folder(child.kind, child.subject)
                 return folder / "0.out"
         return None
 
@@ -263,7 +265,7 @@ class Loop:
 
     def stop_gangs(self) -> None:
         """Let whatever trains save and leave."""
-        children = self.hands.children
+        children = self.backend.children
         for child in children.look():
             if child.kind is ChildKind.TRAIN:
                 children.stop(child.kind, child.subject)
@@ -273,7 +275,7 @@ class Loop:
 
         So is what was asked to start and has not begun yet.
         """
-        children = self.hands.children
+        children = self.backend.children
         for child in seen.children:
             if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
                 await asyncio.to_thread(children.clear, child.kind, child.subject)
@@ -285,7 +287,7 @@ class Loop:
         wait_s = min([LOOK_S, *(at_s - time.time() for at_s in wakes)])
         until_s = time.monotonic() + wait_s  # which nobody sets back
         while time.monotonic() < until_s and not self.changed.is_set():
-            if self.hands.children.has_changed(found.seen.children):
+            if self.backend.children.has_changed(found.seen.children):
                 return
             self.watcher.tick()
             await asyncio.sleep(GLANCE_S)

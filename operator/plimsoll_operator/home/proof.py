@@ -14,9 +14,9 @@ from pathlib import Path
 
 from plimsoll_operator.api.spec import Checkpoint
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
-from plimsoll_operator.commands import PLAN, Gang, train_task
+from plimsoll_operator.commands import PLAN, train_task
+from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.hands import STORE, Hands
 from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
@@ -55,12 +55,12 @@ def nothing_to_run(problem: Problem, answer: Solution) -> str:
 
 
 async def prove(
-    hands: Hands, problem: Problem, answer: Solution
+    backend: LocalBackend, problem: Problem, answer: Solution
 ) -> AsyncGenerator[ProofRun]:
     """Run every mesh with one device fewer.
 
     Args:
-        hands: of the plan.
+        backend: of the plan.
         problem: what was asked.
         answer: what was answered.
     """
@@ -70,7 +70,7 @@ async def prove(
     fewer = answer.plan.num_gpus - 1
     offer_bytes = problem.offers[0].device_memory_bytes
     usable_bytes = problem.limits.usable_bytes(offer_bytes)
-    folder = hands.folder.proof
+    folder = backend.folder.proof
     folder.make()
     children = Children(folder.children)
     children.end_all()  # of a proof that was killed
@@ -81,7 +81,7 @@ async def prove(
                 yield fitting(plan, answer)
                 continue
             place = children.folder(ChildKind.TRAIN, str(number))
-            task = two_steps(hands, number, plan, place, usable_bytes)
+            task = two_steps(backend, number, plan, place, usable_bytes)
             child = await run_to_the_end(children, task, plan)
             text = child.message or str(child.ending)
             holds = child.ending is Ending.OUT_OF_MEMORY
@@ -101,22 +101,22 @@ def fitting(plan: HybridPlan, answer: Solution) -> ProofRun:
 
 
 def two_steps(
-    hands: Hands, number: int, plan: HybridPlan, folder: Path, usable_bytes: int
+    backend: LocalBackend,
+    number: int,
+    plan: HybridPlan,
+    folder: Path,
+    usable_bytes: int,
 ) -> Task:
     """Return the gang of a plan, on devices that have what the proof says."""
-    spec = hands.plan.spec
-    gang = Gang(
-        attempt=number,
-        num_ranks=plan.num_gpus,
-        num_local=plan.num_gpus,
-        meeting=("--store-file", str(folder / STORE)),
+    spec = backend.plan.spec
+    where = replace(
+        backend.where_in(folder),
         checkpoints=folder / "checkpoints",
+        resume_from=None,
         device_memory_bytes=usable_bytes,
     )
     brief = replace(spec, training=replace(spec.training, steps=STEPS))
-    return train_task(
-        gang, replace(brief, checkpoint=Checkpoint()), hands.where(folder)
-    )
+    return train_task(number, plan, replace(brief, checkpoint=Checkpoint()), where)
 
 
 async def run_to_the_end(children: Children, task: Task, plan: HybridPlan) -> Child:

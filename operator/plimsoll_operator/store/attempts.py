@@ -79,37 +79,26 @@ class Attempts:
                 session.add(made)
         return plan if before is None else record_of(HybridPlan, before.document)
 
-    async def end(
-        self,
-        plan_uid: str,
-        number: int,
-        *,
-        ending: Ending,
-        ended_s: float,
-        generation: int,
-        message: str,
-        rank: int | None = None,
-        phase: Phase | None = None,
-    ) -> None:
+    async def end(self, plan_uid: str, ended: Attempt) -> None:
         """Write down what became of an attempt; what stands there already stays."""
-        ended = (
+        told = (
             update(AttemptRow)
             .where(
                 AttemptRow.plan_uid == plan_uid,
-                AttemptRow.number == number,
+                AttemptRow.number == ended.number,
                 AttemptRow.ending.is_(None),
             )
             .values(
-                ending=ending,
-                ended_s=ended_s,
-                generation=generation,
-                message=message,
-                rank=rank,
-                phase=phase,
+                ending=ended.ending,
+                ended_s=ended.ended_s,
+                generation=ended.generation,
+                message=ended.message,
+                rank=ended.rank,
+                phase=ended.phase,
             )
         )
         async with self._database.write() as session:
-            await session.execute(ended)
+            await session.execute(told)
 
 
 def attempt_of(row: AttemptRow) -> StoredAttempt:

@@ -10,10 +10,9 @@ import pytest
 from plimsoll_operator.cluster.children import (
     QUEUE_LABEL,
     Owner,
+    child_metadata,
     child_name,
     config_map,
-    job_of,
-    meeting_point,
     packed,
     service_of,
 )
@@ -40,7 +39,6 @@ def test_names_follow_from_plan_and_subject() -> None:
     """A digest is cut, a number is not."""
     assert child_name(OWNER, ChildKind.PROFILE, DIGEST) == "tiny-profile-01234567"
     assert child_name(OWNER, ChildKind.TRAIN, "12") == "tiny-train-12"
-    assert meeting_point(OWNER, 12) == "tiny-train-12-0.tiny-ranks:29500"
 
 
 @pytest.mark.parametrize(
@@ -61,29 +59,24 @@ def test_the_longest_name_of_a_plan_makes_host_names(
     assert len(LONGEST_NAME.service) <= MOST_OF_A_POD_NAME
 
 
-def test_a_job_runs_once_and_says_whose_it_is() -> None:
-    """Its pods are not replaced, and what it works on stands in full."""
-    job = job_of(OWNER, ChildKind.REPLAY, DIGEST, {"spec": {}}, after_s=1.25)
-    meta, spec = job["metadata"], job["spec"]
-    assert OWNER.owns(job)
+def test_a_child_says_whose_it_is() -> None:
+    """What it works on stands in full."""
+    meta = child_metadata(OWNER, ChildKind.REPLAY, DIGEST, after_s=1.25)
+    assert OWNER.owns({"metadata": meta})
     assert meta["labels"] == {PLAN_LABEL: "tiny", CHILD_LABEL: "replay"}
     assert meta["annotations"] == {
         SUBJECT_ANNOTATION: DIGEST,
         AFTER_ANNOTATION: "1.25",
     }
-    assert (spec["backoffLimit"], spec["completions"], spec["parallelism"]) == (0, 1, 1)
 
 
 def test_a_gang_has_its_attempt_and_its_queue() -> None:
     """Kueue admits by a label; without a queue there is none."""
-    job = job_of(
-        OWNER, ChildKind.TRAIN, "2", {"spec": {}}, num_pods=3, queue="research"
-    )
-    assert job["metadata"]["labels"][ATTEMPT_LABEL] == "2"
-    assert job["metadata"]["labels"][QUEUE_LABEL] == "research"
-    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (3, 3)
-    plain = job_of(OWNER, ChildKind.TRAIN, "2", {"spec": {}})
-    assert QUEUE_LABEL not in plain["metadata"]["labels"]
+    meta = child_metadata(OWNER, ChildKind.TRAIN, "2", queue="research")
+    assert meta["labels"][ATTEMPT_LABEL] == "2"
+    assert meta["labels"][QUEUE_LABEL] == "research"
+    plain = child_metadata(OWNER, ChildKind.TRAIN, "2")
+    assert QUEUE_LABEL not in plain["labels"]
 
 
 def test_ranks_find_each_other_before_they_are_ready() -> None:

@@ -18,7 +18,6 @@ from plimsoll_operator.cluster.children import MOST_BYTES, packed
 from plimsoll_operator.cluster.record_maps import (
     ENDING,
     MOST_PLAN_BYTES,
-    Outcome,
     attempts_in,
     note,
     plan_in,
@@ -51,9 +50,8 @@ def ended(number: int = 1, **fields: Any) -> dict[str, Any]:
         "ending": Ending.DONE,
         "ended_s": LATER_S + 0.1,
         "generation": 3,
-        "message": "",
     }
-    return result_map(OWNER, number, Outcome(**(defaults | fields)), {})
+    return result_map(OWNER, Attempt(number=number, **(defaults | fields)), {})
 
 
 def test_an_attempt_is_read_as_it_was_written() -> None:

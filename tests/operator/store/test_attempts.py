@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.document import digest_of
@@ -41,9 +42,8 @@ def test_an_attempt_ends_once(place: Path | str) -> None:
     async def work(store: Store) -> None:
         for number in (2, 1):
             await begin_attempt(store, "uid", number)
-        await store.attempts.end(
-            "uid",
-            1,
+        full = Attempt(
+            number=1,
             ending=Ending.OUT_OF_MEMORY,
             ended_s=7.5,
             generation=2,
@@ -51,14 +51,9 @@ def test_an_attempt_ends_once(place: Path | str) -> None:
             rank=3,
             phase=Phase.BACKWARD,
         )
-        await store.attempts.end(
-            "uid",
-            1,
-            ending=Ending.DISRUPTED,
-            ended_s=8.0,
-            generation=3,
-            message="later",
-        )
+        await store.attempts.end("uid", full)
+        later = replace(full, ending=Ending.DISRUPTED, ended_s=8.0, message="later")
+        await store.attempts.end("uid", later)
         assert await store.attempts.of("uid") == (
             StoredAttempt(
                 number=1,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.rehearsals import AskedRehearsal
@@ -147,7 +147,7 @@ def test_a_plan_that_is_deleted_takes_no_more(place: Path | str) -> None:
         await store.plans.save_status(made.uid, Status(attempt=1))
         await store.plans.set_suspended(made.uid, True)
         await store.attempts.end(
-            made.uid, 1, ending=Ending.DONE, ended_s=2.0, generation=1, message=""
+            made.uid, Attempt(number=1, ending=Ending.DONE, ended_s=2.0, generation=1)
         )
         with pytest.raises(StoreError, match=f"the plan {made.uid} was deleted"):
             await store.plans.edit(made.uid, a_spec(), (), "/code")

@@ -9,10 +9,10 @@ import pytest
 from plimsoll_operator.brain.actions import RecordEnding
 from plimsoll_operator.brain.question import limits_of
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.eyes import Eyes
+from plimsoll_operator.home.eyes import Eyes, HomeSeen
 from plimsoll_operator.home.folders import HomeFolder
-from plimsoll_operator.home.hands import Hands
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_peak, a_plan, a_stage, an_offer
 from tests.support.specs import a_spec
@@ -41,14 +41,15 @@ def test_a_shortage_is_kept_of_a_plan_that_was_to_fit(
         made = await store.plans.create("chain", a_spec(), (an_offer(),), "/code", 1.0)
         await store.attempts.record(made.uid, 1, plan, problem_digest=DIGEST, now_s=1.0)
         folder = HomeFolder(tmp_path).plan(made.uid)
-        hands = Hands(
+        backend = LocalBackend(
             store=store,
             eyes=Eyes(store, gpu_products=()),
             plan=made,
             folder=folder,
             children=Children(folder.children),
         )
-        await hands.act(
+        seen = HomeSeen(attempts=await store.attempts.of(made.uid), children=(FULL,))
+        await backend.executor(seen).apply(
             RecordEnding(attempt=1, child=FULL, ending=Ending.OUT_OF_MEMORY)
         )
         assert len(await store.calibrations.all()) == num_learned

@@ -1,0 +1,46 @@
+"""What one plan was observed to be, with what carrying out a decision on it needs.
+
+Made by `home.eyes` and `cluster.eyes`; read by `executor`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from plimsoll_operator.asking import Asker, Asking
+from plimsoll_operator.brain.request import ProfileWish
+from plimsoll_operator.brain.seen import Seen
+from plimsoll_operator.store.profiles import StoredProfile
+from plimsoll_operator.store.questions import StoredQuestion
+from plimsoll_planner.errors import InvalidInputError
+from plimsoll_planner.records.offer import Offer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObservedState(Seen):
+    """What a decision is made on, and what that was made from."""
+
+    wish: ProfileWish | None = None
+    """None where nothing is prepared: an attempt is open, or something is wrong."""
+    offers: tuple[Offer, ...] = ()
+    """Machines that the plan may use."""
+    asked: StoredQuestion | None = None
+    """None where there is no profile to ask with."""
+
+
+S = TypeVar("S", bound=ObservedState)
+
+
+async def with_answer(
+    seen: S, asking: Asking, asker: Asker, profile: StoredProfile
+) -> S:
+    """The state with what the search is asked now, and what it said to that."""
+    try:
+        found = await asking.look(asker, profile)
+    except InvalidInputError as error:
+        return replace(seen, complaint=str(error))
+    seen = replace(seen, asked=found.question)
+    if found.refusal:
+        return replace(seen, complaint=found.refusal)
+    return replace(seen, answer=found.answer, refuted=found.refuted)
