@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
     """Refuses in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong."""
+        """Print the message alone, and exit."""
         self.exit(WRONG_INPUT, f"{message}\n")
 
 
@@ -135,7 +135,7 @@ def minutes(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What is measured of each model, and where results go."""
+    """Models of one device, measured one after the other into a folder."""
 
     device: MeasuredDevice
     folder: Folder
@@ -186,10 +186,10 @@ class Bench:
             ask_gpu()  # it may be gone
 
     def report(self, results: Results, names: Sequence[str]) -> int:
-        """Say what there is now, and what is not; 0 where nothing is missing."""
+        """Print the models that are done, failed and left; 0 if none is missing."""
         missing = [n for n in names if not results.covers(n, len(self.choices))]
         num_done = len(names) - len(missing)
-        paths = ", ".join(str(path) for path, _ in self.folder.texts(results))
+        paths = f"{self.folder.data}, {self.folder.page}"
         say(f"{num_done} of {len(names)} models: {paths}")
         failed = [
             n for n in missing if n in results.models and results.models[n].errors

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.offer import EMULATED_PRODUCT, Offer
 from plimsoll_planner.units import product_name
 from plimsoll_trainer.errors import NoGpuError
 from plimsoll_trainer.requirements import require_supported
 
-EMULATED_PRODUCT = "process"
 EMULATED_BYTES = 2**30
 MOST_STAGES = 8
 ASK_GPU = """
@@ -39,7 +38,7 @@ TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredDevice:
-    """What is measured."""
+    """The device that is measured."""
 
     kind: DeviceKind
     product: str
@@ -48,7 +47,7 @@ class MeasuredDevice:
 
     @property
     def name(self) -> str:
-        """What tells results of one device and torch apart from others."""
+        """Product and torch, by which results of devices are kept apart."""
         return f"{self.product}, torch {self.versions['torch']}"
 
     def offer(self, capacity_bytes: int = 0) -> Offer:
@@ -94,7 +93,7 @@ def find_device(name: str) -> MeasuredDevice:
 
 
 def ask_gpu() -> dict[str, object]:
-    """What torch says of the first GPU.
+    """Facts of the first GPU, by torch.
 
     Raises:
         NoGpuError: it does not find one.

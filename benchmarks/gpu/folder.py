@@ -29,7 +29,7 @@ BROKEN = (
     *(PlimsollError, ValueError, TypeError, LookupError, AttributeError),
     *(ArithmeticError, RecursionError),
 )
-"""What reading or showing a file raises that was damaged, or is of another release."""
+"""Errors of reading or showing a file that was damaged, or is of another release."""
 
 
 class UnusableFolderError(PlimsollError):
@@ -47,6 +47,11 @@ class Folder:
     def data(self) -> Path:
         """All numbers."""
         return self.place / "gpu.json"
+
+    @property
+    def page(self) -> Path:
+        """Tables for readers."""
+        return self.place / "gpu.md"
 
     def begin(self, device: MeasuredDevice, *, anew: bool) -> Results:
         """Results of before on the same device and torch, or none yet.
@@ -96,7 +101,7 @@ class Folder:
         yield self.data, json.dumps(results.to_json(), indent=1) + "\n"
         path = self.data.resolve()
         shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        yield self.place / "gpu.md", page(results, str(shown))
+        yield self.page, page(results, str(shown))
 
 
 def nothing_of(device: MeasuredDevice) -> Results:

@@ -25,7 +25,7 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
-from plimsoll_planner.records.offer import Link, Offer
+from plimsoll_planner.records.offer import EMULATED_PRODUCT, Link, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -122,7 +122,7 @@ def capacity_offer(capacity_bytes: int, link: Link | None = None) -> Offer:
     return Offer(
         name="this machine",
         device_kind=DeviceKind.EMULATED,
-        device_product="process",
+        device_product=EMULATED_PRODUCT,
         device_memory_bytes=capacity_bytes,
         devices_per_node=MOST_RANKS,
         concurrent_devices_per_node=len(os.sched_getaffinity(0)),

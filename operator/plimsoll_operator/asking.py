@@ -80,15 +80,22 @@ class Asking:
         """By digest of a question: that of the plan which answers it."""
 
     async def question(self, asker: Asker, profile: StoredProfile) -> StoredQuestion:
-        """Return what the search is asked for a plan as it is now.
+        """Question to the search for a plan as it is now.
 
         Raises:
             InvalidInputError: parts of the spec contradict each other or the profile.
         """
+        num_refuted = len(await self._refuted(asker, profile))
+        return await self._put(asker, profile, num_refuted)
+
+    async def _put(
+        self, asker: Asker, profile: StoredProfile, num_refuted: int
+    ) -> StoredQuestion:
+        """Question after so many plans that ran out of memory when rehearsed."""
         occasion = Occasion(
             plan_uid=asker.uid,
             generation=asker.generation,
-            round=round_of(asker.attempts) + len(await self._refuted(asker, profile)),
+            round=round_of(asker.attempts) + num_refuted,
             profile_digest=profile.digest,
         )
         before = await self._store.questions.find(occasion)
@@ -115,7 +122,7 @@ class Asking:
         """
         while True:
             refuted = await self._refuted(asker, profile)
-            asked = await self.question(asker, profile)
+            asked = await self._put(asker, profile, len(refuted))
             if asked.digest in self.refused:
                 return Asked(question=asked, refusal=self.refused[asked.digest])
             answer = await self.answer(asked, rehearsed_by=asker.rehearsed_by)

@@ -16,12 +16,10 @@ from pathlib import Path
 
 from plimsoll_operator.errors import InventoryError
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.offer import CapacityType, Offer
+from plimsoll_planner.records.offer import EMULATED_PRODUCT, CapacityType, Offer
 from plimsoll_planner.units import product_name
 
 LOCAL_NAME = "this machine"
-EMULATED_PRODUCT = "process"
-"""As the trainer names an emulated device."""
 NVIDIA_SMI = (
     "nvidia-smi",
     "--query-gpu=name,memory.total",

@@ -18,14 +18,14 @@ from plimsoll_planner.records.device_overhead import (
     OverheadKey,
     OverheadLine,
 )
-from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.offer import EMULATED_PRODUCT, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.units import at_least
 
 EMULATED = DeviceOverhead(
-    key=OverheadKey(device_product="process", torch_version="2.15"),
+    key=OverheadKey(device_product=EMULATED_PRODUCT, torch_version="2.15"),
     allocator=OverheadLine(),
     outside=OverheadLine(residual_bytes=1024),
     num_observations=232,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import EMULATED_PRODUCT
 from plimsoll_planner.units import product_name
 from plimsoll_profiler.errors import NoDeviceError
 from plimsoll_profiler.kernel_workspaces import kernel_workspaces
@@ -179,7 +180,7 @@ def measuring_bench(kind: DeviceKind) -> Bench:
         return Bench(
             kind=kind,
             device=torch.device("cpu"),
-            product="process",
+            product=EMULATED_PRODUCT,
             meter=EmulatedMeter(),
             is_real=True,
             block_bytes=1,

@@ -15,12 +15,10 @@ from typing import Protocol
 import torch
 
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import EMULATED_PRODUCT
 from plimsoll_planner.units import product_name
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.errors import NoGpuError
-
-EMULATED_PRODUCT = "process"
-"""As the inventory of this machine names an emulated device."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

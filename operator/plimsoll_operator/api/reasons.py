@@ -87,11 +87,8 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (TRUE, "Rehearsed"): "The replay holds what was predicted, and the fullest "
         "rank ran on a device; the message says what it held there.",
         **of_child("Rehearsal", "The rehearsal"),
-        (
-            FALSE,
-            "RehearsalDeviceBusy",
-        ): "The fullest rank ran out of memory beside other "
-        "processes, so nothing follows from it; the message has their bytes.",
+        (FALSE, "RehearsalDeviceBusy"): "The fullest rank ran out of memory beside "
+        "other processes, so nothing follows from it; the message has their bytes.",
         (FALSE, "RehearsalOOM"): "The fullest rank ran out of memory on a device, and "
         "nothing else is planned: it is fixed by `override`, or that happened more "
         "often than `runPolicy.oomReplanLimit`.",

@@ -31,11 +31,9 @@ from plimsoll_operator.brain.said import Look, Said, joined
 from plimsoll_operator.brain.seen import ChildKind, Ending, SeenAnswer, SeenRehearsal
 from plimsoll_planner.explain import counted
 
-NO_DEVICE = {
-    "RehearsalPendingTimeout": "no device got free to rehearse on",
-    "RehearsalDeviceBusy": "not rehearsed",
-}
-"""Reasons that leave a rehearsal out if it may be; the message says the second."""
+NO_DEVICE = "no device got free to rehearse on"
+LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")
+"""Reasons for which a plan goes on without a rehearsal under `IfDevice`."""
 
 
 def rehearsed(look: Look, said: Said) -> Said:
@@ -116,9 +114,8 @@ def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
     now = of_child(look, child, "Rehearsal", StoreRehearsal(child=child))
     if is_without_device(look, now):
         # The child stays as a mark: without it the wait would begin again.
-        why = NO_DEVICE[now.reason]
-        if child.ending is Ending.DEVICE_BUSY:
-            why = f"{why}: {child.message}"
+        is_busy = child.ending is Ending.DEVICE_BUSY
+        why = f"not rehearsed: {child.message}" if is_busy else NO_DEVICE
         message = joined(said.message, why)
         return replace(said, message=message, actions=before)
     return replace(now, actions=(*before, *now.actions))
@@ -127,7 +124,7 @@ def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
 def is_without_device(look: Look, now: Said) -> bool:
     """Whether a rehearsal that may be left out found no device to itself in time."""
     if_device = look.spec.launch.rehearse is Rehearse.IF_DEVICE
-    return if_device and now.is_final and now.reason in NO_DEVICE
+    return if_device and now.is_final and now.reason in LEFT_OUT
 
 
 def with_actions(said: Said, actions: tuple[Action, ...]) -> Said:

@@ -31,12 +31,12 @@ from plimsoll_operator.api.quantities import cores
 from plimsoll_operator.cluster import node_labels as labelled
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.taints import barring_taint
-from plimsoll_operator.local_inventory import CROWDED_SLOWDOWN, EMULATED_PRODUCT
+from plimsoll_operator.local_inventory import CROWDED_SLOWDOWN
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_planner.errors import one_line, shorten
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.offer import CapacityType, Offer
+from plimsoll_planner.records.offer import EMULATED_PRODUCT, CapacityType, Offer
 
 MIB: Final = 2**20
 MOST_DEVICES: Final = 1024

@@ -26,6 +26,9 @@ from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
 from plimsoll_planner.records.record import Record
 
+EMULATED_PRODUCT = "process"
+"""Product of every emulated device: a process whose tensors are counted."""
+
 
 class CapacityType(StrEnum):
     """On which terms a node is had."""

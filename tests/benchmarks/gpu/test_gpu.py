@@ -194,7 +194,13 @@ def test_make_keeps_the_path_of_the_caller(tmp_path: Path) -> None:
     python.chmod(0o755)
     for path, rest in (("/opt/torch", ":/opt/torch"), ("", "")):
         done = subprocess.run(
-            ("make", "gpu", f"PYTHON={python}", "GPU=--plans 1"),
+            (
+                "make",
+                "--no-print-directory",
+                "gpu",
+                f"PYTHON={python}",
+                "GPU=--plans 1",
+            ),
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -172,7 +172,7 @@ def test_a_wish_without_a_device_ends_with_the_wait_for_one() -> None:
     late = with_child(**waits, since_s=NOW_S - LIMIT_S)
     found = decided(late, "IfDevice")
     assert certified(found).reason == "Replayed"
-    assert certified(found).message == NO_DEVICE["RehearsalPendingTimeout"]
+    assert certified(found).message == NO_DEVICE
     [record] = found.actions
     assert isinstance(record, RecordPlan)
     must = decided(late, "Always")
