@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from plimsoll_cli.calibrations import calibrations
-from plimsoll_cli.cancel import cancel, delete
-from plimsoll_cli.compare import compare
-from plimsoll_cli.describe import describe
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.explain import explain
-from plimsoll_cli.get import get
-from plimsoll_cli.logs import logs
-from plimsoll_cli.offers import offers
-from plimsoll_cli.plan import plan
-from plimsoll_cli.profile import profile
-from plimsoll_cli.run import run
-from plimsoll_cli.write_report import report
+from plimsoll_cli.verbs.calibrations import calibrations
+from plimsoll_cli.verbs.cancel import cancel, delete
+from plimsoll_cli.verbs.compare import compare
+from plimsoll_cli.verbs.describe import describe
+from plimsoll_cli.verbs.explain import explain
+from plimsoll_cli.verbs.get import get
+from plimsoll_cli.verbs.logs import logs
+from plimsoll_cli.verbs.offers import offers
+from plimsoll_cli.verbs.plan import plan
+from plimsoll_cli.verbs.profile import profile
+from plimsoll_cli.verbs.report import report
+from plimsoll_cli.verbs.run import run
 from plimsoll_planner import __version__
 
 EXIT_CODES = "Exit codes: " + ", ".join(

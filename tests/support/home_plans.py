@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from plimsoll_cli.homes import open_home
+from plimsoll_cli.state.state_dir import open_home
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.commands import report_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from plimsoll_cli.presence import Presence
-from plimsoll_cli.report.record import RunRecord
+from plimsoll_cli.state.liveness import Presence
+from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.store.attempts import StoredAttempt

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_cli.answer_tables import plan_line
-from plimsoll_cli.report.hulls import MemoryView
+from plimsoll_cli.output.answer_tables import plan_line
+from plimsoll_cli.report.memory_chart import MemoryView
 from plimsoll_cli.report.proof import sentence
-from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.report.scales import (
     ByteScale,
     percent_text,
     seconds_text,
     time_text,
 )
+from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Truth
 from plimsoll_operator.brain.summary import observed_status, step_fault
 from plimsoll_planner.explain import (

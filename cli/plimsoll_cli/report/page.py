@@ -15,11 +15,11 @@ from plimsoll_cli.report import schedule_chart as schedule
 from plimsoll_cli.report.choices import choices_view
 from plimsoll_cli.report.facts import attempt_rows, provenance
 from plimsoll_cli.report.headline import headline_view
-from plimsoll_cli.report.hulls import memory_view
+from plimsoll_cli.report.memory_chart import memory_view
 from plimsoll_cli.report.proof import proof_view
-from plimsoll_cli.report.record import RunRecord
 from plimsoll_cli.report.run_charts import loss_chart, step_chart
 from plimsoll_cli.report.scales import time_text
+from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_planner.records.solution import Solution
 
 

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from plimsoll_cli.presence import Presence
 from plimsoll_cli.report.headline import (
     HeadlineView,
     State,
@@ -17,8 +16,9 @@ from plimsoll_cli.report.headline import (
     headline_view,
     state_of,
 )
-from plimsoll_cli.report.hulls import memory_view
-from plimsoll_cli.report.record import RunRecord
+from plimsoll_cli.report.memory_chart import memory_view
+from plimsoll_cli.state.liveness import Presence
+from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_planner.records.certificate import Binding

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from plimsoll_cli.report.page import report_html
-from plimsoll_cli.report.record import RunRecord
+from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.store.attempts import StoredAttempt

@@ -1,0 +1,1 @@
+"""What is typed, as values and records."""

@@ -1,0 +1,313 @@
+"""Shows how a plan goes on: a line for what is settled, below it what is under way.
+
+In: a glance after each pass of the loop. Out: stderr, so that stdout stays for results.
+On a terminal the last lines move: a bar of probes or steps, and how full every device
+is against its load line. Where nobody watches, as in a log, lines come every few
+seconds, and none twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from plimsoll_cli.output.memory_bars import memory_bars
+from plimsoll_operator.api.reasons import WAITING
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
+from plimsoll_operator.brain.failures import RESPONSES
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.home.loop import Glance
+from plimsoll_operator.home.reports import Unsaved
+from plimsoll_operator.store.attempts import StoredAttempt
+from plimsoll_planner.explain import counted, device_noun
+
+LINE_EVERY_S = 10.0
+"""Between lines of progress where nobody watches."""
+BAR_WIDTH = 28
+UNTOLD = (WAITING, "Suspended")
+"""Reasons of conditions under which nothing goes on."""
+LATEST_STEPS = 20
+"""That the rate is taken over."""
+DONE, BAD, OPEN = "✓", "✗", "·"
+SETTLED = (
+    ConditionType.PROFILED,
+    ConditionType.PLANNED,
+    ConditionType.CERTIFIED,
+)
+"""Conditions that get a line once they are no longer open."""
+
+
+class RunView:
+    """Watches one run of the loop."""
+
+    def __init__(self, *, is_quiet: bool = False, is_brief: bool = False) -> None:
+        """Show on stderr.
+
+        Args:
+            is_quiet: nothing at all.
+            is_brief: only what is under way, and not what was settled before.
+        """
+        self.is_quiet = is_quiet
+        self._is_brief = is_brief
+        self._page = Console(
+            stderr=True, highlight=False, markup=False, emoji=False, quiet=is_quiet
+        )
+        self._live = Live(
+            console=self._page, transient=True, refresh_per_second=8, screen=False
+        )
+        self._glance: Glance | None = None
+        self._told: dict[ConditionType, tuple[Truth, str]] = {}
+        self._refuted: str = ""
+        self._attempts_told = 0
+        self._line_s = 0.0
+        self._line: str = ""
+        self._waits = ""
+        self._unsaved: Unsaved | None = None
+        self._spinner = Spinner("dots")
+        self.status = Status()
+        self.outcome: dict[str, object] = {}
+        """What JSON has beside the status, once the plan has ended."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Tell whether lines can move: stderr is a terminal."""
+        return self._page.is_terminal and not self.is_quiet
+
+    @property
+    def complaint(self) -> str:
+        """What the spec asks for and is not there."""
+        accepted = self.status.condition(ConditionType.ACCEPTED)
+        return accepted.message if accepted is not None else ""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        if self.is_watched:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the lines that are settled."""
+        self._live.stop()
+
+    def say(self, text: str, mark: str = OPEN) -> None:
+        """Add a line that stays."""
+        self._page.print(Text(f"{mark} {text}"), soft_wrap=True)
+
+    def passed(self, glance: Glance) -> None:
+        """Take what one pass has seen."""
+        if self._glance is None:
+            self._attempts_told = len(ended_in(glance))
+        self._glance, self.status = glance, glance.status
+        self._tell_refuted(glance)
+        for condition in glance.status.conditions:
+            self._settle(glance, condition)
+        self._tell_unsaved(glance)
+        self._tell_endings(glance)
+        self.tick()
+
+    def tick(self) -> None:
+        """Show what is under way."""
+        if self._glance is None or self.complaint:
+            return
+        text = activity_text(self._glance)
+        if self.is_watched:
+            self._live.update(self._under_way(self._glance, text))
+            return
+        is_due = time.monotonic() - self._line_s > LINE_EVERY_S
+        if is_due and text not in ("", self._line):
+            self._line_s, self._line = time.monotonic(), text
+            self.say(text)
+
+    def waits(self, reason: str) -> None:
+        """Say why something cannot be done now, once for each reason, and its end."""
+        if reason == self._waits:
+            return
+        self._waits = reason
+        if reason:
+            self.say(f"waiting: {reason}", BAD)
+        else:
+            self.say("goes on", DONE)
+
+    def _settle(self, glance: Glance, condition: Condition) -> None:
+        """Add the line of a condition that has settled."""
+        said = condition.status, condition.reason
+        if condition.type not in SETTLED or condition.status is Truth.UNKNOWN:
+            return
+        if self._is_brief or self._told.get(condition.type) == said:
+            return
+        self._told[condition.type] = said
+        is_good = condition.status is Truth.TRUE
+        self.say(settled_text(glance, condition), DONE if is_good else BAD)
+
+    def _tell_refuted(self, glance: Glance) -> None:
+        """Add a line where a plan was given up because its rehearsal ran out of memory.
+
+        The next one gets lines of its own, also where it reads the same.
+        """
+        if self._is_brief or glance.seen.refuted in ("", self._refuted):
+            return
+        self._refuted = glance.seen.refuted
+        self.say(self._refuted, BAD)
+        self._told.pop(ConditionType.PLANNED, None)
+
+    def _tell_unsaved(self, glance: Glance) -> None:
+        """Add a line where checkpoints are no longer saved, and where they are again.
+
+        Not for each of them: many may fail in a row.
+        """
+        before = self._unsaved
+        found = glance.reports.unsaved if glance.reports is not None else None
+        self._unsaved = found
+        if found is None and before is not None and is_training(glance):
+            self.say("checkpoints are saved again", DONE)
+        elif found is not None and (before is None or before.waits != found.waits):
+            self.say(found.message, BAD)
+
+    def _tell_endings(self, glance: Glance) -> None:
+        """Add a line for each attempt that has ended, but for one that is done."""
+        ended = ended_in(glance)
+        for attempt in ended[self._attempts_told :]:
+            response = RESPONSES.get(attempt.ending) if attempt.ending else None
+            if attempt.ending is Ending.CHECKPOINTED:
+                self.say(f"attempt {attempt.number} has saved and left", DONE)
+            elif response is not None:
+                noun = device_noun(attempt.plan.offers)
+                why = words_of(response.reason).replace("GPU", noun)
+                text = f"attempt {attempt.number} ended: {why}"
+                self.say(f"{text}: {attempt.message}" if attempt.message else text, BAD)
+        self._attempts_told = len(ended)
+
+    def _under_way(self, glance: Glance, text: str) -> RenderableType:
+        """Draw what is under way: a spinner, a bar where there is room, and words."""
+        columns, done = self._page.width, progress_of(glance)
+        cells: list[RenderableType] = [self._spinner]
+        if done and len(text) + BAR_WIDTH + 4 <= columns:
+            made, total = done
+            bar = ProgressBar(total=total, completed=made, width=BAR_WIDTH)
+            bar.complete_style = bar.finished_style = "cyan"
+            cells.append(bar)
+        cells.append(Text(text, no_wrap=True, overflow="ellipsis"))
+        row = Table.grid(padding=(0, 1))
+        row.add_row(*cells)
+        parts: list[RenderableType] = [row]
+        if is_training(glance) and glance.reports is not None:
+            attempt, told = glance.seen.attempts[-1], glance.reports.observations
+            planned = glance.status.plan
+            usable = planned.capacity_bytes if planned is not None else 0
+            parts += memory_bars(attempt.plan, told, usable, columns)
+        return Group(*parts)
+
+
+def ended_in(glance: Glance) -> list[StoredAttempt]:
+    """Return the attempts whose end is written down."""
+    return [one for one in glance.seen.attempts if one.ending is not None]
+
+
+def settled_text(glance: Glance, condition: Condition) -> str:
+    """Return what a condition means for people."""
+    is_true = condition.status is Truth.TRUE
+    if condition.type is ConditionType.PROFILED and is_true and glance.seen.profile:
+        was = "from the cache" if glance.seen.profile.was_cached else "just now"
+        return f"profile: {glance.seen.profile.source}, {was}"
+    if condition.type is ConditionType.PLANNED:
+        return f"plan: {condition.message}"
+    if condition.type is ConditionType.CERTIFIED and is_true:
+        agreed = "replay: every rank agrees"
+        is_rehearsed = condition.reason == "Rehearsed"
+        what = "rehearsal: " if is_rehearsed else ""
+        # Which plan was given up before has a line already.
+        message = condition.message.removesuffix(f"; {glance.seen.refuted}")
+        return f"{agreed}; {what}{message}" if message else agreed
+    message = f": {condition.message}" if condition.message else ""
+    return f"{condition.type.value.lower()}: {words_of(condition.reason)}{message}"
+
+
+def is_training(glance: Glance) -> bool:
+    """Tell whether ranks run now."""
+    attempts = glance.seen.attempts
+    is_open = bool(attempts) and attempts[-1].ending is None
+    return is_open and glance.status.holds(ConditionType.LAUNCHED)
+
+
+def activity_text(glance: Glance) -> str:
+    """Return what is under way, in a line."""
+    if glance.status.is_over:
+        return ""
+    if is_training(glance):
+        return training_text(glance)
+    open_ones = [
+        c.reason
+        for c in glance.status.conditions
+        if c.status is not Truth.TRUE and c.reason not in UNTOLD
+    ]
+    if work := work_of(glance):
+        verb = "replaying" if "Replaying" in open_ones else "profiling"
+        return f"{verb}: {work['what']} ({work['done']} of {work['total']})"
+    return words_of(open_ones[0]) if open_ones else ""
+
+
+def words_of(reason: str) -> str:
+    """Return a reason as words, `GPUOutOfMemory` as `GPU out of memory`."""
+    words = re.findall("[A-Z]{2,}(?![a-z])|[A-Z][a-z]*", reason)
+    return " ".join(word if word[1:].isupper() else word.lower() for word in words)
+
+
+def training_text(glance: Glance) -> str:
+    """Return how far the training is."""
+    num_steps = glance.plan.spec.training.steps
+    steps = glance.reports.steps if glance.reports is not None else []
+    if not steps:
+        attempt = glance.seen.attempts[-1]
+        ranks, number = counted(attempt.plan.num_gpus, "rank"), attempt.number
+        verb = "is" if attempt.plan.num_gpus == 1 else "are"
+        return f"attempt {number}: {ranks} {verb} starting"
+    latest = steps[-LATEST_STEPS:]
+    seconds = sum(step.step_s for step in latest) / len(latest)
+    rate = glance.plan.spec.training.global_batch_size / max(seconds, 1e-9)
+    return (
+        f"step {steps[-1].step}/{num_steps}  loss {steps[-1].loss:.4g}  "
+        f"{rate:.4g} samples/s"
+    )
+
+
+def progress_of(glance: Glance) -> tuple[int, int] | None:
+    """Return what is done of how much, None where that is not known."""
+    if is_training(glance):
+        steps = glance.reports.steps if glance.reports is not None else []
+        return (steps[-1].step if steps else 0, glance.plan.spec.training.steps)
+    work = work_of(glance)
+    return (work["done"], work["total"]) if work else None
+
+
+def work_of(glance: Glance) -> dict[str, Any] | None:
+    """Return the last line of progress that a child has printed."""
+    return next(progress_lines(glance), None)
+
+
+def progress_lines(glance: Glance) -> Iterator[dict[str, Any]]:
+    """Yield lines of progress, the latest first."""
+    if glance.work is None or not glance.work.exists():
+        return
+    for line in reversed(glance.work.read_text(errors="replace").splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "done" in found:
+            yield found

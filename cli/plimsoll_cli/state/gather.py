@@ -1,0 +1,106 @@
+"""Everything that a home has of one plan, for the report and for `describe`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from plimsoll_cli.state.liveness import Presence, presence_of
+from plimsoll_cli.state.run_record import RunRecord
+from plimsoll_cli.state.state_dir import Home, open_old_home
+from plimsoll_operator.home.checkpoints import newest_step
+from plimsoll_operator.home.reports import StepTold
+from plimsoll_operator.store.answers import StoredAnswer
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.questions import StoredQuestion
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.observation import Observation
+
+
+async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
+    """Return a plan of a home and what there is of it."""
+    async with open_old_home(root) as home:
+        presence = presence_of(home.folder, await home.plan(name))
+        plan = await home.plan(name)
+        return plan, await record_of(home, plan, presence)
+
+
+async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunRecord:
+    """Gather what there is of a plan."""
+    backend = home.backend(plan)
+    attempts = await home.store.attempts.of(plan.uid)
+    observed: dict[int, tuple[Observation, ...]] = {}
+    losses: dict[int, float] = {}
+    for attempt in attempts:
+        reports = backend.eyes.reports(plan, attempt, backend.children)
+        losses = gone_on(losses, reports.steps)
+        stored = await home.store.observations.of(plan.uid, attempt.number)
+        told = stored or reports.observations
+        observed[attempt.number] = tuple(one for one in told if one.peaks)
+    by = attempts[-1].problem_digest if attempts else ""
+    asked, answer = await latest_answer(home.store, plan, by)
+    record = RunRecord(
+        name=plan.name,
+        uid=plan.uid,
+        status=plan.status,
+        presence=presence,
+        problem=None if asked is None else asked.problem,
+        answer=None if answer is None else answer.answer,
+        is_planned_anew=answer is not None and asked is not None and asked.digest != by,
+        attempts=attempts,
+        observations=(),
+        losses=tuple(sorted(losses.items())),
+        saved_step=newest_step(backend.checkpoints),
+        suspends=plan.spec.suspend,
+    )
+    return replace(record, observations=observations_of(record, observed))
+
+
+def observations_of(
+    record: RunRecord, observed: Mapping[int, tuple[Observation, ...]]
+) -> tuple[Observation, ...]:
+    """Observations of the latest attempt that has any, of those by the shown plan.
+
+    What an attempt by another plan has measured says nothing about this one.
+
+    Args:
+        record: without observations.
+        observed: by attempt.
+    """
+    of_plan = [observed[a.number] for a in record.attempts if a.plan == record.plan]
+    return next(filter(None, reversed(of_plan)), ())
+
+
+def gone_on(before: dict[int, float], steps: Sequence[StepTold]) -> dict[int, float]:
+    """Return the loss of each step that counts after one more attempt.
+
+    It went on from a checkpoint: what was trained beyond that before is lost.
+    """
+    first = steps[0].step if steps else math.inf
+    kept = {step: loss for step, loss in before.items() if step < first}
+    return kept | {one.step: one.loss for one in steps}
+
+
+async def latest_answer(
+    store: Store, plan: StoredPlan, digest: str
+) -> tuple[StoredQuestion | None, StoredAnswer | None]:
+    """Latest question of a plan that was answered, and its answer.
+
+    No question is gone back to that is older than the one of the newest attempt.
+
+    Args:
+        store: of the home.
+        plan: that was asked about.
+        digest: of the question that the newest attempt was planned by; empty before
+            there is one.
+    """
+    questions = await store.questions.of(plan.uid)
+    for asked in questions:
+        answer = await store.answers.find(asked.digest)
+        if answer is not None:
+            return asked, answer
+        if asked.digest == digest:
+            return asked, None
+    return (questions[0] if questions else None), None

@@ -1,0 +1,88 @@
+"""Everything that a report shows, as plain data, wherever the plan ran.
+
+In: what a home has of one TrainingPlan. Out: nothing; `page` reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_cli.state.liveness import Presence
+from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.store.attempts import StoredAttempt
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.solution import Infeasible, Solution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One TrainingPlan and what became of it."""
+
+    name: str
+    uid: str
+    status: Status
+    presence: Presence
+    """What there is of it besides."""
+    problem: Problem | None
+    """What the search was asked; None before it was."""
+    answer: Solution | Infeasible | None
+    """What it said last."""
+    is_planned_anew: bool
+    """The answer is newer than every attempt: the next one trains by it."""
+    attempts: tuple[StoredAttempt, ...]
+    """All of them, the oldest first."""
+    observations: tuple[Observation, ...]
+    """Of the latest attempt by this plan that has any, by rank."""
+    losses: tuple[tuple[int, float], ...]
+    """Step and loss, in order of the steps."""
+    saved_step: int | None
+    """Of the newest checkpoint."""
+    suspends: bool
+    """The spec asks for it to stop."""
+
+    @property
+    def is_left(self) -> bool:
+        """Tell whether it waits for somebody who goes on with it."""
+        return not self.status.is_over and self.presence is not Presence.WATCHED
+
+    @property
+    def next_step(self) -> str:
+        """What `plimsoll run` does with it, where it is left."""
+        if self.presence is Presence.UNWATCHED:
+            return "unwatched: its processes run, and `plimsoll run` finds them"
+        if self.presence is Presence.ENDED:
+            return "unwatched: its ranks have ended, and `plimsoll run` says how"
+        accepted = self.status.condition(ConditionType.ACCEPTED)
+        if accepted is not None and accepted.status is Truth.FALSE:
+            return f"refused: {accepted.message}"
+        run = "`plimsoll run`"
+        if self.suspends:
+            run = f"once spec.suspend is false, {run}"
+        if not self.attempts:
+            return f"nothing of it runs: {run} goes on"
+        ending = self.attempts[-1].ending
+        how = "interrupted" if ending is None else "stopped"
+        if self.saved_step is None:
+            return f"{how}: {run} begins again, for nothing is saved"
+        place = "here" if ending is Ending.CHECKPOINTED else f"step {self.saved_step}"
+        return f"{how}: {run} goes on from {place}"
+
+    def problem_of(self, plan: HybridPlan) -> Problem | None:
+        """Return the problem that a plan answers; None where it is of other code."""
+        problem = self.problem
+        if problem is None or problem.profile.fingerprint != plan.fingerprint:
+            return None
+        return problem
+
+    @property
+    def plan(self) -> HybridPlan | None:
+        """The latest plan: the newest of record, or the answer's where that is newer.
+
+        None where the search said last that none fits, or has not answered.
+        """
+        if self.attempts and not self.is_planned_anew:
+            return self.attempts[-1].plan
+        return self.answer.plan if isinstance(self.answer, Solution) else None

@@ -1,0 +1,101 @@
+"""The home of a user: which folder, which plans.
+
+In: options. Out: an open store and plans of it. Called by the verbs that work with
+plans: run, get, describe, logs, cancel, report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+import platformdirs
+
+from plimsoll_cli.errors import NoSuchPlanError
+from plimsoll_cli.options.machines import gpu_products
+from plimsoll_cli.options.types import FolderPath
+from plimsoll_operator.home.backend import LocalBackend
+from plimsoll_operator.home.children import Children
+from plimsoll_operator.home.eyes import Eyes
+from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.store import Store, open_store
+
+home_option = click.option(
+    "--home",
+    type=FolderPath(),
+    envvar="PLIMSOLL_HOME",
+    default=Path(platformdirs.user_state_path("plimsoll")),
+    help="Where plans, profiles and checkpoints are kept.  [env: PLIMSOLL_HOME]",
+)
+
+
+@dataclass(frozen=True)
+class Home:
+    """A home with its store open."""
+
+    folder: HomeFolder
+    store: Store
+
+    async def plan(self, name: str) -> StoredPlan:
+        """Return the plan of a name.
+
+        Raises:
+            NoSuchPlanError: there is none; names the nearest one.
+        """
+        found = await self.store.plans.find(name)
+        if found is not None:
+            return found
+        names = [plan.name for plan in await self.store.plans.all()]
+        close = get_close_matches(name, names, n=1)
+        meant = f"did you mean {close[0]}?" if close else "`plimsoll get` lists them"
+        raise NoSuchPlanError(f"no plan {name} in {self.folder.root}; {meant}")
+
+    def backend(self, plan: StoredPlan, device_memory_bytes: int = 0) -> LocalBackend:
+        """What launches the children of a plan."""
+        folder = self.folder.plan(plan.uid)
+        return LocalBackend(
+            store=self.store,
+            eyes=Eyes(self.store, gpu_products()),
+            plan=plan,
+            folder=folder,
+            children=Children(folder.children),
+            device_memory_bytes=device_memory_bytes,
+        )
+
+
+@asynccontextmanager
+async def open_home(root: Path) -> AsyncGenerator[Home]:
+    """Open a home; make it where there is none.
+
+    Args:
+        root: its folder, absolute.
+
+    Raises:
+        HomeError, StoreError: folder or store cannot be used.
+    """
+    folder = HomeFolder(root)
+    folder.make()
+    async with open_store(folder.store) as store:
+        yield Home(folder, store)
+
+
+@asynccontextmanager
+async def open_old_home(root: Path) -> AsyncGenerator[Home]:
+    """Open a home that is there; whoever only looks makes none.
+
+    Raises:
+        NoSuchPlanError: nothing was ever run there.
+        HomeError, StoreError: see `open_home`.
+    """
+    if HomeFolder(root).is_new:
+        raise NoSuchPlanError(
+            f"{root}: nothing was ever run here; name another --home, or begin with "
+            "`plimsoll run plan.yaml`"
+        )
+    async with open_home(root) as home:
+        yield home

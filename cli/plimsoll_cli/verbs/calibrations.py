@@ -1,0 +1,142 @@
+"""`plimsoll calibrations`: what devices were seen to hold besides tensors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import click
+from rich.table import Table
+
+from plimsoll_cli.errors import NothingMatchesError
+from plimsoll_cli.output.console import (
+    Output,
+    format_bytes,
+    new_table,
+    output_option,
+    print_table,
+    say,
+)
+from plimsoll_cli.state.state_dir import home_option, open_home, open_old_home
+from plimsoll_operator.learning import learn_measured
+from plimsoll_planner.errors import UnreadableError
+from plimsoll_planner.explain import counted
+from plimsoll_planner.observed_overhead import FEWEST_RANKS
+from plimsoll_planner.records.device_overhead import DeviceOverhead
+from plimsoll_planner.records.document import read_whole
+from plimsoll_planner.records.rehearsal import MeasuredRanks
+
+OBSERVED = "observed"
+"""Where the file of `make gpu` has its ranks."""
+ANYWHERE = (1, 3)
+"""Samples and communicators at which a line is shown that holds everywhere."""
+
+
+@click.command()
+@click.option(
+    "--forget",
+    metavar="PRODUCT",
+    help="Forget that devices of PRODUCT ran out of memory, as when something else was "
+    "on them; what ranks were seen to hold stays.",
+)
+@click.option(
+    "--learn",
+    type=click.Path(path_type=Path),
+    help="Let what `make gpu` measured count: its gpu.json, or MeasuredRanks.",
+)
+@home_option
+@output_option
+def calibrations(
+    forget: str | None, learn: Path | None, home: Path, output: str
+) -> None:
+    """List what devices hold besides tensors, and what stands behind it.
+
+    Every run adds what its ranks used, which counts at the micro-batches and meshes
+    that were seen; how sure that is depends on how many different plans they trained
+    by. What comes with Plimsoll stays for as long as no rank, of eight or more,
+    contradicts it. One that ran out of memory counts at once, until it is
+    forgotten.
+    """
+    root = home.absolute()
+    if learn is not None:
+        ranks = measured_ranks(learn)
+        asyncio.run(learn_from(root, ranks))
+        click.echo(
+            f"{counted(len(ranks.ranks), 'rank')} of {learn} kept; for a device that "
+            f"Plimsoll comes with figures of, measured ranks count from {FEWEST_RANKS} "
+            "on",
+            err=True,
+        )
+    found = asyncio.run(known(root, forget))
+    if output == Output.JSON:
+        click.echo(json.dumps([one.to_json() for one in found], indent=2))
+    elif found:
+        print_table(calibration_table(found), less_important=("IMAGE", "ALLOCATOR"))
+    else:
+        say("nothing yet: what comes with Plimsoll counts, or is assumed")
+
+
+def measured_ranks(path: Path) -> MeasuredRanks:
+    """The ranks in a file that `make gpu` wrote, or in one of their own.
+
+    Raises:
+        UnreadableError, InvalidFieldError: it holds none, or none that can be read.
+    """
+    text = read_whole(path)
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
+    if isinstance(value, dict):
+        parts = cast("dict[str, object]", value)
+        value = parts.get(OBSERVED, parts)
+    return MeasuredRanks.from_json(value, f"{path}: {MeasuredRanks.__name__}")
+
+
+async def learn_from(root: Path, found: MeasuredRanks) -> None:
+    """Keep ranks in the store of a home, and fit anew; known ones are kept once."""
+    async with open_home(root) as home:
+        for rank in found.ranks:
+            await learn_measured(home.store, rank, time.time())
+
+
+async def known(root: Path, forget: str | None) -> tuple[DeviceOverhead, ...]:
+    """Return what is known, after what is to be forgotten is."""
+    async with open_old_home(root) as home:
+        learned = home.store.calibrations
+        if forget is not None and not await learned.forget_shortages(forget):
+            raise NothingMatchesError(
+                f"no device of {forget} is known to have run out of memory; "
+                "`plimsoll calibrations` lists the products"
+            )
+        return await learned.all()
+
+
+def calibration_table(found: Sequence[DeviceOverhead]) -> Table:
+    """Draw one row for each kind of device: the most of it where ranks were seen."""
+    numbers = ("RANKS", "PLANS", "OUT OF MEMORY", "ALLOCATOR", "OUTSIDE")
+    headings = ("DEVICE", "TORCH", "NCCL", "IMAGE", *numbers)
+    table = new_table(
+        (name, "right" if name in numbers else "left") for name in headings
+    )
+    for one in found:
+        places = [(at.micro_batch, at.num_communicators) for at in one.seen]
+        most = (
+            max(line.at(*at).upper_bytes for at in places or [ANYWHERE])
+            for line in (one.allocator, one.outside)
+        )
+        table.add_row(
+            one.key.device_product,
+            one.key.torch_version,
+            one.key.nccl_version or "-",
+            one.key.image or "-",
+            str(one.num_observations),
+            str(one.num_plans),
+            str(one.num_shortages),
+            *(f"up to {format_bytes(num_bytes)}" for num_bytes in most),
+        )
+    return table

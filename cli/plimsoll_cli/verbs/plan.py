@@ -1,0 +1,168 @@
+"""`plimsoll plan`: the fewest (or cheapest) devices for a profile, and the proof."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from plimsoll_cli.errors import ExitCode
+from plimsoll_cli.options.files import require_places, write
+from plimsoll_cli.options.problem import read_problem
+from plimsoll_cli.options.question import (
+    goal_options,
+    override_options,
+    question_options,
+)
+from plimsoll_cli.output.answer_tables import (
+    ALTERNATIVES_LESS_IMPORTANT,
+    PLAN_LESS_IMPORTANT,
+    alternatives_table,
+    plan_line,
+    plan_table,
+)
+from plimsoll_cli.output.console import (
+    Output,
+    at_work,
+    output_option,
+    print_table,
+    say,
+)
+from plimsoll_planner.explain import (
+    certificate_lines,
+    ending_text,
+    gpus_text,
+    infeasible_lines,
+    space_text,
+    why_text,
+)
+from plimsoll_planner.plan_texts import training_text
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.solution import Infeasible, Solution
+
+if TYPE_CHECKING:
+    from plimsoll_planner.search.replayed import ReplayedAnswer
+
+
+@click.command()
+@click.argument("profile", type=click.Path(path_type=Path))
+@question_options
+@goal_options
+@override_options
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write the plan here, as JSON."
+)
+@click.option(
+    "--solution",
+    type=click.Path(path_type=Path),
+    help="Write the whole answer with its certificate here, as JSON.",
+)
+@click.option(
+    "--replay",
+    metavar="ENTRYPOINT",
+    help="Replay the plan's ranks with this workload (package.module:function), and "
+    "search again where they hold something else.",
+)
+@output_option
+def plan(
+    profile: Path,
+    out: Path | None,
+    solution: Path | None,
+    replay: str | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Find the fewest GPUs that the job of PROFILE fits on, and prove it."""
+    require_places(
+        {"--out": out, "--solution": solution},
+        inputs=(profile, options["offers"], *options["overheads"]),
+    )
+    problem = read_problem(profile, options)
+    found: ReplayedAnswer | None = None
+    if replay is None:
+        with at_work("searching"):
+            answer = answer_to(problem)
+    else:
+        found = replayed_answer(problem, replay)
+        answer = found.answer
+    if out is not None and isinstance(answer, Solution):
+        write(out, answer.plan)
+    if solution is not None:
+        write(solution, answer)
+    if output == Output.JSON:
+        click.echo(json.dumps(answer.to_json(), indent=2))
+    else:
+        show(problem, answer)
+        say(*replay_lines(found) if found else ())
+    if isinstance(answer, Infeasible):
+        click.get_current_context().exit(ExitCode.NO_PLAN)
+
+
+def answer_to(problem: Problem) -> Solution | Infeasible:
+    """Search; imported here, for the other verbs need no numpy."""
+    from plimsoll_planner.search.answer import solve  # noqa: PLC0415 - see above
+
+    return solve(problem)
+
+
+def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
+    """Search and replay in turns, with a line for what is under way."""
+    from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
+    from plimsoll_profiler.replay_process import replay_plan  # noqa: PLC0415
+
+    with Console(stderr=True).status("searching") as status:
+
+        def advance(done: int, total: int) -> None:
+            status.update(f"replaying ranks ({done} of {total})")
+
+        def replay(best: HybridPlan) -> Replay:
+            return replay_plan(best, problem.profile, entrypoint, advance)
+
+        return solve_with_replay(problem, replay)
+
+
+def replay_lines(found: ReplayedAnswer) -> list[str]:
+    """Say what the replay found."""
+    if not found.rounds:
+        return []
+    last = found.rounds[-1]
+    if found.is_certified:
+        again = len(found.rounds) - 1
+        rounds = f", after {again} searches with wider intervals" if again else ""
+        return [
+            f"replayed on torch {last.replay.torch_version}: every rank agrees{rounds}"
+        ]
+    return [
+        f"replay disagrees: a rank of stage {one.stage} holds {one.replayed_bytes:,} "
+        f"bytes, predicted {one.predicted.lower_bytes:,} to "
+        f"{one.predicted.upper_bytes:,}; this plan is not certified"
+        for one in last.disagreements
+    ]
+
+
+def show(problem: Problem, answer: Solution | Infeasible) -> None:
+    """Print the answer for people."""
+    lines = [f"warning: {warning}" for warning in answer.warnings]
+    lines = [f"searched: {space_text(answer.certificate.space)}", *lines]
+    if isinstance(answer, Infeasible):
+        say(*infeasible_lines(answer), *lines)
+        return
+    best, steps = answer.plan, problem.num_steps
+    count = gpus_text(best.num_gpus, best.offers)
+    say(f"{count} ({ending_text(answer)})", plan_line(best))
+    say(*([training_text(best, steps)] if steps else []))
+    say(why_text(problem, answer), *certificate_lines(answer.certificate), "")
+    memory = problem.limits.usable_bytes(best.offers[0].device_memory_bytes)
+    print_table(plan_table(best, memory), less_important=PLAN_LESS_IMPORTANT)
+    say("", *lines)
+    if answer.alternatives:
+        say("", "what else could be had:")
+        print_table(
+            alternatives_table(answer.alternatives, steps),
+            less_important=ALTERNATIVES_LESS_IMPORTANT,
+        )

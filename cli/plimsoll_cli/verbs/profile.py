@@ -1,0 +1,209 @@
+"""`plimsoll profile`: what a workload costs, layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from plimsoll_cli.options.files import require_places, write
+from plimsoll_cli.options.types import ByteQuantity, JsonObject
+from plimsoll_cli.output.console import (
+    Output,
+    console,
+    format_bytes,
+    format_flop,
+    new_table,
+    output_option,
+    print_table,
+)
+from plimsoll_planner.explain import counted, uncounted_text
+from plimsoll_planner.records.document import to_text
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    ModelProfile,
+    ProbeOutcome,
+)
+from plimsoll_profiler.request import MICRO_BATCHES, ProfileRequest
+
+LESS_IMPORTANT = ("RECOMPUTED", "FLOP", "PARAMETERS", "FORWARD", "BACKWARD", "SAVED")
+
+
+class Counts(click.ParamType[tuple[int, ...]]):
+    """Whole numbers with commas between them."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return at least two different numbers from 1 on, in order."""
+        if isinstance(value, tuple):
+            return cast("tuple[int, ...]", value)
+        words = str(value).split(",")
+        found = {int(word) for word in words if word.strip().isdecimal()}
+        if len(found) < len(words) or len(found) <= 1 or min(found) < 1:
+            self.fail(f"got {value}, allowed are several, as 1,2,4", param, ctx)
+        return tuple(sorted(found))
+
+
+@click.command()
+@click.argument("entrypoint")
+@click.option(
+    "--args",
+    "arguments",
+    type=JsonObject(),
+    default="{}",
+    help="Keyword arguments of the entry point, as a JSON object.",
+)
+@click.option(
+    "--device",
+    type=click.Choice([kind.value for kind in DeviceKind]),
+    default=DeviceKind.CUDA.value,
+    show_default=True,
+    help="What the job will train on.",
+)
+@click.option(
+    "--source",
+    type=click.Choice([Source.TRACED.value, Source.MEASURED.value]),
+    default=Source.TRACED.value,
+    show_default=True,
+    help="Trace without the device, or measure on one that is here.",
+)
+@click.option(
+    "--micro-batches",
+    type=Counts(),
+    default=",".join(map(str, MICRO_BATCHES)),
+    show_default=True,
+    help="Samples of the probes; no plan goes below the smallest.",
+)
+@click.option(
+    "--memory",
+    type=ByteQuantity(),
+    help="Of the emulated device that measures, as in 4GiB; none: no limit.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="profile.json",
+    show_default=True,
+    help="Where the profile goes.",
+)
+@output_option
+def profile(
+    entrypoint: str,
+    arguments: str,
+    device: str,
+    source: str,
+    micro_batches: tuple[int, ...],
+    memory: int | None,
+    out: Path,
+    output: str,
+) -> None:
+    """Find out what the layers of ENTRYPOINT (package.module:function) cost.
+
+    Each kind of layer is run alone, at a few micro-batches, with and without recompute.
+    A trace needs no GPU: it counts bytes and work, and seconds are estimated later from
+    an offer's rates. The plan is made from the profile by `plimsoll plan`.
+    """
+    is_capped = (device, source) == (DeviceKind.EMULATED, Source.MEASURED)
+    if memory is not None and not is_capped:
+        raise click.UsageError(
+            "--memory is that of an emulated device that measures: add --device "
+            "emulated --source measured, or leave it away"
+        )
+    request = ProfileRequest(
+        entrypoint=entrypoint,
+        arguments=arguments,
+        device_kind=DeviceKind(device),
+        source=Source(source),
+        micro_batches=micro_batches,
+        device_memory_bytes=memory or 0,
+    )
+    require_places({"--out": out})
+    made = with_progress(request)
+    write(out, made)
+    if output == Output.JSON:
+        click.echo(to_text(made))
+    else:
+        show(made, out)
+
+
+def with_progress(request: ProfileRequest) -> ModelProfile:
+    """Profile, with a bar on a terminal; other verbs do not wait for numpy."""
+    from plimsoll_profiler.profiling import profile as run  # noqa: PLC0415 - as above
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    page = Console(stderr=True)
+    quiet = not page.is_terminal
+    with Progress(*columns, console=page, transient=True, disable=quiet) as bar:
+        task = bar.add_task("loading the workload", total=None)
+
+        def advance(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        return run(request, advance)
+
+
+def show(made: ModelProfile, out: Path) -> None:
+    """Print what people want to know first: which layers weigh what."""
+    print_table(cost_table(made), less_important=LESS_IMPORTANT)
+    page = console()
+    lost = sum(probe.outcome is not ProbeOutcome.COMPLETED for probe in made.probes)
+    if lost:
+        probes = counted(lost, "probe")
+        page.print(f"warning: {probes} ran out of memory; intervals are wider")
+    if uncounted := uncounted_text(made, is_measured=made.costs.is_timed):
+        page.print(f"warning: {uncounted}")
+    how = "timed" if made.costs.is_timed else "not timed: an offer's rates will be used"
+    layers = counted(len(made.layers.name), "layer")
+    page.print(f"{layers}, {how}; written to {out}")
+
+
+def cost_table(made: ModelProfile) -> Table:
+    """Draw one row for each kind of layer, at one sample."""
+    headings = (
+        *("LAYERS", "PARAMETERS", "STATE", "SAVED", "RECOMPUTED", "PEAK", "FLOP"),
+        *(("FORWARD", "BACKWARD") if made.costs.is_timed else ()),
+    )
+    table = new_table((("KIND", "left"), *((heading, "right") for heading in headings)))
+    table.columns[0].max_width, table.columns[0].no_wrap = 40, False
+    for row, kind in enumerate(made.costs.kind):
+        table.add_row(made.kinds[kind], *cells(made, row, kind))
+    table.caption = (
+        "bytes and work of one sample; STATE: parameters, gradients, buffers and "
+        "optimizer; PEAK: of the backward pass; FLOP: of both passes"
+    )
+    return table
+
+
+def cells(made: ModelProfile, row: int, kind: int) -> list[str]:
+    """Return what the table shows of one kind."""
+    costs = made.costs
+    boundary = costs.boundary.at(row, 1).expected_bytes
+    state = sum(
+        column[row]
+        for column in (
+            *(costs.parameter_bytes, costs.gradient_bytes),
+            *(costs.buffer_bytes, costs.optimizer_bytes),
+        )
+    )
+    work = (costs.forward_work, costs.backward_work)
+    flop = sum(w.flop_constant[row] + w.flop_per_sample[row] for w in work)
+    found = [
+        str(made.layers.kind.count(kind)),
+        format_bytes(costs.parameter_bytes[row]),
+        format_bytes(state),
+        format_bytes(costs.kept.saved.at(row, 1).expected_bytes + boundary),
+        format_bytes(costs.recomputed.saved.at(row, 1).expected_bytes + boundary),
+        format_bytes(costs.kept.backward_transient_at_end.at(row, 1).expected_bytes),
+        format_flop(flop),
+    ]
+    timed = (seconds for seconds in (costs.forward, costs.backward) if seconds)
+    milliseconds = (1000 * seconds.at(row, 1).expected_s for seconds in timed)
+    return [*found, *(f"{value:.3g} ms" for value in milliseconds)]
