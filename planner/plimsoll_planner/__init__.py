@@ -10,6 +10,8 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
     units               bytes as people read them, rounded to the side that stays true
     offer_catalog       tables of machines and prices, read and checked
     engines             the engines that are planned for
+    search_fields       the fields of a question that a person sets: a row for each
+    vocabulary          errors and texts in the words of whoever asked
     memory/             peak of a rank: the formula, and all of it for all stages
     timing/             seconds of a step: layers, links, the schedule walked
     schedules/          orders of passes, a file for each

@@ -145,7 +145,7 @@ def why_not(
     """
     rules = {candidate.rule for candidate in tuples}
     if Rule.NOT_SEARCHED in rules:
-        return "the search was cut off by limits.max_tuples"
+        return "the search was cut off by `limits.max_tuples`"
     if None not in rules:
         return "; ".join(RULES[rule] for rule in Rule if rule in rules)
     if quick is None:

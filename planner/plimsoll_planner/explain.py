@@ -274,7 +274,7 @@ def why_text(problem: Problem, answer: Solution) -> str:
     objective = problem.objective
     noun = device_noun(problem.offers)
     floor = f"{objective.rate_floor:.0%} of the best samples/s per {noun}"
-    floor += " (objective.rate_floor)"
+    floor += " (`objective.rate_floor`)"
     if objective.min_samples_per_s or objective.deadline_s:
         floor = "the samples/s that were asked for"
     paid = " of whole nodes" if problem.limits.whole_nodes else ""
@@ -283,7 +283,7 @@ def why_text(problem: Problem, answer: Solution) -> str:
         "why: "
         + {
             Goal.MINIMIZE_GPUS: f"the fewest {noun}s{paid} at {floor}; there, the "
-            f"least memory at most {slower} (objective.throughput_tolerance)",
+            f"least memory at most {slower} (`objective.throughput_tolerance`)",
             Goal.MINIMIZE_MEMORY: f"the least memory of any device at {floor}",
             Goal.MINIMIZE_COST: "the least cost of the whole training",
             Goal.MAXIMIZE_THROUGHPUT: f"the most samples/s, then fewer {noun}s",

@@ -109,7 +109,7 @@ def test_a_row_says_what_binds() -> None:
     assert why(10) == (False, "no plan fits, at any speed")
     assert why(2000, max_tuples=1) == (
         None,
-        "the search was cut off by limits.max_tuples",
+        "the search was cut off by `limits.max_tuples`",
     )
     fits, text = why(2000, 11)
     assert not fits

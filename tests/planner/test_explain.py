@@ -287,7 +287,7 @@ def test_rules_that_occur_are_told_in_words() -> None:
 @pytest.mark.parametrize(
     ("objective", "words"),
     [
-        (Objective(), "the fewest GPUs at 50% of the best samples/s per GPU (obj"),
+        (Objective(), "the fewest GPUs at 50% of the best samples/s per GPU (`obj"),
         (Objective(throughput_tolerance=0.1), "least memory at most 10% slower than"),
         (Objective(min_samples_per_s=2.0), "GPUs at the samples/s that were asked"),
         (Objective(goal=Goal.MINIMIZE_MEMORY), "the least memory of any device at"),

@@ -1,148 +1,101 @@
-"""The options that make a problem, as `plan` and `compare` have them.
+"""The options that make a question, one for each row of the table of search fields.
 
-In: a command of click. Out: the same with the options. What was typed becomes records
-in `questions`; which field an option sets stands in `option_names`.
+In: rows, and a command of click. Out: the command with their options. Called by `plan`
+and `compare`; what was typed becomes records in `problem`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from plimsoll_cli.options.types import COUNT, FiniteNumber
-from plimsoll_planner.records.problem import BatchStatistics, Goal
+from plimsoll_cli.options.types import FiniteNumber, WholeNumber, WordOf
+from plimsoll_planner.records.bounds import Range
+from plimsoll_planner.records.record import shape_of
+from plimsoll_planner.records.shape import (
+    ChoiceShape,
+    FlagShape,
+    NumberShape,
+    OptionalShape,
+    Shape,
+)
+from plimsoll_planner.search_fields import FIELDS, INPUTS, SearchField
+from plimsoll_planner.vocabulary import IN_OPTIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-DEFAULT_BATCH = 32
-DEFAULT_MAX_GPUS = 16
-
 PATH = click.Path(path_type=Path)
-OPTIONS = (
-    click.option(
-        "--offers", required=True, type=PATH, help="Machines: CSV, or JSON of Offer."
-    ),
-    click.option(
-        "--overhead",
-        "overheads",
-        multiple=True,
-        type=PATH,
-        help="Calibrated DeviceOverhead, JSON; may be given several times.",
-    ),
-    click.option(
-        "--engine",
-        default="plimsoll",
-        show_default=True,
-        help="What will train; its bytes and abilities are planned with.",
-    ),
-    click.option(
-        "--batch",
-        type=COUNT,
-        default=DEFAULT_BATCH,
-        show_default=True,
-        help="Samples in one step of all replicas.",
-    ),
-    click.option(
-        "--max-gpus",
-        type=COUNT,
-        help=f"Search every count up to this.  [default: {DEFAULT_MAX_GPUS}]",
-    ),
-    click.option(
-        "--rate-floor",
-        type=FiniteNumber(0, 1),
-        default=0.5,
-        show_default=True,
-        help="Least part of the best samples per second per GPU.",
-    ),
-    click.option(
-        "--min-throughput",
-        type=FiniteNumber(min=0, min_open=True),
-        help="Samples per second; takes the place of --rate-floor.",
-    ),
-    click.option(
-        "--tolerance",
-        type=FiniteNumber(0, 1),
-        default=0.05,
-        show_default=True,
-        help="How much throughput may go for less memory.",
-    ),
-    click.option("--steps", type=COUNT, help="Of the whole training; for its cost."),
-    click.option(
-        "--deadline",
-        type=FiniteNumber(min=0, min_open=True),
-        help="Seconds for the whole training; needs --steps.",
-    ),
-    click.option(
-        "--headroom",
-        type=FiniteNumber(0, 1, max_open=True),
-        default=0.0,
-        show_default=True,
-        help="Part of the device memory to keep free.",
-    ),
-    click.option(
-        "--max-micro-batch",
-        type=COUNT,
-        help="Search every micro-batch up to this.  [default: --batch]",
-    ),
-    click.option(
-        "--max-tuples",
-        type=COUNT,
-        help="Work limit: how many combinations of offer, stages, replicas and "
-        "micro-batch are searched.",
-    ),
-    click.option(
-        "--batch-statistics",
-        type=click.Choice([one.value for one in BatchStatistics], case_sensitive=False),
-        default=BatchStatistics.FIXED_MICRO_BATCH.value,
-        metavar=f"[{'|'.join(BatchStatistics)}]",
-        help="Who chooses the micro-batch where BatchNorm makes it matter: you, by "
-        "--micro-batch, or the search.",
-    ),
-)
-GOAL = (
-    click.option(
-        "--objective",
-        type=click.Choice([goal.value for goal in Goal], case_sensitive=False),
-        default=Goal.MINIMIZE_GPUS.value,
-        show_default=True,
-        metavar=f"[{'|'.join(Goal)}]",
-        help="What is made smallest or largest; MinimizeCost needs --steps and prices.",
-    ),
-    click.option(
-        "--whole-nodes",
-        is_flag=True,
-        help="Count the devices of whole nodes, used or not, as they are paid for; "
-        "with MinimizeGPUs.",
-    ),
-)
-OVERRIDES = (
-    click.option("--gpus", type=COUNT, help="Fix the number of GPUs."),
-    click.option("--pipeline", type=COUNT, help="Fix the number of stages."),
-    click.option("--data", type=COUNT, help="Fix the number of replicas."),
-    click.option("--micro-batch", type=COUNT, help="Fix the micro-batch."),
-    click.option("--cuts", help="Fix the first layer of each stage, as in 0,9,17."),
-    click.option("--recompute", help="Fix what recomputes: 0-5, 2,4,7, all or none."),
-)
+TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
+    "offers": {"type": PATH, "required": True},
+    "overheads": {"type": PATH, "multiple": True},
+    "engine": {"default": "plimsoll", "show_default": True},
+    "limits.headroom": {"type": FiniteNumber(0, 1, max_open=True)},
+    "override.cuts": {"metavar": "0,9,17"},
+    "override.recomputed_layers": {"metavar": "0-5,8|all|none"},
+}
+"""What the type of a record does not say of an option, by the path of its row."""
 
 
-def question_options(command: Command) -> Command:
-    """Add the options that make a problem, but for goal and overrides."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+def question_options(*, but: Iterable[str] = ()) -> Callable[[Command], Command]:
+    """Add the options that make a question.
+
+    Args:
+        but: options that the command does not have, or has in another way.
+    """
+    left_out = set(but)
+
+    def add(command: Command) -> Command:
+        for row in reversed((*INPUTS, *FIELDS)):
+            if row.option not in left_out:
+                command = option_of(row)(command)
+        return command
+
+    return add
 
 
-def goal_options(command: Command) -> Command:
-    """Add the options that say what is made least or most."""
-    for option in reversed(GOAL):
-        command = option(command)
-    return command
+def option_of(row: SearchField) -> Callable[[Command], Command]:
+    """The option of a row; its type and default are those of the record."""
+    words: dict[str, Any] = {"help": IN_OPTIONS.text(row.help)}
+    if row in FIELDS:
+        words |= option_type(shape_of(row.annotation))
+    if row.given is not None:  # that nobody typed it makes a difference
+        words["help"] += f"  [default: {row.given}]"
+    elif row in FIELDS and row.default not in (None, ()) and row.default is not False:
+        is_word = isinstance(row.default, StrEnum)
+        words["default"] = row.default.value if is_word else row.default
+        words["show_default"] = True
+    return click.option(row.option, **words | TYPED_OTHERWISE.get(row.record, {}))
 
 
-def override_options(command: Command) -> Command:
-    """Add the options that fix parts of the plan."""
-    for option in reversed(OVERRIDES):
-        command = option(command)
-    return command
+def option_type(shape: Shape) -> dict[str, Any]:
+    """How an option of click takes one kind of value."""
+    match shape:
+        case OptionalShape(inner=inner):
+            return option_type(inner)
+        case FlagShape():
+            return {"is_flag": True}
+        case ChoiceShape(choices=choices):
+            return {"type": WordOf(choices), "metavar": f"[{'|'.join(choices)}]"}
+        case NumberShape(kind=kind, bound=bound) if kind is int:
+            return {"type": WholeNumber(min=int(bound.minimum))}
+        case NumberShape(bound=bound):
+            return {"type": number_type(bound)}
+        case _:
+            return {}
+
+
+def number_type(bound: Range) -> FiniteNumber:
+    """A number; what is too large to be meant the record refuses."""
+    most = bound.maximum if bound.maximum <= 1 else None
+    return FiniteNumber(min=bound.minimum, max=most, min_open=bound.above)
+
+
+def typed(options: dict[str, Any]) -> dict[str, Any]:
+    """Values by the path of their row, taken out of what click has parsed."""
+    return {
+        row.record: options.pop(row.option.lstrip("-").replace("-", "_"), None)
+        for row in (*INPUTS, *FIELDS)
+    }

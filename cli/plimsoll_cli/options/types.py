@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+from enum import StrEnum
 from pathlib import Path
 
 import click
@@ -41,6 +42,21 @@ class FiniteNumber(click.FloatRange):
 
 
 COUNT = WholeNumber(min=1)
+
+
+class WordOf(click.Choice[str]):
+    """One word of a closed set, in capitals or not."""
+
+    def __init__(self, words: type[StrEnum]) -> None:
+        """Take the words that JSON has."""
+        super().__init__([word.value for word in words], case_sensitive=False)
+        self.words = words
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> StrEnum:
+        """Return the word, or fail."""
+        return self.words(super().convert(str(value), param, ctx))
 
 
 class ByteQuantity(click.ParamType[int]):

@@ -16,8 +16,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
 
-from plimsoll_cli.options.translate_errors import in_options
 from plimsoll_cli.options.types import UNITS
+from plimsoll_planner.vocabulary import IN_OPTIONS, Vocabulary
 
 WIDER_THAN_ANY = 10_000
 """Columns of no terminal, to measure what a table wants."""
@@ -60,11 +60,16 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
-def say(*lines: str) -> None:
-    """Print lines that wrap at the terminal's width, with options for fields."""
+def say(*lines: str, words: Vocabulary = IN_OPTIONS) -> None:
+    """Print lines that wrap at the terminal's width; fields that they name in `words`.
+
+    Args:
+        lines: what to print.
+        words: of whoever reads it, as of a manifest.
+    """
     page = console()
     for line in lines:
-        for part in Text(in_options(line)).wrap(page, page.width) or [Text()]:
+        for part in Text(words.text(line)).wrap(page, page.width) or [Text()]:
             part.rstrip()
             page.print(part, soft_wrap=True)
 

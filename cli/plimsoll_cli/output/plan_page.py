@@ -18,6 +18,7 @@ from plimsoll_operator.brain.summary import step_fault
 from plimsoll_planner.explain import certificate_lines, counted, space_text
 from plimsoll_planner.overheads import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
+from plimsoll_planner.vocabulary import IN_SPEC
 
 
 def plan_lines(record: RunRecord) -> Iterator[str]:
@@ -76,4 +77,5 @@ def show_answer(record: RunRecord) -> None:
         certificate = record.answer.certificate
         space = f"searched: {space_text(certificate.space)}"
         warnings = [f"warning: {text}" for text in record.answer.warnings]
-        say("", *certificate_lines(certificate), space, *warnings, "")
+        lines = (*certificate_lines(certificate), space, *warnings)
+        say("", *lines, "", words=IN_SPEC)

@@ -6,11 +6,9 @@ In: an answer. Out: a `ProofView`. Called by `page`. The sentences are those of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from plimsoll_operator.api.record import ApiRecord
 from plimsoll_planner.explain import (
     certificate_lines,
     decided_text,
@@ -30,11 +28,10 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.rule_texts import RULE_NAMES, RULES
 from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.vocabulary import IN_SPEC
 
 MOST_ROWS = 24
 """Counts that are listed at sight; of more, the first ones are folded away."""
-FIELD = re.compile(r"\b(?:limits|objective|override)\.(\w+)")
-"""A field of a problem; a TrainingPlan has it under the same name in camel case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +116,7 @@ def heading_of(offers: Sequence[Offer]) -> str:
 
 def sentence(line: str) -> str:
     """Return a line of `explain` as a sentence of prose."""
-    line = FIELD.sub(lambda found: ApiRecord.wire_name(found[1]), line)
+    line = IN_SPEC.text(line)
     return f"{line[:1].upper()}{line[1:]}."
 
 

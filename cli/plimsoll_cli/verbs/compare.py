@@ -12,7 +12,6 @@ import click
 
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.translate_errors import in_options
 from plimsoll_cli.options.types import COUNT
 from plimsoll_cli.output.console import (
     Output,
@@ -24,8 +23,8 @@ from plimsoll_cli.output.console import (
 )
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.explain import device_noun
-from plimsoll_planner.records.problem import Goal
 from plimsoll_planner.units import at_least
+from plimsoll_planner.vocabulary import IN_OPTIONS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,17 +34,13 @@ if TYPE_CHECKING:
 
 LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 
-AS_BY_DEFAULT = {"objective": Goal.MINIMIZE_GPUS.value, "whole_nodes": False}
-"""Options of `plan` that make no difference to a comparison at one count."""
-
 
 @click.command()
 @click.argument("profile", type=click.Path(path_type=Path))
-@question_options
+@question_options(
+    but=("--objective", "--whole-nodes", "--gpus", "--cuts", "--recompute")
+)
 @click.option("--gpus", required=True, type=COUNT, help="That the model is cut for.")
-@click.option("--pipeline", type=COUNT, help="Fix the number of stages.")
-@click.option("--data", type=COUNT, help="Fix the number of replicas.")
-@click.option("--micro-batch", type=COUNT, help="Fix the micro-batch.")
 @click.option(
     "--recompute",
     type=click.Choice(["free", "none", "all"]),
@@ -64,7 +59,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     from plimsoll_planner import baselines  # noqa: PLC0415 - see above
 
     check_counts(gpus, **options)
-    options |= {"max_gpus": options["max_gpus"] or gpus, **AS_BY_DEFAULT}
+    options["max_gpus"] = options["max_gpus"] or gpus
     if options["recompute"] == "free":
         del options["recompute"]
     problem = read_problem(profile, options)
@@ -116,7 +111,7 @@ def why_lines(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.why:
             found.setdefault(row.why, []).append(row.rule)
-    return [f"{', '.join(rules)}: {in_options(why)}" for why, rules in found.items()]
+    return [f"{', '.join(rules)}: {why}" for why, rules in found.items()]
 
 
 def fits_text(row: Row) -> str:
@@ -133,7 +128,7 @@ def step_text(step_s: float, problem: Problem) -> str:
     return (
         f"all that fit have the least memory at a step of at most {step_s:.4g} s: "
         f"{problem.objective.throughput_tolerance:.0%} below the rate of the slowest "
-        "rule's fastest plan (objective.throughput_tolerance), or the rate floor"
+        "rule's fastest plan (`objective.throughput_tolerance`), or the rate floor"
     )
 
 
@@ -143,7 +138,7 @@ def row_json(row: Row) -> dict[str, object]:
     return {
         "rule": row.rule,
         "fits": row.fits,
-        "why": in_options(row.why) or None,
+        "why": IN_OPTIONS.text(row.why) or None,
         "peak_bytes": row.peak_bytes,
         "samples_per_s": row.samples_per_s,
         "step_s": None if found is None else found.step_s,

@@ -12,11 +12,7 @@ from rich.console import Console
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.files import require_places, write
 from plimsoll_cli.options.problem import read_problem
-from plimsoll_cli.options.question import (
-    goal_options,
-    override_options,
-    question_options,
-)
+from plimsoll_cli.options.question import question_options
 from plimsoll_cli.output.answer_tables import (
     ALTERNATIVES_LESS_IMPORTANT,
     PLAN_LESS_IMPORTANT,
@@ -51,9 +47,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("profile", type=click.Path(path_type=Path))
-@question_options
-@goal_options
-@override_options
+@question_options()
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Write the plan here, as JSON."
 )
@@ -80,7 +74,7 @@ def plan(
     """Find the fewest GPUs that the job of PROFILE fits on, and prove it."""
     require_places(
         {"--out": out, "--solution": solution},
-        inputs=(profile, options["offers"], *options["overheads"]),
+        inputs=(profile, options["offers"], *options["overhead"]),
     )
     problem = read_problem(profile, options)
     found: ReplayedAnswer | None = None

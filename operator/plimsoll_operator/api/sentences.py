@@ -50,8 +50,8 @@ def on_one_line(text: str) -> str:
 
 
 def meanings(kind: type[Record]) -> dict[str, str]:
-    """Return the meaning of each field: its sentence, else that of its type."""
-    said = sentences(kind)
+    """Return the meaning of each field: its sentence or row, else that of its type."""
+    said = getattr(kind, "row_meanings", {}) | sentences(kind)
     return {
         field: said.get(field, type_meaning(shape))
         for field, shape in shapes_of(kind).items()

@@ -2,33 +2,29 @@
 
 The same types are read at home and on a cluster; the schema of the cluster and
 docs/trainingplan.md are made from them. A field that is left out has the default that
-stands here, and a field that is not here is refused with the nearest name.
+stands here, and a field that is not here is refused with the nearest name. The fields
+of `search` and `override` are rows of `plimsoll_planner.search_fields`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated
 
 from plimsoll_operator.api.quantities import CoreQuantity, MemoryQuantity
 from plimsoll_operator.api.record import ApiRecord
+from plimsoll_operator.api.search_fields import SearchSection, with_search_fields
 from plimsoll_planner.records.bounds import (
     BatchSize,
     Count,
-    Entries,
-    GPUCount,
     Index,
     JsonObject,
     Range,
     Text,
 )
-from plimsoll_planner.records.problem import BatchStatistics, Goal
+from plimsoll_planner.records.problem import BatchStatistics
 
-DecimalFraction = Annotated[Decimal, Range(minimum=0, maximum=1)]
-"""No floats in a manifest: readers round them differently."""
-DecimalRate = Annotated[Decimal, Range(minimum=0, maximum=10**12, above=True)]
 Timeout = Annotated[int, Range(minimum=1, maximum=10**9, unit="s")]
 Retries = Annotated[int, Range(minimum=0, maximum=1000)]
 Doublings = Annotated[int, Range(minimum=0, maximum=6)]
@@ -53,8 +49,6 @@ ObjectName = Annotated[
 ]
 Arguments = Annotated[str, JsonObject(longest=16_384)]
 Template = Annotated[str, JsonObject(longest=131_072)]
-Layers = Annotated[tuple[Index, ...], Entries(most=10_000)]
-"""Ten times as many as a search is made for."""
 
 
 class ProfilePolicy(StrEnum):
@@ -169,54 +163,20 @@ class OffersSource(ApiRecord):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Search(ApiRecord):
+@with_search_fields("spec.search")
+class Search(SearchSection):
     """What plan is looked for, and in which space."""
 
-    objective: Goal = Goal.MINIMIZE_GPUS
-    """What the search makes smallest or largest."""
-    max_gpus: GPUCount = 16
-    """The most GPUs that a plan may take; every count from 1 to this is searched."""
-    rate_floor: DecimalFraction = Decimal("0.5")
-    """The slowest rate that will do, as a part of the best samples per second per GPU
-    over all counts allowed."""
-    min_samples_per_second: DecimalRate | None = None
-    """The slowest rate that will do, in samples per second; takes the place of
-    `rateFloor`."""
-    throughput_tolerance: DecimalFraction = Decimal("0.05")
-    """The part of the throughput that may go for less memory, within the count of GPUs
-    that was chosen."""
     deadline_seconds: Timeout | None = None
-    """How long the whole training may take, as it is predicted; unset: any time."""
-    headroom: DecimalFraction = Decimal(0)
-    """The part of every device's memory that is kept free."""
-    max_micro_batch: Count | None = None
-    """The largest micro-batch that is searched; unset: any."""
-    whole_nodes: bool = False
-    """Whether `MinimizeGPUs` makes the GPUs of all nodes fewest, which are paid for,
-    and among those the GPUs in use. `MinimizeCost` prices whole nodes in any case; the
-    other objectives refuse it."""
     engine: Annotated[str, Text(shortest=1, longest=64)] = "plimsoll"
     """What trains by the plan; `plimsoll` is Plimsoll's own trainer."""
     offers: OffersSource = field(default_factory=OffersSource)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlanOverride(ApiRecord):
+@with_search_fields("spec.override")
+class PlanOverride(SearchSection):
     """Parts of the plan that a person fixes; obeyed, with a warning where unfit."""
-
-    gpus: GPUCount | None = None
-    """How many GPUs the job takes, with one rank on each."""
-    pipeline: Count | None = None
-    """How many stages the layers are cut into: the degree of pipeline parallelism."""
-    data: Count | None = None
-    """How many replicas train side by side: the degree of data parallelism."""
-    micro_batch: Count | None = None
-    """How many samples go through a stage at a time."""
-    cuts: Layers = ()
-    """The first layer of each stage, counted from 0; empty: not fixed."""
-    recomputed_layers: Layers | None = None
-    """The layers that recompute, counted from 0, and no others; `[]`: none does; unset:
-    not fixed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,15 +8,11 @@ equal questions, whose digest is the key of their answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from decimal import Decimal
+from typing import Any, Final
 
-from plimsoll_operator.api.spec import (
-    PlanOverride,
-    ProfileSource,
-    Search,
-    TrainingPlanSpec,
-)
-from plimsoll_operator.brain.spec_paths import told_in_spec
+from plimsoll_operator.api.search_fields import field_name
+from plimsoll_operator.api.spec import ProfileSource, TrainingPlanSpec
 from plimsoll_planner.engines import engine_named, require_engine
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.overheads import with_built_in
@@ -26,13 +22,13 @@ from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import (
     Limits,
-    Objective,
-    Override,
     Problem,
-    check_batch,
+    check_fixed,
     check_prices,
     check_whole_nodes,
 )
+from plimsoll_planner.search_fields import FIELDS, problem_parts
+from plimsoll_planner.vocabulary import IN_SPEC
 
 MOST_TUPLES: Final = 10_000
 """Work limit of a search, so that its answer does not depend on a clock: minutes on one
@@ -57,19 +53,13 @@ def question_of(
         InvalidInputError: no offer is of the profile's kind, or parts contradict.
     """
     mine = tuple(offer for offer in offers if offer.device_kind is profile.device_kind)
-    with told_in_spec():
-        check_most_gpus(spec)
+    with IN_SPEC.errors():
         return Problem(
             profile=profile,
             overheads=with_built_in(overheads, mine),
             offers=mine,
             engine=engine_of(spec, profile),
-            global_batch_size=spec.training.global_batch_size,
-            num_steps=spec.training.steps,
-            limits=limits_of(spec),
-            objective=objective_of(spec),
-            override=override_of(spec.override),
-            batch_statistics=spec.training.batch_statistics,
+            **parts_of(spec),
         )
 
 
@@ -80,25 +70,12 @@ def require_sound(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
         InvalidInputError: parts of the spec contradict each other or the offers.
     """
     require_seconds(spec, offers)
-    with told_in_spec():
+    with IN_SPEC.errors():
         check_engine(spec)
-        check_whole_nodes(limits_of(spec), objective_of(spec))
-        check_prices(offers, objective_of(spec))
-        check_most_gpus(spec)
-        check_batch(
-            spec.training.global_batch_size, limits_of(spec), override_of(spec.override)
-        )
-
-
-def check_most_gpus(spec: TrainingPlanSpec) -> None:
-    """Raise `InvalidFieldError` if more is fixed than a limit that somebody set allows.
-
-    The default, which every stored spec has, is widened instead (`limits_of`).
-    """
-    most, needed = spec.search.max_gpus, override_of(spec.override).least_gpus
-    if most < needed and most != Search().max_gpus:
-        rule = f"at least {needed}, which what is fixed needs; or leave it out"
-        raise InvalidFieldError("Problem.limits.max_gpus", most, rule)
+        asked = parts_of(spec)
+        check_whole_nodes(asked["limits"], asked["objective"])
+        check_prices(offers, asked["objective"])
+        check_fixed(asked["global_batch_size"], asked["limits"], asked["override"])
 
 
 def require_seconds(spec: TrainingPlanSpec, offers: Sequence[Offer]) -> None:
@@ -131,38 +108,23 @@ def engine_of(spec: TrainingPlanSpec, profile: ModelProfile) -> EngineTraits:
     return engine_named(spec.search.engine, profile.fingerprint.torch_version)
 
 
+def parts_of(spec: TrainingPlanSpec) -> dict[str, Any]:
+    """Arguments of a `Problem` that a spec sets, and the work limit.
+
+    Every stored spec has its defaults: a limit that equals its default is as if unset.
+    """
+    values: dict[str, object] = {"limits.max_tuples": MOST_TUPLES}
+    for row in FIELDS:
+        if not row.spec:
+            continue
+        _, part, name = row.spec.split(".")
+        value = getattr(getattr(spec, part), field_name(name))
+        if value != row.given:
+            values[row.record] = float(value) if isinstance(value, Decimal) else value
+    return problem_parts(values)
+
+
 def limits_of(spec: TrainingPlanSpec) -> Limits:
-    """Return the space that is searched; what is fixed lies within it."""
-    search, fixed = spec.search, override_of(spec.override)
-    return Limits(
-        max_gpus=max(search.max_gpus, fixed.least_gpus),
-        headroom=float(search.headroom),
-        max_micro_batch=search.max_micro_batch,
-        whole_nodes=search.whole_nodes,
-        max_tuples=MOST_TUPLES,
-    )
-
-
-def objective_of(spec: TrainingPlanSpec) -> Objective:
-    """Return what is looked for."""
-    search = spec.search
-    rate = search.min_samples_per_second
-    return Objective(
-        goal=search.objective,
-        rate_floor=float(search.rate_floor),
-        min_samples_per_s=None if rate is None else float(rate),
-        throughput_tolerance=float(search.throughput_tolerance),
-        deadline_s=search.deadline_seconds,
-    )
-
-
-def override_of(given: PlanOverride) -> Override:
-    """Return what a person fixed, as the search names it."""
-    return Override(
-        num_gpus=given.gpus,
-        num_stages=given.pipeline,
-        data_degree=given.data,
-        micro_batch=given.micro_batch,
-        cuts=given.cuts,
-        recomputed_layers=given.recomputed_layers,
-    )
+    """The space that is searched; what is fixed lies within it."""
+    limits: Limits = parts_of(spec)["limits"]
+    return limits

@@ -35,6 +35,7 @@ from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.strategy import Mesh
 from plimsoll_planner.units import at_least, at_most
+from plimsoll_planner.vocabulary import IN_SPEC
 
 SHORT_STEP_S = 0.01
 """Below it the time between layers counts as much as that in them."""
@@ -164,7 +165,7 @@ def headline_of(problem: Problem, answer: Solution | Infeasible) -> str:
     """Return an answer in one line."""
     if isinstance(answer, Solution):
         return headline_text(problem, answer)
-    return "; ".join(infeasible_lines(answer))
+    return IN_SPEC.text("; ".join(infeasible_lines(answer)))
 
 
 def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:

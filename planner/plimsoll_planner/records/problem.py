@@ -1,21 +1,26 @@
-"""What the search is asked: profile, machines, engine, batch, limits, objective."""
+"""What the search is asked: profile, machines, engine, batch, limits, objective.
+
+A rule that names another field has its path in backticks (`plimsoll_planner.vocabulary`
+says it in the words of whoever asked). Fields that a person sets have a row in
+`plimsoll_planner.search_fields`.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import (
     BatchSize,
     Count,
+    Entries,
     Fraction,
     GPUCount,
     Index,
-    Rate,
-    Seconds,
+    Range,
 )
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import Document
@@ -23,6 +28,12 @@ from plimsoll_planner.records.engine import EngineTraits, Schedule, Sharding
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import Record
+
+SampleRate = Annotated[float, Range(minimum=0, maximum=1e12, above=True)]
+"""Samples per second."""
+Deadline = Annotated[float, Range(minimum=0, maximum=1e10, above=True, unit="s")]
+Layers = Annotated[tuple[Index, ...], Entries(most=10_000)]
+"""Ten times as many as a search is made for."""
 
 
 class Goal(StrEnum):
@@ -54,11 +65,11 @@ class Objective(Record):
     goal: Goal = Goal.MINIMIZE_GPUS
     rate_floor: Fraction = 0.5
     """Of the best samples per second per GPU over all counts allowed."""
-    min_samples_per_s: Rate | None = None
+    min_samples_per_s: SampleRate | None = None
     """Takes the place of `rate_floor`."""
     throughput_tolerance: Fraction = 0.05
     """Within the chosen count: how much throughput may go for less memory."""
-    deadline_s: Seconds | None = None
+    deadline_s: Deadline | None = None
     """For the whole training; with MinimizeCost."""
 
 
@@ -81,7 +92,7 @@ class Limits(Record):
     whole_nodes: bool = False
     """Count and pay whole nodes, as an autoscaler would start them: `MinimizeGPUs`
     makes their devices fewest, `MinimizeCost` prices them anyway, others refuse it."""
-    max_tuples: Index | None = None
+    max_tuples: Count | None = None
     """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
 
     def usable_bytes(self, device_memory_bytes: int) -> int:
@@ -105,13 +116,13 @@ class Limits(Record):
 class Override(Record):
     """Parts of the plan that a person fixed: obeyed, and warned about where unfit."""
 
-    num_gpus: Count | None = None
+    num_gpus: GPUCount | None = None
     num_stages: Count | None = None
     data_degree: Count | None = None
     micro_batch: Count | None = None
-    cuts: tuple[Index, ...] = ()
+    cuts: Layers = ()
     """First layer of each stage, from 0 on; empty: not fixed."""
-    recomputed_layers: tuple[Index, ...] | None = None
+    recomputed_layers: Layers | None = None
     """Exactly these layers recompute; null: not fixed."""
 
     @property
@@ -146,21 +157,6 @@ class Override(Record):
                 rule = f"{product}, stages times replicas"
                 raise self.refuse("num_gpus", rule)
         self.require_distinct("recomputed_layers", self.recomputed_layers or ())
-
-
-FIELD = re.compile(
-    r"\b(?:(?:Problem|Limits|Objective|Override|limits|objective|override)\.)+(\w+)"
-)
-
-
-def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return a text about a problem in the words of whoever asked.
-
-    Args:
-        text: an error, for one.
-        names: for the last part of a field's path, which is unique.
-    """
-    return FIELD.sub(lambda found: names.get(found[1], found[0]), text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -230,7 +226,7 @@ class Problem(Document):
         if layers := self.profile.statistics_text:
             rule = (
                 "a number, as statistics over the samples of a micro-batch decide what "
-                f"is trained in {layers}; or set Problem.batch_statistics to "
+                f"is trained in {layers}; or set `batch_statistics` to "
                 "PerMicroBatch, and the search chooses"
             )
             raise InvalidFieldError("Problem.override.micro_batch", None, rule)
@@ -272,22 +268,23 @@ class Problem(Document):
             if degree and allowed and degree not in allowed:
                 rule = f"one that the limits allow: {', '.join(map(str, allowed))}"
                 raise self.refuse(f"override.{field}", rule, degree)
-        least = fixed.least_gpus
-        if least > self.limits.max_gpus:
-            rule = f"at least {least}, which what is fixed needs"
-            raise self.refuse("limits.max_gpus", rule, self.limits.max_gpus)
-        check_batch(self.global_batch_size, self.limits, fixed)
+        check_fixed(self.global_batch_size, self.limits, fixed)
 
 
-def check_batch(global_batch_size: int, limits: Limits, fixed: Override) -> None:
-    """Raise `InvalidFieldError` unless the batch divides as it is fixed.
+def check_fixed(global_batch_size: int, limits: Limits, fixed: Override) -> None:
+    """Raise `InvalidFieldError` unless limits and batch have room for what is fixed.
 
     Here, in `check_whole_nodes` and in `check_prices` is what a problem can be refused
     for before there is a profile.
     """
+    if limits.max_gpus < fixed.least_gpus:
+        rule = (
+            f"at least {fixed.least_gpus}, which what is fixed needs; or leave it out"
+        )
+        raise InvalidFieldError("Problem.limits.max_gpus", limits.max_gpus, rule)
     most = limits.max_micro_batch
     if fixed.micro_batch and most and fixed.micro_batch > most:
-        rule = f"at most {most}, which is limits.max_micro_batch"
+        rule = f"at most {most}, which is `limits.max_micro_batch`"
         raise InvalidFieldError("Problem.override.micro_batch", fixed.micro_batch, rule)
     share = (fixed.data_degree or 1) * (fixed.micro_batch or 1)
     if global_batch_size % share:
@@ -295,7 +292,7 @@ def check_batch(global_batch_size: int, limits: Limits, fixed: Override) -> None
             "override.data_degree": fixed.data_degree,
             "override.micro_batch": fixed.micro_batch,
         }
-        names = " times ".join(name for name, value in parts.items() if value)
+        names = " times ".join(f"`{name}`" for name, value in parts.items() if value)
         rule = f"a multiple of {share}, which is {names}"
         raise InvalidFieldError("Problem.global_batch_size", global_batch_size, rule)
 

@@ -71,7 +71,7 @@ def certificate_of(
         fewest_at_any_speed=fewest,
         rate_at_any_speed=rate,
         cut_off=(
-            f"{cut_off} of {explorer.num_tuples} combinations: limits.max_tuples is "
+            f"{cut_off} of {explorer.num_tuples} combinations: `limits.max_tuples` is "
             f"{problem.limits.max_tuples}"
             if cut_off
             else ""

@@ -141,7 +141,7 @@ def most_tried(limit: int) -> int:
 def more_text(problem: Problem, num_gpus: int) -> str:
     """Return how many would do, and which limit keeps them out."""
     count = gpus_text(num_gpus, problem.offers)
-    return f"{count} (limits.max_gpus is {problem.limits.max_gpus})"
+    return f"{count} (`limits.max_gpus` is {problem.limits.max_gpus})"
 
 
 def more_offered(problem: Problem) -> str:

@@ -91,7 +91,7 @@ def test_lines_wrap_without_blanks_and_tell_options(
 ) -> None:
     """An empty line stays; a field of the question is told as its option."""
     monkeypatch.setenv("COLUMNS", "12")
-    say("one two three four", "", "limits.max_gpus is 2")
+    say("one two three four", "", "`limits.max_gpus` is 2")
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["one two", "three four", "", "--max-gpus", "is 2"]
 

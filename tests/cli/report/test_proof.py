@@ -59,8 +59,10 @@ def test_sentences_are_those_of_explain() -> None:
     view = view_of(problem)
     [first, *_] = certificate_lines(answer.certificate)
     assert view.sentences[0] == f"F{first[1:]}."
-    assert any("(rateFloor)" in line for line in view.sentences)
-    assert sentence("19 GPUs (limits.max_gpus is 16)") == "19 GPUs (maxGPUs is 16)."
+    assert any("(spec.search.rateFloor)" in line for line in view.sentences)
+    assert sentence("19 GPUs (`limits.max_gpus` is 16)") == (
+        "19 GPUs (spec.search.maxGPUs is 16)."
+    )
 
 
 def test_counts_of_which_the_same_is_said_are_one_line() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from plimsoll_operator.api.status import ObservedStatus
 from plimsoll_operator.brain.question import question_of, require_sound
-from plimsoll_operator.brain.spec_paths import in_spec
 from plimsoll_operator.brain.summary import (
     certificate_status,
     observed_status,
@@ -24,6 +23,7 @@ from plimsoll_planner.records.model_profile import DeviceKind, LayerStatistics
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.units import at_least
+from plimsoll_planner.vocabulary import IN_SPEC
 from tests.support.builders import (
     a_fingerprint,
     a_plan,
@@ -231,7 +231,7 @@ def test_every_field_that_a_spec_sets_has_its_path(record: type[Record]) -> None
     }
     spec = a_spec()
     for field in set(shapes_of(record)) - set_by_no_spec:
-        opening, part, name = in_spec(f"Problem.{record.__name__}.{field}").split(".")
+        opening, part, name = IN_SPEC.path(f"{record.__name__}.{field}").split(".")
         assert opening == "spec"
         assert name in getattr(spec, part).to_json()
 

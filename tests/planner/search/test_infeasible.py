@@ -63,7 +63,7 @@ def test_a_search_that_was_cut_off_proves_nothing() -> None:
     assert answer.binding is Binding.WORK_LIMIT
     assert answer.nearest_miss is None
     assert answer.needed_gpus is None
-    assert "limits.max_tuples is 1" in answer.nearest_change
+    assert "`limits.max_tuples` is 1" in answer.nearest_change
     assert solved(a_question()).plan.num_gpus > 1
 
 
