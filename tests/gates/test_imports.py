@@ -54,7 +54,13 @@ OUTSIDE: dict[str, set[str]] = {
         "sqlalchemy",
         "yaml",
     },
-    "plimsoll_cli": {"click", "platformdirs", "jinja2", "rich"},
+    "plimsoll_cli": {
+        "click",
+        "platformdirs",
+        "jinja2",
+        "rich",
+        "import_module(f'{verbs.__name__}.{cmd_name}')",  # its own verbs
+    },
 }
 """What each package may import besides the standard library; grows with its use."""
 PLANTED = [

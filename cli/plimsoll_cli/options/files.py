@@ -61,10 +61,7 @@ def read_answer(path: Path) -> Solution | Infeasible:
         text = read_whole(path)
     except UnreadableError as error:
         raise UnreadableError(f"{error}; {WRITERS[Solution]}") from None
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
+    value = parse_json(text, path)
     kind: object = None
     if isinstance(value, dict):
         kind = cast("dict[str, object]", value).get("kind")
@@ -73,6 +70,18 @@ def read_answer(path: Path) -> Solution | Infeasible:
     if kind == Solution.__name__:
         return from_text(text, Solution, str(path))
     raise UnreadableError(kind_text(path, kind, Solution, Infeasible))
+
+
+def parse_json(text: str | bytes, path: Path) -> object:
+    """The JSON of a file.
+
+    Raises:
+        UnreadableError: it is none.
+    """
+    try:
+        return cast("object", json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
 
 
 def kind_text(path: Path, found: object, *needed: type[Document]) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plimsoll_cli.options.problem import read_offers
-from plimsoll_cli.verbs.offers import own_offers
+from plimsoll_cli.options.offers import own_offers, read_offers
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.errors import InventoryError
 from plimsoll_operator.local_inventory import LOCAL_NAME, cuda_offers, emulated_offer

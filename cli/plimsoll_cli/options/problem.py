@@ -6,20 +6,18 @@ and errors name options. Called by `plan` and `compare`.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from plimsoll_cli.options.files import read
+from plimsoll_cli.options.offers import read_offers
 from plimsoll_cli.options.question import typed
 from plimsoll_cli.options.translate_errors import errors_in_options
-from plimsoll_cli.verbs.offers import read_table
 from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import InvalidFieldError, UnreadableError
 from plimsoll_planner.overheads import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
-from plimsoll_planner.records.document import from_text, read_whole
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
@@ -79,24 +77,6 @@ def offers_for(profile: ModelProfile, path: Path) -> tuple[Offer, ...]:
             "--offers"
         )
     return mine
-
-
-def read_offers(path: Path) -> tuple[Offer, ...]:
-    """Read offers from JSON (one Offer, or a list) or from a CSV table."""
-    if path.suffix.casefold() != ".json":
-        return read_table(path)
-    try:
-        text = read_whole(path).decode("utf-8-sig")
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
-    if not isinstance(value, list):
-        return (from_text(text, Offer, str(path)),)
-    entries = cast("list[object]", value)
-    return tuple(
-        Offer.from_json(entry, f"{path}: Offer[{place}]")
-        for place, entry in enumerate(entries)
-    )
 
 
 def parse_cuts(text: str) -> tuple[int, ...]:

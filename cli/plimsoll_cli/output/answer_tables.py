@@ -13,7 +13,7 @@ from itertools import groupby
 
 from rich.table import Table
 
-from plimsoll_cli.output.console import BARS, new_table
+from plimsoll_cli.output.tables import BARS, new_table
 from plimsoll_planner.explain import (
     counted,
     device_noun,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from plimsoll_cli.output.answer_tables import PLAN_LESS_IMPORTANT, plan_line, plan_table
-from plimsoll_cli.output.console import console, print_table, say
+from plimsoll_cli.output.console import console, say
 from plimsoll_cli.output.memory_bars import memory_bars
+from plimsoll_cli.output.tables import print_table
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.failures import RESPONSES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,17 +12,12 @@ import click
 from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
-from plimsoll_cli.output.console import (
-    Output,
-    format_bytes,
-    new_table,
-    output_option,
-    print_table,
-    say,
-)
+from plimsoll_cli.options.files import parse_json
+from plimsoll_cli.output.amounts import format_bytes
+from plimsoll_cli.output.console import Output, output_option, print_json, say
+from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.state_dir import home_option, open_home, open_old_home
 from plimsoll_operator.learning import learn_measured
-from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.explain import counted
 from plimsoll_planner.observed_overhead import FEWEST_RANKS
 from plimsoll_planner.records.device_overhead import DeviceOverhead
@@ -73,7 +67,7 @@ def calibrations(
         )
     found = asyncio.run(known(root, forget))
     if output == Output.JSON:
-        click.echo(json.dumps([one.to_json() for one in found], indent=2))
+        print_json([one.to_json() for one in found])
     elif found:
         print_table(calibration_table(found), less_important=("IMAGE", "ALLOCATOR"))
     else:
@@ -86,11 +80,7 @@ def measured_ranks(path: Path) -> MeasuredRanks:
     Raises:
         UnreadableError, InvalidFieldError: it holds none, or none that can be read.
     """
-    text = read_whole(path)
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path}: not readable as JSON: {error}") from None
+    value = parse_json(read_whole(path), path)
     if isinstance(value, dict):
         parts = cast("dict[str, object]", value)
         value = parts.get(OBSERVED, parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +12,8 @@ import click
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
 from plimsoll_cli.options.types import COUNT
-from plimsoll_cli.output.console import (
-    Output,
-    at_work,
-    new_table,
-    output_option,
-    print_table,
-    say,
-)
+from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
+from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.explain import device_noun
 from plimsoll_planner.units import at_least
@@ -66,7 +59,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     with at_work("comparing"):
         found = baselines.compare(problem, gpus)
     if output == Output.JSON:
-        click.echo(json.dumps([row_json(row) for row in found.rows], indent=2))
+        print_json([row_json(row) for row in found.rows])
         return
     noun = device_noun(problem.offers)
     print_table(rows_table(found.rows, noun), less_important=LESS_IMPORTANT)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from plimsoll_cli.output.console import (
-    Output,
-    new_table,
-    output_option,
-    print_table,
-    say,
-)
+from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.plan_page import outcome_lines, plan_lines, show_answer
+from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.gather import find_record
+from plimsoll_cli.state.plan_state import plan_json, state_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import home_option
-from plimsoll_cli.verbs.get import plan_json, state_text
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.store.plans import StoredPlan
 
@@ -33,7 +27,7 @@ def describe(name: str, home: Path, output: str) -> None:
     """Tell everything about the plan NAME."""
     plan, record = asyncio.run(find_record(home.absolute(), name))
     if output == Output.JSON:
-        click.echo(json.dumps(plan_json(plan, record.presence), indent=2))
+        print_json(plan_json(plan, record.presence))
     else:
         show(plan, record)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -15,7 +14,8 @@ from plimsoll_cli.output.answer_tables import (
     tuples_legend,
     tuples_table,
 )
-from plimsoll_cli.output.console import Output, output_option, print_table, say
+from plimsoll_cli.output.console import Output, output_option, print_json, say
+from plimsoll_cli.output.tables import print_table
 from plimsoll_planner.explain import count_text
 from plimsoll_planner.explain import explain as explained
 
@@ -34,7 +34,7 @@ def explain(solution: Path, gpus: int | None, output: str) -> None:
         )
     if output == Output.JSON:
         shown = certificate if gpus is None else certificate.counts[gpus - 1]
-        click.echo(json.dumps(shown.to_json(), indent=2))
+        print_json(shown.to_json())
     elif gpus is None:
         say(*explained(answer))
     else:

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from plimsoll_cli.output.console import (
-    Output,
-    format_bytes,
-    new_table,
-    output_option,
-    print_table,
-    say,
-)
+from plimsoll_cli.output.amounts import format_bytes
+from plimsoll_cli.output.console import Output, output_option, print_json, say
+from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.liveness import Presence, presence_of
+from plimsoll_cli.state.plan_state import plan_json, state_text
 from plimsoll_cli.state.state_dir import home_option, open_home
-from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.plan_texts import duration_text
 
 LESS_IMPORTANT = ("AGE", "ATTEMPT", "ERROR", "PEAK")
 Looked = tuple[StoredPlan, Presence]
-FOR_PEOPLE = ("Suspended", "InvalidSpec")
-"""States in which a plan is left, and a person is asked for."""
 
 
 @click.command()
@@ -38,7 +30,7 @@ def get(home: Path, output: str) -> None:
     """List the plans of this home, the newest first."""
     found = asyncio.run(plans_of(home.absolute()))
     if output == Output.JSON:
-        click.echo(json.dumps([plan_json(*one) for one in found], indent=2))
+        print_json([plan_json(*one) for one in found])
     elif found:
         print_table(plan_list(found, time.time()), less_important=LESS_IMPORTANT)
     else:
@@ -54,23 +46,6 @@ async def plans_of(root: Path) -> tuple[Looked, ...]:
         found = {plan.uid: presence_of(home.folder, plan) for plan in before}
         plans = await home.store.plans.all()  # begun meanwhile, it is watched
         return tuple((plan, found.get(plan.uid, Presence.WATCHED)) for plan in plans)
-
-
-def plan_json(plan: StoredPlan, presence: Presence) -> dict[str, object]:
-    """Return a plan as Kubernetes would write it, and what the home knows besides."""
-    return {
-        "metadata": {
-            "name": plan.name,
-            "uid": plan.uid,
-            "generation": plan.generation,
-        },
-        "spec": plan.spec.to_json(),
-        "status": plan.status.to_json(),
-        "home": {
-            "state": state_text(plan, presence),
-            "isRun": presence is Presence.WATCHED,
-        },
-    }
 
 
 def plan_list(plans: tuple[Looked, ...], now_s: float) -> Table:
@@ -95,28 +70,3 @@ def plan_list(plans: tuple[Looked, ...], now_s: float) -> Table:
             duration_text(now_s - plan.created_s),
         )
     return table
-
-
-def state_text(plan: StoredPlan, presence: Presence) -> str:
-    """Return where a plan stands: the step it is at, and whether it goes on."""
-    if plan.status.is_over:
-        return state_of(plan.status)
-    state = "Suspended" if plan.is_suspended else state_of(plan.status)
-    if presence is Presence.WATCHED:
-        return state
-    if presence is not Presence.GONE:
-        what = "Ended" if presence is Presence.ENDED else state
-        return f"{what}, unwatched"
-    return state if state in FOR_PEOPLE else "Interrupted"
-
-
-def state_of(status: Status) -> str:
-    """Return the reason of the first step that is not True, or of the last one."""
-    ended = status.condition(ConditionType.SUCCEEDED)
-    if ended is None:
-        return "New"
-    if ended.status is not Truth.UNKNOWN:
-        return ended.reason
-    open_ones = [c for c in status.conditions if c.status is not Truth.TRUE]
-    told = [c for c in open_ones if c.reason != "Waiting"]
-    return (told or open_ones)[0].reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,24 +9,13 @@ import click
 from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
+from plimsoll_cli.options.offers import own_offers, read_table
 from plimsoll_cli.options.types import ByteQuantity
-from plimsoll_cli.output.console import (
-    Output,
-    format_bytes,
-    new_table,
-    output_option,
-    print_table,
-)
-from plimsoll_operator.errors import InventoryError
-from plimsoll_operator.local_inventory import cuda_offers, emulated_offer
-from plimsoll_planner.errors import UnreadableError
-from plimsoll_planner.offer_catalog import parse_offers
-from plimsoll_planner.records.document import read_whole
+from plimsoll_cli.output.amounts import format_bytes
+from plimsoll_cli.output.console import Output, output_option, print_json
+from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
-
-LARGEST_TABLE_BYTES = 64 * 2**20
-"""Public catalogues have a few MiB."""
 
 
 @click.command()
@@ -60,33 +48,10 @@ def offers(
         )
     wanted.sort(key=cheapest_first)
     if output == Output.JSON:
-        click.echo(json.dumps([offer.to_json() for offer in wanted], indent=2))
+        print_json([offer.to_json() for offer in wanted])
     else:
         table = offer_table(wanted)
         print_table(table, less_important=("REGION", "TERMS", "NODES", "DEVICE"))
-
-
-def own_offers() -> tuple[Offer, ...]:
-    """Return the offers of this machine; a broken driver is a warning, not the end."""
-    try:
-        cuda = cuda_offers()
-    except InventoryError as error:
-        click.echo(f"plimsoll: no CUDA devices listed: {error}", err=True)
-        cuda = ()
-    return (*cuda, emulated_offer())
-
-
-def read_table(path: Path) -> tuple[Offer, ...]:
-    """Read the offers of a file.
-
-    Raises:
-        UnreadableError, InvalidFieldError: see `parse_offers`.
-    """
-    try:
-        text = read_whole(path, LARGEST_TABLE_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableError(f"{path}: not text in UTF-8: {error.reason}") from None
-    return parse_offers(text, str(path)).offers
 
 
 def cheapest_first(offer: Offer) -> tuple[bool, str, float, int, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +19,8 @@ from plimsoll_cli.output.answer_tables import (
     plan_line,
     plan_table,
 )
-from plimsoll_cli.output.console import (
-    Output,
-    at_work,
-    output_option,
-    print_table,
-    say,
-)
+from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
+from plimsoll_cli.output.tables import print_table
 from plimsoll_planner.explain import (
     certificate_lines,
     ending_text,
@@ -89,7 +83,7 @@ def plan(
     if solution is not None:
         write(solution, answer)
     if output == Output.JSON:
-        click.echo(json.dumps(answer.to_json(), indent=2))
+        print_json(answer.to_json())
     else:
         show(problem, answer)
         say(*replay_lines(found) if found else ())

@@ -12,15 +12,9 @@ from rich.table import Table
 
 from plimsoll_cli.options.files import require_places, write
 from plimsoll_cli.options.types import ByteQuantity, JsonObject
-from plimsoll_cli.output.console import (
-    Output,
-    console,
-    format_bytes,
-    format_flop,
-    new_table,
-    output_option,
-    print_table,
-)
+from plimsoll_cli.output.amounts import format_bytes, format_flop
+from plimsoll_cli.output.console import Output, console, output_option
+from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_planner.explain import counted, uncounted_text
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source

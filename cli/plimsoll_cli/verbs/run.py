@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import signal
 import sys
@@ -18,9 +17,10 @@ import click
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.files import require_places, write_text
 from plimsoll_cli.options.machines import DEVICES, Machines, offers_of
+from plimsoll_cli.options.manifest import read_manifest
 from plimsoll_cli.options.types import COUNT, ByteQuantity
 from plimsoll_cli.output.answer_tables import mesh_text
-from plimsoll_cli.output.console import Output, output_option, say
+from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.plan_page import outcome_lines, plan_lines, show_answer
 from plimsoll_cli.output.run_view import BAD, DONE, RunView
 from plimsoll_cli.report.page import report_html
@@ -29,7 +29,7 @@ from plimsoll_cli.state.liveness import Presence
 from plimsoll_cli.state.resolve import take
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import Home, home_option, open_home
-from plimsoll_operator.api.manifest import Manifest, parse_manifest
+from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_operator.home.backend import LocalBackend
@@ -39,18 +39,13 @@ from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import (
     InvalidFieldError,
     InvalidInputError,
-    UnreadableError,
 )
 from plimsoll_planner.explain import counted, reason_text
-from plimsoll_planner.records.document import read_whole, require_end
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_profiler.entrypoint_path import require_module
 
-LARGEST_MANIFEST_BYTES = 64 * 2**20
-"""With a whole table of machines in it."""
-MANIFEST_ADVICE = "name a file with one TrainingPlan"
 EXIT_CODES = """
 Exit codes: 0 trained, or planned where launch.policy is PlanOnly; 1 failed, a line or
 Succeeded in the JSON says why; 2 no such option; 3 the manifest or an option breaks a
@@ -160,36 +155,8 @@ def run(
     )
     code = asyncio.run(run_here(home.absolute(), asked, wishes, view))
     if output == Output.JSON:
-        click.echo(json.dumps(view.status.to_json() | view.outcome, indent=2))
+        print_json(view.status.to_json() | view.outcome)
     click.get_current_context().exit(code)
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read a manifest.
-
-    Raises:
-        InvalidInputError: no such file, or not a TrainingPlan.
-    """
-    if path == Path("-"):
-        return parse_manifest(read_stdin(), "stdin")
-    try:
-        content = read_whole(path, LARGEST_MANIFEST_BYTES)
-    except UnreadableError as error:
-        raise UnreadableError(f"{error}; {MANIFEST_ADVICE}") from None
-    return parse_manifest(content, str(path))
-
-
-def read_stdin() -> bytes:
-    """Read a manifest that is piped in."""
-    if sys.stdin is None:
-        raise UnreadableError(f"stdin is closed; {MANIFEST_ADVICE}")
-    try:
-        content = sys.stdin.buffer.read(LARGEST_MANIFEST_BYTES + 1)
-    except OSError as error:
-        reason = f"stdin: {error.strerror}; {MANIFEST_ADVICE}"
-        raise UnreadableError(reason) from None
-    require_end(content, "stdin", LARGEST_MANIFEST_BYTES)
-    return content
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_cli.output.console import BARS, format_flop, new_table, print_table, say
+from plimsoll_cli.output.amounts import format_flop
+from plimsoll_cli.output.console import say
+from plimsoll_cli.output.tables import BARS, new_table, print_table
 
 
 def lines_at(

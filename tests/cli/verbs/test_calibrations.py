@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from plimsoll_cli.output.console import print_table
+from plimsoll_cli.output.tables import print_table
 from plimsoll_cli.verbs.calibrations import (
     calibration_table,
     calibrations,
