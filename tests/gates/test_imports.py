@@ -63,6 +63,7 @@ OUTSIDE: dict[str, set[str]] = {
     },
 }
 """What each package may import besides the standard library; grows with its use."""
+ROOMS = "rooms of the command"
 PLANTED = [
     ("planner/plimsoll_planner", "import torch", "the planner is pure"),
     ("planner/plimsoll_planner", "import sqlalchemy", "the planner is pure"),
@@ -72,6 +73,10 @@ PLANTED = [
     ("operator/plimsoll_operator", "import torch", "the operator starts"),
     ("profiler_job/plimsoll_profiler", "import kopf", "trainer and profiler travel"),
     ("planner/plimsoll_planner/records", "import numpy", "records need the standard"),
+    ("cli/plimsoll_cli/options", "import plimsoll_cli.output.console", ROOMS),
+    ("cli/plimsoll_cli/state", "import plimsoll_cli.verbs.run", ROOMS),
+    ("cli/plimsoll_cli/output", "import plimsoll_cli.report.page", ROOMS),
+    ("cli/plimsoll_cli/verbs", "import plimsoll_cli.verbs.run", "a verb needs no"),
 ]
 
 

@@ -1,1 +1,11 @@
-"""What is typed, as values and records."""
+"""What is typed, as values and records.
+
+types               words of the command line as values: numbers, memory, JSON
+question            the options of a question, made of the table of search fields
+files               documents that are read and written
+offers              offers of this machine, and of a file
+machines            the machines that a plan may use
+manifest            the manifest, from a file or from stdin
+translate_errors    errors about a question as errors about options
+problem             profile, files and options as a `Problem`
+"""

@@ -1,1 +1,10 @@
-"""What a terminal shows."""
+"""What a terminal shows.
+
+console         the terminal: lines, JSON, what is under way
+amounts         bytes and FLOP as people read them
+tables          tables of any width
+answer_tables   plans, alternatives and combinations as tables
+memory_bars     a bar for each rank, up to its load line
+plan_page       what `run` and `describe` print of a plan
+run_view        how a run goes on, line by line
+"""

@@ -1,9 +1,8 @@
 """The report of a run: one HTML file, read by people, that needs nothing besides it.
 
-record           what a report is made from: RunRecord
 page             the page: report_html
 headline         the plan in words, how it went, the main figures
-hulls            memory of every rank against the load line
+memory_chart     memory of every rank against the load line
 schedule_chart   one step, pass by pass
 proof            why not fewer
 choices          what else could be had
