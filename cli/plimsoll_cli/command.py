@@ -64,7 +64,7 @@ class VerbGroup(click.Group):
 
 
 def summary(name: str) -> str:
-    """What a verb does: the first sentence of its function, read from the source."""
+    """Summary of a verb: the first sentence of its function, read from the source."""
     spec = find_spec(f"{verbs.__name__}.{name}")
     tree = ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))
     function = next(

@@ -1,4 +1,4 @@
-"""How errors leave the process: one line on stderr and an exit code.
+"""Errors of the command, and how each leaves the process: one line and an exit code.
 
     PlimsollError               (plimsoll_planner.errors)
     └── CliError                the command line itself is at fault
@@ -18,7 +18,7 @@ from plimsoll_planner.errors import InvalidInputError, PlimsollError
 
 
 class CliError(PlimsollError):
-    """What was asked cannot be done as asked."""
+    """The command cannot do what was asked."""
 
 
 class NothingMatchesError(CliError):
@@ -56,7 +56,7 @@ class ExitCode(IntEnum):
 
 
 def exit_code_of(error: PlimsollError) -> ExitCode:
-    """Return the exit code for an error."""
+    """The exit code for an error."""
     if isinstance(error, InvalidInputError):
         return ExitCode.BAD_INPUT
     return ExitCode.FAILED

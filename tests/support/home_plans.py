@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from plimsoll_cli.state.state_dir import open_home
+from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.commands import report_of
@@ -42,7 +42,7 @@ def a_home_plan(root: Path, **parts: Any) -> HomePlan:
     spec = a_spec(**parts)
 
     async def begin() -> str:
-        async with open_home(root) as home:
+        async with open_state_dir(root) as home:
             plans = home.store.plans
             made = await plans.create(NAME, spec, (an_offer(),), "/code", 1.0)
             await plans.save_status(made.uid, RUNNING)
@@ -73,7 +73,7 @@ class HomePlan:
         """Write down where it stands."""
 
         async def write() -> None:
-            async with open_home(self.root) as home:
+            async with open_state_dir(self.root) as home:
                 await home.store.plans.save_status(self.uid, status)
                 await home.store.plans.set_suspended(self.uid, is_suspended)
 
@@ -83,7 +83,7 @@ class HomePlan:
         """Write down an attempt, and what its first rank has told."""
 
         async def write() -> None:
-            async with open_home(self.root) as home:
+            async with open_state_dir(self.root) as home:
                 await home.store.attempts.record(
                     *(self.uid, number, a_plan()), problem_digest=DIGEST, now_s=1.0
                 )

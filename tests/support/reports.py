@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from plimsoll_cli.state.liveness import Presence
+from plimsoll_cli.state.liveness import Liveness
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending
@@ -79,7 +79,7 @@ def a_record(problem: Problem | None = None, **fields: Any) -> RunRecord:
         "name": "tiny-gpt",
         "uid": "4b1c9e1e-6e1c-4d57-9a55-5a6c6a3f2b10",
         "status": a_status("Valid", "Measured", "Proven", "PlanOnly"),
-        "presence": Presence.WATCHED,
+        "liveness": Liveness.WATCHED,
         "problem": problem,
         "answer": solve(problem),
         "is_planned_anew": False,

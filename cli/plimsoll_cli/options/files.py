@@ -31,7 +31,7 @@ WRITERS: dict[type[Document], str] = {
     DeviceOverhead: "without --overhead one is assumed",
     Solution: "plimsoll plan --solution writes one",
 }
-"""Where a document of each kind comes from."""
+"""The source of a document of each kind."""
 
 
 def read(path: Path, kind: type[AnyDocument]) -> AnyDocument:

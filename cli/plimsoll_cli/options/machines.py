@@ -24,7 +24,7 @@ FIELD = "spec.search.offers.configMap"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machines:
-    """What was typed about the machines that may be used."""
+    """The typed options about the machines that may be used."""
 
     offers: Path | None = None
     device: str | None = None
@@ -35,7 +35,7 @@ class Machines:
 
     @property
     def is_given(self) -> bool:
-        """Tell whether anything was typed."""
+        """Whether anything was typed."""
         return self != Machines()
 
     @property
@@ -44,7 +44,7 @@ class Machines:
         return DEVICES[self.device] if self.device else None
 
     def mean(self, offers: tuple[Offer, ...]) -> bool:
-        """Tell whether these offers, found earlier, are what is typed now.
+        """Whether these offers, found earlier, are what is typed now.
 
         The memory that is free changes by the minute: a plan stays with what it began
         with as long as nothing else is asked for.
@@ -61,7 +61,7 @@ class Machines:
 
 
 def offers_of(manifest: Manifest, machines: Machines) -> tuple[Offer, ...]:
-    """Return the machines that a plan may use.
+    """The machines that a plan may use.
 
     What was typed wins over the manifest, and that over what this machine has.
 
@@ -85,7 +85,7 @@ def offers_of(manifest: Manifest, machines: Machines) -> tuple[Offer, ...]:
 
 
 def listed_in(path: Path, machines: Machines) -> tuple[Offer, ...]:
-    """Return the offers of a file that are of one kind; a plan uses no two."""
+    """The offers of a file that are of one kind; a plan uses no two."""
     for option, value in (
         ("--devices", machines.num_devices),
         ("--device-memory", machines.memory_bytes),
@@ -112,7 +112,7 @@ def listed(offers: tuple[Offer, ...]) -> str:
 
 
 def of_this_machine(machines: Machines) -> tuple[Offer, ...]:
-    """Return the devices of this machine, as many and as large as was typed.
+    """The devices of this machine, as many and as large as was typed.
 
     Raises:
         InvalidInputError: it has no such devices, or not so many.
@@ -143,7 +143,7 @@ def of_this_machine(machines: Machines) -> tuple[Offer, ...]:
 
 
 def emulated_as_typed(machines: Machines) -> Offer:
-    """Return the emulated devices; as many as are wanted share memory and cores."""
+    """The emulated devices; as many as are wanted share memory and cores."""
     offer = emulated_offer()
     wanted = machines.num_devices or offer.devices_per_node
     memory = machines.memory_bytes
@@ -165,7 +165,7 @@ def emulated_as_typed(machines: Machines) -> Offer:
 
 
 def has_cuda() -> bool:
-    """Tell whether this machine has GPUs that answer."""
+    """Whether this machine has GPUs that answer."""
     return bool(gpu_products())
 
 

@@ -24,7 +24,7 @@ LARGEST_TABLE_BYTES = 64 * 2**20
 
 
 def own_offers() -> tuple[Offer, ...]:
-    """Return the offers of this machine; a broken driver is a warning, not the end."""
+    """The offers of this machine; a broken driver is a warning, not the end."""
     try:
         cuda = cuda_offers()
     except InventoryError as error:

@@ -59,7 +59,7 @@ def read_problem(path: Path, options: dict[str, Any]) -> Problem:
 
 
 def offers_for(profile: ModelProfile, path: Path) -> tuple[Offer, ...]:
-    """Return the offers of the profile's kind of device.
+    """The offers of the profile's kind of device.
 
     Raises:
         InvalidInputError: the file cannot be read, or has no such device.

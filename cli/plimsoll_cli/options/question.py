@@ -36,7 +36,7 @@ TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
     "override.cuts": {"metavar": "0,9,17"},
     "override.recomputed_layers": {"metavar": "0-5,8|all|none"},
 }
-"""What the type of a record does not say of an option, by the path of its row."""
+"""Properties of an option that no type of a record states, by the path of its row."""
 
 
 def question_options(*, but: Iterable[str] = ()) -> Callable[[Command], Command]:
@@ -71,7 +71,7 @@ def option_of(row: SearchField) -> Callable[[Command], Command]:
 
 
 def option_type(shape: Shape) -> dict[str, Any]:
-    """How an option of click takes one kind of value."""
+    """Arguments of `click.option` for one kind of value."""
     match shape:
         case OptionalShape(inner=inner):
             return option_type(inner)

@@ -1,4 +1,4 @@
-"""What an option takes: numbers, amounts of memory, JSON; each refuses in one line.
+"""Types of options: numbers, amounts of memory, JSON; each refuses in one line.
 
 In: a word of the command line. Out: a value. Called by click for every verb's options.
 """
@@ -34,7 +34,7 @@ class FiniteNumber(click.FloatRange):
     def convert(
         self, value: float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number, or fail."""
+        """The number, or fail."""
         found = float(super().convert(value, param, ctx))
         if not math.isfinite(found):
             self.fail(f"got {value}, allowed is a finite number", param, ctx)
@@ -55,7 +55,7 @@ class WordOf(click.Choice[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> StrEnum:
-        """Return the word, or fail."""
+        """The word, or fail."""
         return self.words(super().convert(str(value), param, ctx))
 
 
@@ -67,7 +67,7 @@ class ByteQuantity(click.ParamType[int]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Return bytes, at least one, or fail with an example of what is meant."""
+        """Bytes, at least one, or fail with an example of what is meant."""
         found = QUANTITY.fullmatch(str(value))
         if found is None:
             units = ", ".join(UNITS)
@@ -92,7 +92,7 @@ class FolderPath(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> str | bytes | os.PathLike[str]:
-        """Return the path, or fail."""
+        """The path, or fail."""
         if not str(value):
             self.fail("got an empty name, allowed is a folder", param, ctx)
         return super().convert(value, param, ctx)
@@ -106,7 +106,7 @@ class JsonObject(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the text, or fail with an example of what is meant."""
+        """The text, or fail with an example of what is meant."""
         try:
             found = json.loads(str(value))
         except ValueError:

@@ -58,7 +58,7 @@ def plan_table(plan: HybridPlan, capacity_bytes: int) -> Table:
 
 
 def stage_cells(stage: Stage, capacity_bytes: int) -> list[str]:
-    """Return the cells of one stage."""
+    """The cells of one stage."""
     chunk = stage.chunks[0]
     last = chunk.end_layer - 1
     peak = stage.peak()
@@ -82,12 +82,12 @@ def stage_cells(stage: Stage, capacity_bytes: int) -> list[str]:
 
 
 def span(first: int, last: int) -> str:
-    """Return a run of numbers."""
+    """A run of numbers."""
     return str(first) if first == last else f"{first}-{last}"
 
 
 def filling(num_bytes: int, capacity_bytes: int) -> tuple[str, str]:
-    """Return how full a device is, in words and as a bar."""
+    """Fill level of a device, in words and as a bar."""
     part = num_bytes / max(capacity_bytes, 1)
     filled = min(round(part * BAR_LENGTH), BAR_LENGTH)
     mark = " over" if part > 1 else ""
@@ -95,7 +95,7 @@ def filling(num_bytes: int, capacity_bytes: int) -> tuple[str, str]:
 
 
 def plan_line(plan: HybridPlan) -> str:
-    """Return mesh, batch, time and price in one line."""
+    """Mesh, batch, time and price in one line."""
     parts = [f"{offer_text(plan.offers[0])}: {mesh_text(plan)}"]
     parts.append(f"micro-batch {plan.micro_batch} x {plan.num_micro_batches}")
     if plan.step_time is not None:
@@ -112,7 +112,7 @@ def plan_line(plan: HybridPlan) -> str:
 
 
 def mesh_text(plan: HybridPlan) -> str:
-    """Return P x D."""
+    """P x D."""
     mesh = plan.mesh
     if mesh is None:
         return "uneven mesh"
@@ -133,7 +133,7 @@ def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Ta
 
 
 def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
-    """Return what the table shows of one plan, a dash for what is not known."""
+    """Cells of one plan, with a dash if a value is not known."""
     mesh = plan.mesh
     return {
         f"{device_noun(plan.offers)}s".upper(): str(plan.num_gpus),
@@ -149,7 +149,7 @@ def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]
 
 
 def money(amount: Decimal | None, plan: HybridPlan) -> str:
-    """Return an amount in the plan's currency."""
+    """An amount in the plan's currency."""
     return "-" if amount is None else f"{amount:.2f} {plan.currency}"
 
 
@@ -167,7 +167,7 @@ class TupleGroup:
 
 
 def grouped(count: CountVerdict, offers: Sequence[Offer]) -> list[TupleGroup]:
-    """Return the tuples of one count in groups, in order of stages and offer."""
+    """The tuples of one count in groups, in order of stages and offer."""
     found = count.decisions
     places = sorted(
         range(len(found.rule)),
@@ -228,7 +228,7 @@ def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
 
 
 def tuples_legend(count: CountVerdict) -> list[str]:
-    """Return what the columns of the table mean, and the rules that occur in it."""
+    """Meaning of the columns, and the rules that occur in the table."""
     return [
         "LEAST PEAK: the fullest rank of every plan of the row needs that or more; "
         "where states or a layer are too large it is a quick bound, and more is needed",

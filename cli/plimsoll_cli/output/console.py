@@ -21,7 +21,7 @@ PAGE_WIDTH = 160
 
 
 class Output(StrEnum):
-    """What a command prints."""
+    """Forms of the output of a command."""
 
     TABLE = "table"
     JSON = "json"
@@ -38,7 +38,7 @@ output_option = click.option(
 
 
 def console() -> Console:
-    """Return the terminal, or a wide page where there is none.
+    """The terminal, or a wide page where there is none.
 
     What tables show may come from somebody's file, so nothing in it is markup.
     """

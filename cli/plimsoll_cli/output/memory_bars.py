@@ -1,4 +1,4 @@
-"""How full each device is: a bar for each rank, up to its load line.
+"""A bar for each rank: how full its device is, up to its load line.
 
     rank 0  ███████████████████████▌░░░┃  212.5 of 256 MiB, predicted 213.1
 
@@ -24,7 +24,7 @@ from plimsoll_planner.units import GIB, MIB
 WIDTH, LEAST_WIDTH = 28, 6
 """Columns of a bar: where there is room, and below which there is none."""
 MOST_RANKS = 8
-"""That are drawn; the fullest ones of a larger gang."""
+"""That are drawn; the fullest ones of more of them."""
 FULL, PART, AHEAD, LINE = "█", "▌", "░", "┃"
 
 
@@ -34,7 +34,7 @@ class Gauge:
 
     rank: int
     measured: int
-    """Bytes of its peak so far; 0 before it has told."""
+    """Bytes of its peak so far; 0 before it has reported."""
     predicted: int
     """Bytes."""
     capacity: int
@@ -42,11 +42,11 @@ class Gauge:
 
     @property
     def name(self) -> str:
-        """What opens the line."""
+        """Opening of the line."""
         return f"  rank {self.rank:<3} "
 
     @property
-    def told(self) -> str:
+    def peak_text(self) -> str:
         """The peak and the load line in words."""
         unit, name = self.unit
         measured = f"{self.measured / unit:.1f}" if self.measured else "-"
@@ -59,7 +59,7 @@ class Gauge:
 
     @property
     def unit(self) -> tuple[int, str]:
-        """In which the line tells bytes."""
+        """Of the bytes in the line."""
         return (GIB, "GiB") if self.capacity >= 10 * GIB else (MIB, "MiB")
 
 
@@ -72,8 +72,8 @@ def memory_bars(
     """Draw the ranks of a plan.
 
     Args:
-        plan: of record.
-        observations: what the ranks have told so far.
+        plan: that trains.
+        observations: what the ranks have reported so far.
         capacity_bytes: the load line; 0 is all that a device has.
         columns: of the terminal.
     """
@@ -99,8 +99,8 @@ def memory_bars(
 def drawn(gauges: list[Gauge], columns: int) -> list[Text]:
     """Draw a line for each, all of them alike."""
     names = max(len(one.name) for one in gauges)
-    told = max(len(one.told) for one in gauges)
-    room = columns - names - 2 - told
+    widest = max(len(one.peak_text) for one in gauges)
+    room = columns - names - 2 - widest
     ahead = max(len(one.ahead) for one in gauges)
     with_ahead = room - ahead >= LEAST_WIDTH
     width = min(WIDTH, room - ahead if with_ahead else room)
@@ -109,7 +109,7 @@ def drawn(gauges: list[Gauge], columns: int) -> list[Text]:
         line = Text(one.name.ljust(names), no_wrap=True, overflow="ellipsis")
         if width >= LEAST_WIDTH:
             line.append_text(bar(one, width))
-        line.append(f" {one.told.rjust(told)}")
+        line.append(f" {one.peak_text.rjust(widest)}")
         line.append(one.ahead if with_ahead else "", style="dim")
         lines.append(line)
     return lines

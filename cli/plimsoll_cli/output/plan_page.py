@@ -1,4 +1,4 @@
-"""What `run` says at the end, and `describe` whenever it is asked.
+"""Lines about a plan: `run` prints them at the end, `describe` at any time.
 
 In: a `RunRecord`. Out: lines and tables for a terminal.
 """

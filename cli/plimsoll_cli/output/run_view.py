@@ -35,7 +35,7 @@ from plimsoll_planner.explain import counted, device_noun
 LINE_EVERY_S = 10.0
 """Between lines of progress where nobody watches."""
 BAR_WIDTH = 28
-UNTOLD = (WAITING, "Suspended")
+UNREPORTED = (WAITING, "Suspended")
 """Reasons of conditions under which nothing goes on."""
 LATEST_STEPS = 20
 """That the rate is taken over."""
@@ -67,9 +67,9 @@ class RunView:
             console=self._page, transient=True, refresh_per_second=8, screen=False
         )
         self._glance: Glance | None = None
-        self._told: dict[ConditionType, tuple[Truth, str]] = {}
+        self._reported: dict[ConditionType, tuple[Truth, str]] = {}
         self._refuted: str = ""
-        self._attempts_told = 0
+        self._attempts_reported = 0
         self._line_s = 0.0
         self._line: str = ""
         self._waits = ""
@@ -81,12 +81,12 @@ class RunView:
 
     @property
     def is_watched(self) -> bool:
-        """Tell whether lines can move: stderr is a terminal."""
+        """Whether lines can move: stderr is a terminal."""
         return self._page.is_terminal and not self.is_quiet
 
     @property
     def complaint(self) -> str:
-        """What the spec asks for and is not there."""
+        """The error of a spec that asks for what is not there."""
         accepted = self.status.condition(ConditionType.ACCEPTED)
         return accepted.message if accepted is not None else ""
 
@@ -112,13 +112,13 @@ class RunView:
     def passed(self, glance: Glance) -> None:
         """Take what one pass has seen."""
         if self._glance is None:
-            self._attempts_told = len(ended_in(glance))
+            self._attempts_reported = len(ended_in(glance))
         self._glance, self.status = glance, glance.status
-        self._tell_refuted(glance)
+        self._report_refuted(glance)
         for condition in glance.status.conditions:
             self._settle(glance, condition)
-        self._tell_unsaved(glance)
-        self._tell_endings(glance)
+        self._report_unsaved(glance)
+        self._report_endings(glance)
         self.tick()
 
     def tick(self) -> None:
@@ -146,16 +146,16 @@ class RunView:
 
     def _settle(self, glance: Glance, condition: Condition) -> None:
         """Add the line of a condition that has settled."""
-        said = condition.status, condition.reason
+        outcome = condition.status, condition.reason
         if condition.type not in SETTLED or condition.status is Truth.UNKNOWN:
             return
-        if self._is_brief or self._told.get(condition.type) == said:
+        if self._is_brief or self._reported.get(condition.type) == outcome:
             return
-        self._told[condition.type] = said
+        self._reported[condition.type] = outcome
         is_good = condition.status is Truth.TRUE
         self.say(settled_text(glance, condition), DONE if is_good else BAD)
 
-    def _tell_refuted(self, glance: Glance) -> None:
+    def _report_refuted(self, glance: Glance) -> None:
         """Add a line where a plan was given up because its rehearsal ran out of memory.
 
         The next one gets lines of its own, also where it reads the same.
@@ -164,9 +164,9 @@ class RunView:
             return
         self._refuted = glance.seen.refuted
         self.say(self._refuted, BAD)
-        self._told.pop(ConditionType.PLANNED, None)
+        self._reported.pop(ConditionType.PLANNED, None)
 
-    def _tell_unsaved(self, glance: Glance) -> None:
+    def _report_unsaved(self, glance: Glance) -> None:
         """Add a line where checkpoints are no longer saved, and where they are again.
 
         Not for each of them: many may fail in a row.
@@ -179,10 +179,10 @@ class RunView:
         elif found is not None and (before is None or before.waits != found.waits):
             self.say(found.message, BAD)
 
-    def _tell_endings(self, glance: Glance) -> None:
+    def _report_endings(self, glance: Glance) -> None:
         """Add a line for each attempt that has ended, but for one that is done."""
         ended = ended_in(glance)
-        for attempt in ended[self._attempts_told :]:
+        for attempt in ended[self._attempts_reported :]:
             response = RESPONSES.get(attempt.ending) if attempt.ending else None
             if attempt.ending is Ending.CHECKPOINTED:
                 self.say(f"attempt {attempt.number} has saved and left", DONE)
@@ -191,7 +191,7 @@ class RunView:
                 why = words_of(response.reason).replace("GPU", noun)
                 text = f"attempt {attempt.number} ended: {why}"
                 self.say(f"{text}: {attempt.message}" if attempt.message else text, BAD)
-        self._attempts_told = len(ended)
+        self._attempts_reported = len(ended)
 
     def _under_way(self, glance: Glance, text: str) -> RenderableType:
         """Draw what is under way: a spinner, a bar where there is room, and words."""
@@ -207,20 +207,20 @@ class RunView:
         row.add_row(*cells)
         parts: list[RenderableType] = [row]
         if is_training(glance) and glance.reports is not None:
-            attempt, told = glance.seen.attempts[-1], glance.reports.observations
+            attempt, observed = glance.seen.attempts[-1], glance.reports.observations
             planned = glance.status.plan
             usable = planned.capacity_bytes if planned is not None else 0
-            parts += memory_bars(attempt.plan, told, usable, columns)
+            parts += memory_bars(attempt.plan, observed, usable, columns)
         return Group(*parts)
 
 
 def ended_in(glance: Glance) -> list[StoredAttempt]:
-    """Return the attempts whose end is written down."""
+    """The attempts whose end is written down."""
     return [one for one in glance.seen.attempts if one.ending is not None]
 
 
 def settled_text(glance: Glance, condition: Condition) -> str:
-    """Return what a condition means for people."""
+    """Meaning of a condition for people."""
     is_true = condition.status is Truth.TRUE
     if condition.type is ConditionType.PROFILED and is_true and glance.seen.profile:
         was = "from the cache" if glance.seen.profile.was_cached else "just now"
@@ -239,14 +239,14 @@ def settled_text(glance: Glance, condition: Condition) -> str:
 
 
 def is_training(glance: Glance) -> bool:
-    """Tell whether ranks run now."""
+    """Whether ranks run now."""
     attempts = glance.seen.attempts
     is_open = bool(attempts) and attempts[-1].ending is None
     return is_open and glance.status.holds(ConditionType.LAUNCHED)
 
 
 def activity_text(glance: Glance) -> str:
-    """Return what is under way, in a line."""
+    """The activity under way, in a line."""
     if glance.status.is_over:
         return ""
     if is_training(glance):
@@ -254,7 +254,7 @@ def activity_text(glance: Glance) -> str:
     open_ones = [
         c.reason
         for c in glance.status.conditions
-        if c.status is not Truth.TRUE and c.reason not in UNTOLD
+        if c.status is not Truth.TRUE and c.reason not in UNREPORTED
     ]
     if work := work_of(glance):
         verb = "replaying" if "Replaying" in open_ones else "profiling"
@@ -263,13 +263,13 @@ def activity_text(glance: Glance) -> str:
 
 
 def words_of(reason: str) -> str:
-    """Return a reason as words, `GPUOutOfMemory` as `GPU out of memory`."""
+    """A reason as words, `GPUOutOfMemory` as `GPU out of memory`."""
     words = re.findall("[A-Z]{2,}(?![a-z])|[A-Z][a-z]*", reason)
     return " ".join(word if word[1:].isupper() else word.lower() for word in words)
 
 
 def training_text(glance: Glance) -> str:
-    """Return how far the training is."""
+    """Progress of the training, in a line."""
     num_steps = glance.plan.spec.training.steps
     steps = glance.reports.steps if glance.reports is not None else []
     if not steps:
@@ -287,7 +287,7 @@ def training_text(glance: Glance) -> str:
 
 
 def progress_of(glance: Glance) -> tuple[int, int] | None:
-    """Return what is done of how much, None where that is not known."""
+    """Parts done, of how many; None if that is not known."""
     if is_training(glance):
         steps = glance.reports.steps if glance.reports is not None else []
         return (steps[-1].step if steps else 0, glance.plan.spec.training.steps)
@@ -296,7 +296,7 @@ def progress_of(glance: Glance) -> tuple[int, int] | None:
 
 
 def work_of(glance: Glance) -> dict[str, Any] | None:
-    """Return the last line of progress that a child has printed."""
+    """The last line of progress that a child has printed."""
     return next(progress_lines(glance), None)
 
 

@@ -61,7 +61,7 @@ def print_table(table: Table, *, less_important: Sequence[str]) -> None:
 
 
 def drawn(table: Table) -> list[Text]:
-    """Return the lines of a table, as wide as it wants, without blanks at the end."""
+    """The lines of a table, as wide as it wants, without blanks at the end."""
     page = Console(highlight=False, markup=False, emoji=False, width=WIDER_THAN_ANY)
     lines = [
         Text.assemble(*((piece.text, piece.style or "") for piece in line))
@@ -73,18 +73,18 @@ def drawn(table: Table) -> list[Text]:
 
 
 def width_of(table: Table) -> int:
-    """Return the columns of the terminal that a table takes."""
+    """The columns of the terminal that a table takes."""
     return max(line.cell_len for line in drawn(table))
 
 
 def without(table: Table, *, heading: str) -> Table:
-    """Return a table without one column."""
+    """A table without one column."""
     gone = {heading, stacked(heading)}
     return of_columns([c for c in table.columns if str(c.header).strip() not in gone])
 
 
 def with_stacked_headings(table: Table) -> Table:
-    """Return a table with the words of each heading below each other."""
+    """A table with the words of each heading below each other."""
     headings = [stacked(str(column.header)) for column in table.columns]
     if not any("\n" in heading for heading in headings):
         return table
@@ -94,12 +94,12 @@ def with_stacked_headings(table: Table) -> Table:
 
 
 def stacked(heading: str) -> str:
-    """Return a heading in two lines, where it has two words."""
+    """A heading in two lines, where it has two words."""
     return re.sub("(-| )(?!.*[- ])", lambda found: f"{found[0].strip()}\n", heading)
 
 
 def folded(table: Table, *, width: int, least: int) -> Table:
-    """Return a table whose cells fold where they may, as much as they must."""
+    """A table whose cells fold where they may, as much as they must."""
     excess = width_of(table) - width
     for column in table.columns:
         if not column.no_wrap and column.max_width:
@@ -110,7 +110,7 @@ def folded(table: Table, *, width: int, least: int) -> Table:
 
 
 def of_columns(columns: Sequence[Column]) -> Table:
-    """Return a table of some columns; rich keeps the places of those that are left."""
+    """A table of some columns; rich keeps the places of those that are left."""
     table = new_table((str(column.header), column.justify) for column in columns)
     for column, old in zip(table.columns, columns, strict=True):
         column.no_wrap, column.overflow = old.no_wrap, old.overflow

@@ -69,7 +69,7 @@ class Plane:
     def holding(
         cls, points: Sequence[Point], *, x_zero: bool = False, y_zero: bool = False
     ) -> Plane:
-        """Return a plane that holds all points; heights begin and end with a tick.
+        """A plane that holds all points; heights begin and end with a tick.
 
         Args:
             points: at least one.
@@ -86,17 +86,17 @@ class Plane:
         )
 
     def x(self, value: float) -> float:
-        """Return where a value lies from left to right."""
+        """Place of a value from left to right."""
         part = (value - self.x_low) / ((self.x_high - self.x_low) or 1.0)
         return round(LEFT + (WIDTH - LEFT - RIGHT) * part, 1)
 
     def y(self, value: float) -> float:
-        """Return where a value lies from top to bottom."""
+        """Place of a value from top to bottom."""
         part = (value - self.y_low) / (self.y_high - self.y_low)
         return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * part, 1)
 
     def x_ticks(self, *, whole: bool = False) -> tuple[Tick, ...]:
-        """Return the round numbers from left to right, or only the whole ones."""
+        """The round numbers from left to right, or only the whole ones."""
         return tuple(
             Tick(place=self.x(at), text=f"{at:.6g}")
             for at in ticks(self.x_low, self.x_high)
@@ -104,17 +104,17 @@ class Plane:
         )
 
     def y_ticks(self) -> tuple[Tick, ...]:
-        """Return the round numbers from bottom to top."""
+        """The round numbers from bottom to top."""
         found = ticks(self.y_low, self.y_high)
         return tuple(Tick(place=self.y(at), text=f"{at:.6g}") for at in found)
 
     def line(self, points: Sequence[Point]) -> str:
-        """Return a polyline."""
+        """A polyline."""
         return " ".join(f"{self.x(x):g},{self.y(y):g}" for x, y in thinned(points))
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:
-    """Return the least and the most of every run of points, in their order."""
+    """The least and the most of every run of points, in their order."""
     size = -(-len(points) // MOST_BUCKETS)
     if size <= 2:  # noqa: PLR2004 - a run of two is its least and its most
         return list(points)

@@ -1,4 +1,4 @@
-"""What else could be had: the plan among its alternatives, as points and as a table.
+"""The plan among its alternatives, as points and as a table.
 
 In: an answer and the plan. Out: a `ChoicesView`. Called by `page`.
 """
@@ -33,7 +33,7 @@ class ChoicesView:
 
 
 def choices_view(answer: Solution, num_steps: int | None) -> ChoicesView | None:
-    """Return the plan and its alternatives; None where there are none."""
+    """The plan and its alternatives; None where there are none."""
     if not answer.alternatives:
         return None
     plans = (answer.plan, *answer.alternatives)

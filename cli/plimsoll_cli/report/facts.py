@@ -1,4 +1,4 @@
-"""Where the numbers come from: versions, digests, attempts, and how to repeat it.
+"""Origin of the numbers: versions, digests, attempts, and how to repeat it.
 
 In: a record. Out: pairs of texts and rows. Called by `page`.
 """
@@ -52,13 +52,13 @@ def attempt_rows(record: RunRecord) -> Iterator[AttemptRow]:
 
 
 def where_text(attempt: StoredAttempt) -> str:
-    """Return which rank ended it, and in which phase."""
+    """The rank that ended an attempt, and its phase."""
     parts = [] if attempt.rank is None else [f"rank {attempt.rank}"]
     return ", ".join(parts + ([str(attempt.phase)] if attempt.phase else []))
 
 
 def ended_text(attempt: StoredAttempt) -> str:
-    """Return when an attempt ended; nothing where it has not."""
+    """When an attempt ended; nothing where it has not."""
     if attempt.ending is None:
         return ""
     return f"{datetime.fromtimestamp(attempt.ended_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -93,7 +93,7 @@ def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str
 
 
 def same_code_text(record: RunRecord, plan: HybridPlan) -> str:
-    """Return whether the ranks ran what was profiled."""
+    """Whether the ranks ran what was profiled."""
     told = [one.fingerprint == plan.fingerprint for one in record.observations]
     if not told:
         return "no rank has reported"

@@ -1,4 +1,4 @@
-"""What a report says first: the plan in words, how it went, and the main figures.
+"""The head of a report: the plan in words, how it went, and the main figures.
 
 In: a record and its bars. Out: a `HeadlineView`. Called by `page`.
 """
@@ -38,7 +38,7 @@ from plimsoll_planner.units import at_least
 
 
 class Tone(StrEnum):
-    """How a state looks; its words say the same."""
+    """Look of a state; its words say the same."""
 
     GOOD = "good"
     BAD = "bad"
@@ -47,7 +47,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """How it went, in a word and a line."""
+    """State of a run, in a word and a line."""
 
     tone: Tone
     word: str
@@ -78,7 +78,7 @@ class HeadlineView:
 def headline_view(
     record: RunRecord, plan: HybridPlan | None, memory: MemoryView | None
 ) -> HeadlineView:
-    """Return the first screen of a report."""
+    """The first screen of a report."""
     return HeadlineView(
         title=title_of(record, plan),
         lead=lead_of(record, plan),
@@ -90,7 +90,7 @@ def headline_view(
 
 
 def title_of(record: RunRecord, plan: HybridPlan | None) -> str:
-    """Return the plan in a few words."""
+    """The plan in a few words."""
     if plan is None:
         is_refused = isinstance(record.answer, Infeasible)
         return "No plan fits" if is_refused else "No plan yet"
@@ -101,7 +101,7 @@ def title_of(record: RunRecord, plan: HybridPlan | None) -> str:
 
 
 def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
-    """Return why not fewer, or why none."""
+    """Reason why no smaller plan fits, or why none does."""
     answer = record.answer
     if isinstance(answer, Infeasible):
         lines = infeasible_lines(answer)
@@ -114,7 +114,7 @@ def lead_of(record: RunRecord, plan: HybridPlan | None) -> str:
 
 
 def fewer_text(answer: Solution, plan: HybridPlan) -> str:
-    """Return what one device fewer lacks."""
+    """Memory that one device fewer lacks."""
     certificate = answer.certificate
     fewer = plan.num_gpus - 1
     counts = certificate.counts
@@ -137,7 +137,7 @@ def fewer_text(answer: Solution, plan: HybridPlan) -> str:
 
 
 def state_of(record: RunRecord) -> State:
-    """Return how it went, by the summary, or by the condition that is waited for."""
+    """State of a run, by the summary, or by the condition that is waited for."""
     status = record.status
     summary = status.condition(ConditionType.SUCCEEDED)
     if summary is not None and summary.status is Truth.TRUE:
@@ -175,7 +175,7 @@ def figures_of(
 
 
 def steps_figure(record: RunRecord) -> Figure:
-    """Return how many steps were finished, and asked for."""
+    """Number of steps that were finished, and asked for."""
     done = [one.num_steps for one in record.observations]
     done += [step for step, _ in record.losses]
     asked = record.problem.num_steps if record.problem is not None else None

@@ -52,12 +52,12 @@ class Part:
 
     @property
     def has_label(self) -> bool:
-        """Tell whether it is wide enough for its name."""
+        """Whether it is wide enough for its name."""
         return self.width / 100 * BAR_EM >= self.name_em
 
     @property
     def is_wide(self) -> bool:
-        """Tell whether it is wide enough on a phone as well."""
+        """Whether it is wide enough on a phone as well."""
         return self.width / 100 * PHONE_BAR_EM >= self.name_em
 
     @property
@@ -67,7 +67,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hull:
+class MemoryBar:
     """One rank, or one stage of many."""
 
     name: str
@@ -88,7 +88,7 @@ class Hull:
 class MemoryView:
     """All bars on one axis."""
 
-    hulls: tuple[Hull, ...]
+    bars: tuple[MemoryBar, ...]
     kinds: tuple[str, ...]
     """That occur, in order."""
     colours: tuple[str, ...]
@@ -110,7 +110,7 @@ class MemoryView:
 
     @property
     def take(self) -> str:
-        """What the bars say, in a sentence."""
+        """The message of the bars, in a sentence."""
         words = f"No rank needs more than {self.fullest_bound:.1%} of its load line"
         if self.fullest_bound > 1:
             words = f"A rank may need {self.fullest_bound:.1%} of its load line"
@@ -128,12 +128,12 @@ class Axis:
     scale: ByteScale
 
     def percent(self, num_bytes: int) -> float:
-        """Return a place along the bar."""
+        """A place along the bar."""
         return round(100 * num_bytes / self.end_bytes, 2)
 
 
 def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
-    """Return the bars of a plan; None where nobody predicted its peaks."""
+    """The bars of a plan; None where nobody predicted its peaks."""
     peaks = [peak for stage in plan.stages if (peak := stage.peak()) is not None]
     if len(peaks) < len(plan.stages):
         return None
@@ -146,14 +146,14 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
     most_bytes = max(tops) if is_far else max(*tops, capacity_bytes)
     axis = Axis(end_bytes=most_bytes * ROOM, scale=ByteScale.up_to(most_bytes))
     by_stage = plan.num_gpus > MOST_BARS
-    hulls: list[Hull] = []
+    drawn: list[MemoryBar] = []
     for place, (stage, peak) in enumerate(zip(plan.stages, peaks, strict=True)):
         bars = bars_of(record, plan, stage, peak, axis)
-        hulls += hulls_of(f"stage {place}", stage, bars, measured, by_stage=by_stage)
-    used = {part.kind for hull in hulls for part in hull.parts}
-    seen = {p.kind for hull in hulls for p in hull.parts if p.width >= LEAST_WIDTH}
+        drawn += stage_bars(f"stage {place}", stage, bars, measured, by_stage=by_stage)
+    used = {part.kind for bar in drawn for part in bar.parts}
+    seen = {p.kind for bar in drawn for p in bar.parts if p.width >= LEAST_WIDTH}
     return MemoryView(
-        hulls=tuple(hulls),
+        bars=tuple(drawn),
         kinds=tuple(k for k in (*MemoryKind, UNKNOWN_KIND) if k in used),
         colours=tuple(k for k in (*MemoryKind, UNKNOWN_KIND) if k in seen),
         ticks=tuple(
@@ -177,7 +177,7 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
 
 
 def trained(record: RunRecord, plan: HybridPlan) -> dict[int, Observation]:
-    """Return what ranks tell that have finished a step, by rank."""
+    """Observations of ranks that have finished a step, by rank."""
     return {
         one.rank: one
         for one in record.observations
@@ -186,7 +186,7 @@ def trained(record: RunRecord, plan: HybridPlan) -> dict[int, Observation]:
 
 
 def measured_in(record: RunRecord) -> str:
-    """Return which of several attempts was measured."""
+    """The measured attempt, if there are several."""
     number = max((one.attempt for one in record.observations), default=0)
     if len(record.attempts) <= 1 or not number:
         return ""
@@ -194,7 +194,7 @@ def measured_in(record: RunRecord) -> str:
 
 
 def load_line_bytes(record: RunRecord, plan: HybridPlan) -> int:
-    """Return what a plan may use of each of its devices."""
+    """Memory that a plan may use of each of its devices, bytes."""
     memory_bytes = plan.offers[0].device_memory_bytes
     if record.answer is None:
         return memory_bytes
@@ -203,7 +203,7 @@ def load_line_bytes(record: RunRecord, plan: HybridPlan) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bars:
-    """What the bars of a stage have in common."""
+    """Parts, peak and axis that all bars of a stage share."""
 
     parts: tuple[Part, ...]
     peak: PhasePeak
@@ -213,7 +213,7 @@ class Bars:
 def bars_of(
     record: RunRecord, plan: HybridPlan, stage: Stage, peak: PhasePeak, axis: Axis
 ) -> Bars:
-    """Return the expected peak of a stage, kind by kind."""
+    """The expected peak of a stage, kind by kind."""
     found: Sequence[tuple[str, int]] = [(UNKNOWN_KIND, peak.device.expected_bytes)]
     problem = record.problem_of(plan)
     if problem is not None:
@@ -235,31 +235,33 @@ def bars_of(
     return Bars(parts=parts, peak=peak, axis=axis)
 
 
-def hulls_of(
+def stage_bars(
     name: str,
     stage: Stage,
     bars: Bars,
     measured: dict[int, Observation],
     *,
     by_stage: bool,
-) -> list[Hull]:
-    """Return the bars of one stage: of each of its ranks, or of its fullest one."""
+) -> list[MemoryBar]:
+    """The bars of one stage: of each of its ranks, or of its fullest one."""
     first, last = stage.chunks[0].first_layer, stage.chunks[-1].end_layer - 1
     layers = f"layers {span(first, last)}" if last > first else f"layer {first}"
     found = [(rank, measured.get(rank)) for rank in stage.ranks]
     if not by_stage:
         return [
-            hull_of(f"rank {rank}", f"{name}, {layers}", bars, one)
+            memory_bar(f"rank {rank}", f"{name}, {layers}", bars, one)
             for rank, one in found
         ]
-    told = [one for _, one in found if one is not None]
-    fullest = max(told, key=observed_peak_bytes, default=None)
+    measured_ones = [one for _, one in found if one is not None]
+    fullest = max(measured_ones, key=observed_peak_bytes, default=None)
     holds = f"{counted(len(found), 'rank')}, {layers}"
-    return [hull_of(name, holds, bars, fullest)]
+    return [memory_bar(name, holds, bars, fullest)]
 
 
-def hull_of(name: str, holds: str, bars: Bars, observation: Observation | None) -> Hull:
-    """Return one bar."""
+def memory_bar(
+    name: str, holds: str, bars: Bars, observation: Observation | None
+) -> MemoryBar:
+    """One bar."""
     device, axis = bars.peak.device, bars.axis
     cells = {
         "phase": str(bars.peak.phase),
@@ -272,9 +274,9 @@ def hull_of(name: str, holds: str, bars: Bars, observation: Observation | None) 
         measured = axis.percent(num_bytes)
         error = percent_text(error_of(num_bytes, bars.peak), signed=True)
         cells |= {"measured": axis.scale.near(num_bytes), "error": error}
-    told = ", ".join(f"{part.kind} {part.text}" for part in bars.parts)
+    kinds = ", ".join(f"{part.kind} {part.text}" for part in bars.parts)
     heard = ", ".join(f"{what} {cell}" for what, cell in cells.items())
-    return Hull(
+    return MemoryBar(
         name=name,
         holds=holds,
         parts=bars.parts,
@@ -282,10 +284,10 @@ def hull_of(name: str, holds: str, bars: Bars, observation: Observation | None) 
         bound=axis.percent(device.upper_bytes),
         measured=measured,
         cells=cells,
-        spoken=f"{name}, {holds}: {heard}; {told}",
+        spoken=f"{name}, {holds}: {heard}; {kinds}",
     )
 
 
 def error_of(measured_bytes: int, peak: PhasePeak) -> float:
-    """Return by which part a measured peak is above what was expected."""
+    """Relative error of a measured peak: above zero if it is more than expected."""
     return measured_bytes / max(peak.device.expected_bytes, 1) - 1

@@ -24,7 +24,7 @@ from plimsoll_planner.records.solution import Solution
 
 
 def report_html(record: RunRecord) -> str:
-    """Return the page."""
+    """The page."""
     plan, answer, problem = record.plan, record.answer, record.problem
     memory = None if plan is None else memory_view(record, plan)
     views = {
@@ -52,7 +52,7 @@ def report_html(record: RunRecord) -> str:
 
 
 def environment() -> Environment:
-    """Return what renders the templates of this package."""
+    """Renderer of the templates of this package."""
     folder = files("plimsoll_cli.report") / "templates"
     return Environment(
         loader=FunctionLoader(lambda name: (folder / name).read_text("utf-8")),

@@ -1,4 +1,4 @@
-"""Why not fewer: the certificate, count by count.
+"""The certificate, count by count: why not fewer.
 
 In: an answer. Out: a `ProofView`. Called by `page`. The sentences are those of
 `plimsoll explain`.
@@ -36,7 +36,7 @@ MOST_ROWS = 24
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """What a count needs of its fullest device, as a bar against the load line."""
+    """Memory that a count needs on its fullest device, against the load line."""
 
     text: str
     short: str
@@ -79,7 +79,7 @@ class ProofView:
 def proof_view(
     answer: Solution | Infeasible, problem: Problem | None, plan: HybridPlan | None
 ) -> ProofView:
-    """Return the certificate in words and rows.
+    """The certificate in words and rows.
 
     Args:
         answer: has it.
@@ -109,19 +109,19 @@ def proof_view(
 
 
 def heading_of(offers: Sequence[Offer]) -> str:
-    """Return what stands above numbers of devices: `GPUs`, `Devices`."""
+    """Heading above numbers of devices: `GPUs`, `Devices`."""
     noun = device_noun(offers)
     return f"{noun[:1].upper()}{noun[1:]}s"
 
 
 def sentence(line: str) -> str:
-    """Return a line of `explain` as a sentence of prose."""
+    """A line of `explain` as a sentence of prose."""
     line = IN_SPEC.text(line)
     return f"{line[:1].upper()}{line[1:]}."
 
 
 def joined(rows: Sequence[CountRow]) -> tuple[CountRow, ...]:
-    """Return the rows with those joined that say the same."""
+    """The rows with those joined that say the same."""
     made: list[CountRow] = []
     for row in rows:
         before = made[-1] if made else row
@@ -133,7 +133,7 @@ def joined(rows: Sequence[CountRow]) -> tuple[CountRow, ...]:
 
 
 def overload(count: CountVerdict) -> float:
-    """Return the least need of a count that fails, as a multiple of what there is."""
+    """The least need of a count that fails, as a multiple of what there is."""
     miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
         return 1.0
@@ -141,7 +141,7 @@ def overload(count: CountVerdict) -> float:
 
 
 def row_of(answer: Solution | Infeasible, count: CountVerdict, most: float) -> CountRow:
-    """Return one count; `most` is the largest overload of all."""
+    """One count; `most` is the largest overload of all."""
     offers = answer.certificate.space.offers
     need = shortfall(count, offers, most)
     if isinstance(answer, Solution) and answer.plan.num_gpus == count.num_gpus:
@@ -157,7 +157,7 @@ def row_of(answer: Solution | Infeasible, count: CountVerdict, most: float) -> C
 
 
 def shortfall(count: CountVerdict, offers: Sequence[Offer], most: float) -> Need | None:
-    """Return by how much memory a count fails; None where memory is not the reason."""
+    """Memory that a count lacks; None if memory is not the reason."""
     miss = count.nearest_miss
     if miss is None or not miss.short_bytes:
         return None
@@ -178,7 +178,7 @@ def shortfall(count: CountVerdict, offers: Sequence[Offer], most: float) -> Need
 
 
 def fill(answer: Solution, most: float) -> Need | None:
-    """Return how full the plan's fullest device is; None where that is more than full.
+    """Memory of the plan's fullest device; None if that is more than full.
 
     A plan that a person fixed need not fit.
     """

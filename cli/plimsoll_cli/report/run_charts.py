@@ -16,7 +16,7 @@ from plimsoll_planner.records.plan import HybridPlan
 
 
 def loss_chart(record: RunRecord) -> Chart | None:
-    """Return the loss by step; None before there are two that are numbers."""
+    """The loss by step; None before there are two that are numbers."""
     points = [(float(s), loss) for s, loss in record.losses if math.isfinite(loss)]
     if len(points) < 2:  # noqa: PLR2004 - no line has fewer points
         return None
@@ -41,7 +41,7 @@ def loss_chart(record: RunRecord) -> Chart | None:
 
 
 def latest_steps(observations: tuple[Observation, ...]) -> list[tuple[float, float]]:
-    """Return the latest steps that every rank tells, with the seconds of the slowest.
+    """The latest steps that every rank tells, with the seconds of the slowest.
 
     Ranks tell the seconds of their latest steps; all have finished the last of them
     that the slowest rank has.
@@ -58,7 +58,7 @@ def latest_steps(observations: tuple[Observation, ...]) -> list[tuple[float, flo
 
 
 def step_chart(record: RunRecord, plan: HybridPlan) -> Chart | None:
-    """Return the seconds of the latest steps beside what was predicted."""
+    """The seconds of the latest steps beside what was predicted."""
     points = latest_steps(record.observations)
     if len(points) < 2:  # noqa: PLR2004 - no line has fewer points
         return None

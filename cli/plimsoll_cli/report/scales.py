@@ -29,27 +29,27 @@ class ByteScale:
 
     @classmethod
     def up_to(cls, most_bytes: int) -> ByteScale:
-        """Return the scale of bytes up to some."""
+        """The scale of bytes up to some."""
         unit = next((u for u, size in UNITS.items() if most_bytes >= size), "B")
         digits = len(str(most_bytes // UNITS[unit]))
         return cls(unit=unit, decimals=0 if unit == "B" else min(max(4 - digits, 0), 2))
 
     def up(self, num_bytes: int) -> str:
-        """Return what is needed, rounded up."""
+        """Needed bytes, rounded up."""
         return f"{self._number(num_bytes, math.ceil)} {self.unit}"
 
     def down(self, num_bytes: int) -> str:
-        """Return what there is, rounded down and without zeros at the end."""
+        """Available bytes, rounded down and without zeros at the end."""
         number = self._number(num_bytes, math.floor)
         number = number.rstrip("0").rstrip(".") if "." in number else number
         return f"{number} {self.unit}"
 
     def near(self, num_bytes: int) -> str:
-        """Return what was measured."""
+        """Measured bytes."""
         return f"{self._number(num_bytes, round)} {self.unit}"
 
     def near_or_smaller(self, num_bytes: int) -> str:
-        """Return what was measured; in a smaller unit what would read as nothing."""
+        """Measured bytes, in a smaller unit if they would read as nothing."""
         told = self.near(num_bytes)
         is_lost = num_bytes > 0 and not told.strip(f"0.{self.unit} ")
         return ByteScale.up_to(num_bytes).near(num_bytes) if is_lost else told
@@ -60,7 +60,7 @@ class ByteScale:
         return f"{whole / power:,.{self.decimals}f}"
 
     def ticks(self, most_bytes: int) -> list[tuple[int, str]]:
-        """Return round places from 0 on: a power of two apart, in this unit."""
+        """Round places from 0 on: a power of two apart, in this unit."""
         size = UNITS[self.unit]
         step = 1.0
         while most_bytes / size / step >= MOST_TICKS:
@@ -75,13 +75,13 @@ class ByteScale:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return seconds in the unit that suits them."""
+    """Seconds in the unit that suits them."""
     unit = next((u for u, size in SECONDS.items() if seconds >= size), "µs")
     return f"{seconds / SECONDS[unit]:.3g} {unit}"
 
 
 def percent_text(part: float, *, signed: bool = False) -> str:
-    """Return a small part in percent, with the digits that tell it from none."""
+    """A small part in percent, with the digits that tell it from none."""
     percent = 100 * part
     sign = "+" if signed else ""
     if abs(percent) >= 1 or percent == 0:
@@ -92,12 +92,12 @@ def percent_text(part: float, *, signed: bool = False) -> str:
 
 
 def time_text(time: str) -> str:
-    """Return a time of a status as people read it."""
+    """A time of a status as people read it."""
     return time.replace("T", " ").replace("Z", " UTC")
 
 
 def ticks(low: float, high: float, most: int = MOST_TICKS) -> list[float]:
-    """Return round numbers, 1, 2 or 5 of a power of ten apart, that hold a range."""
+    """Round numbers, 1, 2 or 5 of a power of ten apart, that hold a range."""
     span, size = high - low, max(abs(low), abs(high))
     if span < max(LEAST_SPAN * size, LEAST_SIZE):
         span = size if size > LEAST_SIZE else 1.0

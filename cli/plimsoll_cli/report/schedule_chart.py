@@ -60,12 +60,12 @@ class ScheduleView:
     row_height: float
     ticks: tuple[tuple[float, str], ...]
     take: str
-    """What part of the step this is."""
+    """Name of a part of the step."""
     spoken: str
 
 
 def schedule_view(problem: Problem | None, plan: HybridPlan) -> ScheduleView | None:
-    """Return the chart of a plan; None without a problem, which has the seconds."""
+    """The chart of a plan; None without a problem, which has the seconds."""
     if problem is None or plan.step_time is None:
         return None
     most = max(LEAST_MICRO_BATCHES, len(plan.stages) + MORE_THAN_STAGES)
@@ -104,7 +104,7 @@ def drawn(told: Timeline, plan: HybridPlan) -> ScheduleView:
 
 
 def x_of(at_s: float, end_s: float) -> float:
-    """Return the place of a time."""
+    """The place of a time."""
     return round(LEFT + (WIDTH - LEFT - RIGHT) * min(at_s / end_s, 1.0), 1)
 
 

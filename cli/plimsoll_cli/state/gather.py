@@ -1,4 +1,4 @@
-"""Everything that a home has of one plan, for the report and for `describe`."""
+"""Collects all that a state directory holds of one plan, for report and `describe`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from plimsoll_cli.state.liveness import Presence, presence_of
+from plimsoll_cli.state.liveness import Liveness, liveness_of
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import Home, open_old_home
+from plimsoll_cli.state.state_dir import StateDir, open_existing
 from plimsoll_operator.home.checkpoints import newest_step
 from plimsoll_operator.home.reports import StepTold
 from plimsoll_operator.store.answers import StoredAnswer
@@ -20,14 +20,14 @@ from plimsoll_planner.records.observation import Observation
 
 
 async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
-    """Return a plan of a home and what there is of it."""
-    async with open_old_home(root) as home:
-        presence = presence_of(home.folder, await home.plan(name))
+    """A plan of a home and what there is of it."""
+    async with open_existing(root) as home:
+        liveness = liveness_of(home.folder, await home.plan(name))
         plan = await home.plan(name)
-        return plan, await record_of(home, plan, presence)
+        return plan, await record_of(home, plan, liveness)
 
 
-async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunRecord:
+async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> RunRecord:
     """Gather what there is of a plan."""
     backend = home.backend(plan)
     attempts = await home.store.attempts.of(plan.uid)
@@ -45,7 +45,7 @@ async def record_of(home: Home, plan: StoredPlan, presence: Presence) -> RunReco
         name=plan.name,
         uid=plan.uid,
         status=plan.status,
-        presence=presence,
+        liveness=liveness,
         problem=None if asked is None else asked.problem,
         answer=None if answer is None else answer.answer,
         is_planned_anew=answer is not None and asked is not None and asked.digest != by,
@@ -74,7 +74,7 @@ def observations_of(
 
 
 def gone_on(before: dict[int, float], steps: Sequence[StepTold]) -> dict[int, float]:
-    """Return the loss of each step that counts after one more attempt.
+    """The loss of each step that counts after one more attempt.
 
     It went on from a checkpoint: what was trained beyond that before is lost.
     """

@@ -1,6 +1,6 @@
-"""Whether anything of a plan runs now, and whether anybody waits for it.
+"""Liveness of a plan: whether it runs now, and whether anybody watches it.
 
-In: a home and a plan. Out: a `Presence`. The kernel is asked, for whoever was killed
+In: a home and a plan. Out: a `Liveness`. The kernel is asked, for whoever was killed
 wrote nothing down: a status says `Running` for ever, if nobody goes on with it.
 
     a command holds the plan's lock     watched
@@ -19,8 +19,8 @@ from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.records.task import END
 
 
-class Presence(StrEnum):
-    """What there is of a plan besides what is written down."""
+class Liveness(StrEnum):
+    """Liveness of a plan: who or what runs it now."""
 
     WATCHED = "watched"
     """A command runs it."""
@@ -32,7 +32,7 @@ class Presence(StrEnum):
     """Nothing of it runs."""
 
 
-def presence_of(home: HomeFolder, plan: StoredPlan) -> Presence:
+def liveness_of(home: HomeFolder, plan: StoredPlan) -> Liveness:
     """Look for what there is of a plan now; changes nothing.
 
     Who shows it beside a status reads that afterwards: a plan that ends in between is
@@ -40,11 +40,11 @@ def presence_of(home: HomeFolder, plan: StoredPlan) -> Presence:
     """
     folder = home.plan(plan.uid)
     if home.is_run(plan.name):
-        return Presence.WATCHED
+        return Liveness.WATCHED
     if plan.status.is_over:
-        return Presence.GONE
+        return Liveness.GONE
     if Children(folder.children).alive():
-        return Presence.UNWATCHED
+        return Liveness.UNWATCHED
     if any(folder.children.glob(f"train-*/{END}")):
-        return Presence.ENDED
-    return Presence.GONE
+        return Liveness.ENDED
+    return Liveness.GONE

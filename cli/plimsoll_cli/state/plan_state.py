@@ -1,4 +1,4 @@
-"""Where a plan stands: in a word, and as JSON.
+"""State of a plan: in a word, and as JSON.
 
 In: a stored plan, and whether anything of it runs. Out: text, or plain data. Called by
 `get` and `describe`.
@@ -6,7 +6,7 @@ In: a stored plan, and whether anything of it runs. Out: text, or plain data. Ca
 
 from __future__ import annotations
 
-from plimsoll_cli.state.liveness import Presence
+from plimsoll_cli.state.liveness import Liveness
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.store.plans import StoredPlan
 
@@ -14,8 +14,8 @@ FOR_PEOPLE = ("Suspended", "InvalidSpec")
 """States in which a plan is left, and a person is asked for."""
 
 
-def plan_json(plan: StoredPlan, presence: Presence) -> dict[str, object]:
-    """Return a plan as Kubernetes would write it, and what the home knows besides."""
+def plan_json(plan: StoredPlan, liveness: Liveness) -> dict[str, object]:
+    """A plan as Kubernetes would write it, and what the home knows besides."""
     return {
         "metadata": {
             "name": plan.name,
@@ -25,27 +25,27 @@ def plan_json(plan: StoredPlan, presence: Presence) -> dict[str, object]:
         "spec": plan.spec.to_json(),
         "status": plan.status.to_json(),
         "home": {
-            "state": state_text(plan, presence),
-            "isRun": presence is Presence.WATCHED,
+            "state": state_text(plan, liveness),
+            "isRun": liveness is Liveness.WATCHED,
         },
     }
 
 
-def state_text(plan: StoredPlan, presence: Presence) -> str:
-    """Return where a plan stands: the step it is at, and whether it goes on."""
+def state_text(plan: StoredPlan, liveness: Liveness) -> str:
+    """State of a plan: the step it is at, and whether it goes on."""
     if plan.status.is_over:
         return state_of(plan.status)
     state = "Suspended" if plan.is_suspended else state_of(plan.status)
-    if presence is Presence.WATCHED:
+    if liveness is Liveness.WATCHED:
         return state
-    if presence is not Presence.GONE:
-        what = "Ended" if presence is Presence.ENDED else state
+    if liveness is not Liveness.GONE:
+        what = "Ended" if liveness is Liveness.ENDED else state
         return f"{what}, unwatched"
     return state if state in FOR_PEOPLE else "Interrupted"
 
 
 def state_of(status: Status) -> str:
-    """Return the reason of the first step that is not True, or of the last one."""
+    """The reason of the first step that is not True, or of the last one."""
     ended = status.condition(ConditionType.SUCCEEDED)
     if ended is None:
         return "New"

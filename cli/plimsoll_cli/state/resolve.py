@@ -1,4 +1,4 @@
-"""Which plan a manifest is run as: the one under way, or a new one.
+"""The plan that a manifest runs: the one under way, or a new one.
 
 In: a manifest, machines, an open home whose plan of that name nobody else runs. Out: a
 `StoredPlan`. Called by `run`.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from plimsoll_cli.errors import PlanUnderWayError
 from plimsoll_cli.options.machines import Machines, gpu_products
-from plimsoll_cli.state.state_dir import Home
+from plimsoll_cli.state.state_dir import StateDir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
@@ -44,8 +44,8 @@ UNDO = "undo that, give the plan another name, or begin it anew with --anew"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What a person asks for."""
+class PlanRequest:
+    """A plan as a person asks for it."""
 
     name: str
     spec: TrainingPlanSpec
@@ -54,27 +54,27 @@ class Asked:
     """Where the workload's code lies."""
 
     def is_met_by(self, plan: StoredPlan) -> bool:
-        """Tell whether a plan was asked for the same."""
+        """Whether a plan was asked for the same."""
         asked = self.spec, self.offers, self.folder
         return asked == (plan.spec, plan.offers, plan.folder)
 
     def launches(self, plan: StoredPlan) -> bool:
-        """Tell whether this is what a plan that was a dry run has planned for."""
+        """Whether this is what a plan that was a dry run has planned for."""
         launch = replace(plan.spec.launch, policy=LaunchPolicy.LAUNCH)
         return is_dry(plan.spec) and self.is_met_by(
             replace(plan, spec=replace(plan.spec, launch=launch))
         )
 
 
-async def take(
-    home: Home,
+async def resolve_plan(
+    home: StateDir,
     manifest: Manifest,
     machines: Machines,
     offers: tuple[Offer, ...],
     *,
     anew: bool,
 ) -> StoredPlan:
-    """Return the plan that a manifest is run as.
+    """The plan that a manifest is run as.
 
     Args:
         home: nobody else runs the plan of that name in it meanwhile.
@@ -90,7 +90,7 @@ async def take(
     before = await home.store.plans.find(manifest.name)
     if before is not None and not anew and keeps_offers(before, manifest, machines):
         offers = before.offers
-    asked = Asked(
+    asked = PlanRequest(
         name=manifest.name,
         spec=manifest.spec,
         offers=offers,
@@ -100,12 +100,12 @@ async def take(
     if before is None:
         return await begun(home, asked)
     if not anew and not await is_over(home, before):
-        return await taken_up(home, before, asked)
+        return await continued(home, before, asked)
     if not before.was_told and asked.is_met_by(before) and not anew:
         return before
-    if goes_on(home, before, asked) and not anew:
+    if is_resumed(home, before, asked) and not anew:
         again = await home.store.plans.open_again(before.uid)
-        return await taken_up(home, again, asked)
+        return await continued(home, again, asked)
     home.backend(before).end_all()  # nobody could find them again
     made = await begun(home, asked)
     if asked.launches(before) and not anew:
@@ -114,7 +114,7 @@ async def take(
 
 
 def keeps_offers(before: StoredPlan, manifest: Manifest, machines: Machines) -> bool:
-    """Tell whether a plan stays with the machines that it began with.
+    """Whether a plan stays with the machines that it began with.
 
     What this machine has free changes by the minute; what a table lists does not.
     """
@@ -124,18 +124,18 @@ def keeps_offers(before: StoredPlan, manifest: Manifest, machines: Machines) -> 
 
 
 def is_dry(spec: TrainingPlanSpec) -> bool:
-    """Tell whether nothing is launched."""
+    """Whether nothing is launched."""
     return spec.launch.policy is LaunchPolicy.PLAN_ONLY
 
 
-async def is_over(home: Home, plan: StoredPlan) -> bool:
-    """Tell whether nothing more is done for a plan."""
+async def is_over(home: StateDir, plan: StoredPlan) -> bool:
+    """Whether nothing more is done for a plan."""
     attempts = await home.store.attempts.of(plan.uid)
     has_trained = bool(attempts) and attempts[-1].ending is Ending.DONE
     return plan.status.is_over or has_trained
 
 
-async def begun(home: Home, asked: Asked) -> StoredPlan:
+async def begun(home: StateDir, asked: PlanRequest) -> StoredPlan:
     """Begin a plan."""
     require_beginning(asked)
     return await home.store.plans.create(
@@ -143,7 +143,9 @@ async def begun(home: Home, asked: Asked) -> StoredPlan:
     )
 
 
-async def taken_up(home: Home, before: StoredPlan, asked: Asked) -> StoredPlan:
+async def continued(
+    home: StateDir, before: StoredPlan, asked: PlanRequest
+) -> StoredPlan:
     """Go on with a plan, with what was edited.
 
     Raises:
@@ -167,7 +169,7 @@ async def taken_up(home: Home, before: StoredPlan, asked: Asked) -> StoredPlan:
     )
 
 
-def require_sense(asked: Asked) -> None:
+def require_sense(asked: PlanRequest) -> None:
     """Refuse what the loop would, before anything of it is stored.
 
     Raises:
@@ -178,7 +180,7 @@ def require_sense(asked: Asked) -> None:
         raise InvalidInputError(complaint)
 
 
-def require_beginning(asked: Asked) -> None:
+def require_beginning(asked: PlanRequest) -> None:
     """Refuse to begin with a checkpoint that is not there.
 
     Raises:
@@ -192,21 +194,21 @@ def require_beginning(asked: Asked) -> None:
         raise InvalidFieldError("spec.checkpoint.resumeFrom", given, rule)
 
 
-def goes_on(home: Home, before: StoredPlan, asked: Asked) -> bool:
-    """Tell whether a plan that is over goes on: it has failed, and has saved."""
+def is_resumed(home: StateDir, before: StoredPlan, asked: PlanRequest) -> bool:
+    """Whether a plan that is over goes on: it has failed, and has saved."""
     ended = before.status.condition(ConditionType.SUCCEEDED)
     has_failed = ended is not None and ended.status is Truth.FALSE
     if not has_failed or saved_step(home, before) is None or is_dry(asked.spec):
         return False
-    return not obstacle(home, before, asked)
+    return not why_not_resumed(home, before, asked)
 
 
-def saved_step(home: Home, plan: StoredPlan) -> int | None:
-    """Return the step that a plan would go on from, None where nothing is saved."""
+def saved_step(home: StateDir, plan: StoredPlan) -> int | None:
+    """The step that a plan would go on from, None where nothing is saved."""
     return newest_step(home.backend(plan).checkpoints)
 
 
-def obstacle(home: Home, before: StoredPlan, asked: Asked) -> str:
+def why_not_resumed(home: StateDir, before: StoredPlan, asked: PlanRequest) -> str:
     """Say why what is saved does not lead to what is asked for; empty where it does."""
     step = saved_step(home, before)
     if step is None:
@@ -224,23 +226,25 @@ def obstacle(home: Home, before: StoredPlan, asked: Asked) -> str:
     return ""
 
 
-def require_same_training(home: Home, before: StoredPlan, asked: Asked) -> None:
+def require_same_training(
+    home: StateDir, before: StoredPlan, asked: PlanRequest
+) -> None:
     """Refuse what the checkpoints of a plan do not lead to.
 
     Raises:
         PlanUnderWayError: another model or batch, fewer steps than are saved, or
             another place.
     """
-    if why := obstacle(home, before, asked):
+    if why := why_not_resumed(home, before, asked):
         raise PlanUnderWayError(f"plan {before.name} has {why}: {UNDO}")
 
 
 def changed_text(was: object, now: object) -> str:
-    """Return both values of a field."""
+    """Both values of a field."""
     return f"{shorten(was)}, which is {shorten(now)} now"
 
 
-def require_same_job(before: StoredPlan, asked: Asked) -> None:
+def require_same_job(before: StoredPlan, asked: PlanRequest) -> None:
     """Refuse to change under a job what it was launched with.
 
     Raises:
@@ -254,7 +258,7 @@ def require_same_job(before: StoredPlan, asked: Asked) -> None:
             )
 
 
-def require_same_place(before: StoredPlan, asked: Asked) -> None:
+def require_same_place(before: StoredPlan, asked: PlanRequest) -> None:
     """Refuse to change under a job what it runs on, or where its code lies.
 
     Raises:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_cli.state.liveness import Presence
+from plimsoll_cli.state.liveness import Liveness
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -24,7 +24,7 @@ class RunRecord:
     name: str
     uid: str
     status: Status
-    presence: Presence
+    liveness: Liveness
     """What there is of it besides."""
     problem: Problem | None
     """What the search was asked; None before it was."""
@@ -45,15 +45,15 @@ class RunRecord:
 
     @property
     def is_left(self) -> bool:
-        """Tell whether it waits for somebody who goes on with it."""
-        return not self.status.is_over and self.presence is not Presence.WATCHED
+        """Whether it waits for somebody who goes on with it."""
+        return not self.status.is_over and self.liveness is not Liveness.WATCHED
 
     @property
     def next_step(self) -> str:
-        """What `plimsoll run` does with it, where it is left."""
-        if self.presence is Presence.UNWATCHED:
+        """Next action of `plimsoll run` on a plan that is left."""
+        if self.liveness is Liveness.UNWATCHED:
             return "unwatched: its processes run, and `plimsoll run` finds them"
-        if self.presence is Presence.ENDED:
+        if self.liveness is Liveness.ENDED:
             return "unwatched: its ranks have ended, and `plimsoll run` says how"
         accepted = self.status.condition(ConditionType.ACCEPTED)
         if accepted is not None and accepted.status is Truth.FALSE:
@@ -71,7 +71,7 @@ class RunRecord:
         return f"{how}: {run} goes on from {place}"
 
     def problem_of(self, plan: HybridPlan) -> Problem | None:
-        """Return the problem that a plan answers; None where it is of other code."""
+        """The problem that a plan answers; None where it is of other code."""
         problem = self.problem
         if problem is None or problem.profile.fingerprint != plan.fingerprint:
             return None

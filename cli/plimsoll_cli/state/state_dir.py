@@ -1,4 +1,4 @@
-"""The home of a user: which folder, which plans.
+"""The state directory of a user: its folder, its store, its plans.
 
 In: options. Out: an open store and plans of it. Called by the verbs that work with
 plans: run, get, describe, logs, cancel, report.
@@ -35,14 +35,14 @@ home_option = click.option(
 
 
 @dataclass(frozen=True)
-class Home:
-    """A home with its store open."""
+class StateDir:
+    """A state directory with its store open."""
 
     folder: HomeFolder
     store: Store
 
     async def plan(self, name: str) -> StoredPlan:
-        """Return the plan of a name.
+        """The plan of a name.
 
         Raises:
             NoSuchPlanError: there is none; names the nearest one.
@@ -56,7 +56,7 @@ class Home:
         raise NoSuchPlanError(f"no plan {name} in {self.folder.root}; {meant}")
 
     def backend(self, plan: StoredPlan, device_memory_bytes: int = 0) -> LocalBackend:
-        """What launches the children of a plan."""
+        """Launcher of the task processes of a plan."""
         folder = self.folder.plan(plan.uid)
         return LocalBackend(
             store=self.store,
@@ -69,7 +69,7 @@ class Home:
 
 
 @asynccontextmanager
-async def open_home(root: Path) -> AsyncGenerator[Home]:
+async def open_state_dir(root: Path) -> AsyncGenerator[StateDir]:
     """Open a home; make it where there is none.
 
     Args:
@@ -81,21 +81,21 @@ async def open_home(root: Path) -> AsyncGenerator[Home]:
     folder = HomeFolder(root)
     folder.make()
     async with open_store(folder.store) as store:
-        yield Home(folder, store)
+        yield StateDir(folder, store)
 
 
 @asynccontextmanager
-async def open_old_home(root: Path) -> AsyncGenerator[Home]:
+async def open_existing(root: Path) -> AsyncGenerator[StateDir]:
     """Open a home that is there; whoever only looks makes none.
 
     Raises:
         NoSuchPlanError: nothing was ever run there.
-        HomeError, StoreError: see `open_home`.
+        HomeError, StoreError: see `open_state_dir`.
     """
     if HomeFolder(root).is_new:
         raise NoSuchPlanError(
             f"{root}: nothing was ever run here; name another --home, or begin with "
             "`plimsoll run plan.yaml`"
         )
-    async with open_home(root) as home:
+    async with open_state_dir(root) as home:
         yield home

@@ -16,7 +16,7 @@ from plimsoll_cli.options.files import parse_json
 from plimsoll_cli.output.amounts import format_bytes
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import new_table, print_table
-from plimsoll_cli.state.state_dir import home_option, open_home, open_old_home
+from plimsoll_cli.state.state_dir import home_option, open_existing, open_state_dir
 from plimsoll_operator.learning import learn_measured
 from plimsoll_planner.explain import counted
 from plimsoll_planner.observed_overhead import FEWEST_RANKS
@@ -89,14 +89,14 @@ def measured_ranks(path: Path) -> MeasuredRanks:
 
 async def learn_from(root: Path, found: MeasuredRanks) -> None:
     """Keep ranks in the store of a home, and fit anew; known ones are kept once."""
-    async with open_home(root) as home:
+    async with open_state_dir(root) as home:
         for rank in found.ranks:
             await learn_measured(home.store, rank, time.time())
 
 
 async def known(root: Path, forget: str | None) -> tuple[DeviceOverhead, ...]:
-    """Return what is known, after what is to be forgotten is."""
-    async with open_old_home(root) as home:
+    """Calibrations of a state directory, without those to forget."""
+    async with open_existing(root) as home:
         learned = home.store.calibrations
         if forget is not None and not await learned.forget_shortages(forget):
             raise NothingMatchesError(

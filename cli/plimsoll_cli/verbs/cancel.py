@@ -9,7 +9,7 @@ import click
 
 from plimsoll_cli.output.console import say
 from plimsoll_cli.output.run_view import RunView
-from plimsoll_cli.state.state_dir import Home, home_option, open_old_home
+from plimsoll_cli.state.state_dir import StateDir, home_option, open_existing
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.errors import AlreadyRunningError
 from plimsoll_operator.home.loop import Loop
@@ -28,7 +28,7 @@ def cancel(name: str, home: Path) -> None:
 
 async def cancel_here(root: Path, name: str) -> None:
     """Stop a plan, whoever runs it."""
-    async with open_old_home(root) as home:
+    async with open_existing(root) as home:
         plan = await home.plan(name)
         if plan.status.is_over:
             say(f"{name} is over: there is nothing to stop")
@@ -38,7 +38,7 @@ async def cancel_here(root: Path, name: str) -> None:
 
 
 def stopped_text(status: Status) -> str:
-    """Return what became of a plan that was asked to stop."""
+    """Outcome of a plan that was asked to stop."""
     ended = status.condition(ConditionType.SUCCEEDED)
     if ended is None or ended.status is Truth.UNKNOWN:
         return "is stopped, and nothing of it runs; `plimsoll run` goes on"
@@ -48,7 +48,7 @@ def stopped_text(status: Status) -> str:
     return f"had failed before it could be stopped: {why}"
 
 
-async def stopped(home: Home, name: str) -> None:
+async def stopped(home: StateDir, name: str) -> None:
     """Wait until nothing of a plan runs any more.
 
     Whoever begins to run it meanwhile is asked again, and again.

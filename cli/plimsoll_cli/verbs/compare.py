@@ -99,7 +99,7 @@ def check_counts(
 
 
 def why_lines(rows: Sequence[Row]) -> list[str]:
-    """Why rows do not fit; those of one reason in one line."""
+    """Reasons why rows do not fit, each with its rows in one line."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.why:
@@ -117,7 +117,7 @@ def fits_text(row: Row) -> str:
 
 
 def step_text(step_s: float, problem: Problem) -> str:
-    """Return which step all rows are given."""
+    """The step that all rows are given."""
     return (
         f"all that fit have the least memory at a step of at most {step_s:.4g} s: "
         f"{problem.objective.throughput_tolerance:.0%} below the rate of the slowest "
@@ -126,7 +126,7 @@ def step_text(step_s: float, problem: Problem) -> str:
 
 
 def row_json(row: Row) -> dict[str, object]:
-    """Return one row for machines."""
+    """One row for machines."""
     found = row.found
     return {
         "rule": row.rule,
@@ -179,7 +179,7 @@ def rows_table(rows: Sequence[Row], noun: str) -> Table:
 
 
 def mesh_cells(row: Row) -> list[str]:
-    """Return stages, replicas and micro-batch of a row's plan."""
+    """Stages, replicas and micro-batch of a row's plan."""
     if row.found is None:
         return []
     candidate = row.found.candidate

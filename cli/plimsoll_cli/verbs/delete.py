@@ -11,7 +11,7 @@ import click
 
 from plimsoll_cli.errors import PlanUnderWayError
 from plimsoll_cli.output.console import say
-from plimsoll_cli.state.state_dir import home_option, open_old_home
+from plimsoll_cli.state.state_dir import home_option, open_existing
 
 
 @click.command()
@@ -46,7 +46,7 @@ def is_confirmed(question: str) -> bool:
 
 async def delete_here(root: Path, name: str) -> None:
     """Forget a plan that nobody runs."""
-    async with open_old_home(root) as home:
+    async with open_existing(root) as home:
         await home.plan(name)
         with home.folder.locked(name):
             plan = await home.plan(name)

@@ -27,14 +27,14 @@ def describe(name: str, home: Path, output: str) -> None:
     """Tell everything about the plan NAME."""
     plan, record = asyncio.run(find_record(home.absolute(), name))
     if output == Output.JSON:
-        print_json(plan_json(plan, record.presence))
+        print_json(plan_json(plan, record.liveness))
     else:
         show(plan, record)
 
 
 def show(plan: StoredPlan, record: RunRecord) -> None:
     """Print a page for people."""
-    state = state_text(plan, record.presence)
+    state = state_text(plan, record.liveness)
     say(f"{plan.name}: {state}  (uid {plan.uid}, generation {plan.generation})")
     say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
     print_table(condition_table(record.status), less_important=("SINCE",))

@@ -12,15 +12,15 @@ from rich.table import Table
 from plimsoll_cli.output.amounts import format_bytes
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import new_table, print_table
-from plimsoll_cli.state.liveness import Presence, presence_of
+from plimsoll_cli.state.liveness import Liveness, liveness_of
 from plimsoll_cli.state.plan_state import plan_json, state_text
-from plimsoll_cli.state.state_dir import home_option, open_home
+from plimsoll_cli.state.state_dir import home_option, open_state_dir
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.plan_texts import duration_text
 
 LESS_IMPORTANT = ("AGE", "ATTEMPT", "ERROR", "PEAK")
-Looked = tuple[StoredPlan, Presence]
+Looked = tuple[StoredPlan, Liveness]
 
 
 @click.command()
@@ -38,14 +38,14 @@ def get(home: Path, output: str) -> None:
 
 
 async def plans_of(root: Path) -> tuple[Looked, ...]:
-    """Return all plans of a home; none where nothing was ever run."""
+    """All plans of a home; none where nothing was ever run."""
     if HomeFolder(root).is_new:
         return ()
-    async with open_home(root) as home:
+    async with open_state_dir(root) as home:
         before = await home.store.plans.all()
-        found = {plan.uid: presence_of(home.folder, plan) for plan in before}
+        found = {plan.uid: liveness_of(home.folder, plan) for plan in before}
         plans = await home.store.plans.all()  # begun meanwhile, it is watched
-        return tuple((plan, found.get(plan.uid, Presence.WATCHED)) for plan in plans)
+        return tuple((plan, found.get(plan.uid, Liveness.WATCHED)) for plan in plans)
 
 
 def plan_list(plans: tuple[Looked, ...], now_s: float) -> Table:
@@ -57,12 +57,12 @@ def plan_list(plans: tuple[Looked, ...], now_s: float) -> Table:
             ("AGE", "right"),
         )
     )
-    for plan, presence in plans:
+    for plan, liveness in plans:
         status = plan.status
         observed = status.observed
         table.add_row(
             plan.name,
-            state_text(plan, presence),
+            state_text(plan, liveness),
             str(status.plan.gpus) if status.plan else "-",
             format_bytes(observed.peak_bytes) if observed else "-",
             f"{observed.error_percent:.2g} %" if observed else "-",

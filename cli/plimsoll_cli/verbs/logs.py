@@ -13,7 +13,7 @@ import click
 
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.types import COUNT, WholeNumber
-from plimsoll_cli.state.state_dir import home_option, open_old_home
+from plimsoll_cli.state.state_dir import home_option, open_existing
 from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.home.children import Children
 from plimsoll_planner.records.task import END
@@ -71,7 +71,7 @@ def logs(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Logs:
-    """Where a child has its logs."""
+    """Folders of the logs of a process."""
 
     children: Children
     """Of the plan."""
@@ -99,7 +99,7 @@ class Growth:
         """Looks in a row at which nothing of the child was alive."""
 
     def goes_on(self, folder: Path) -> bool:
-        """Tell whether more may come; where all was killed nobody writes that down."""
+        """Whether more may come; where all was killed nobody writes that down."""
         if folder == self._logs.kept or (folder / END).exists():
             return False
         if time.monotonic() > self._next_s:
@@ -110,12 +110,12 @@ class Growth:
 
 
 async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -> Logs:
-    """Return the logs of the newest child of a kind, or of one attempt.
+    """The logs of the newest child of a kind, or of one attempt.
 
     Raises:
         NothingMatchesError: there are none.
     """
-    async with open_old_home(root) as home:
+    async with open_existing(root) as home:
         plan = await home.plan(name)
         place = home.folder.plan(plan.uid)
         attempts = await home.store.attempts.of(plan.uid)

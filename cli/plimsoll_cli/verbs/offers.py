@@ -93,7 +93,7 @@ NUMBERS = ("MEMORY", "COUNT", "NODES", "NODE/H", "DEVICE/H")
 
 
 def cells(offer: Offer, *, with_currency: bool) -> dict[str, str]:
-    """Return what the table shows of one offer, a dash for what is not known."""
+    """Cells of one offer, with a dash if a value is not known."""
     emulated = "emulated " if offer.device_kind is DeviceKind.EMULATED else ""
     currency = f" {offer.currency}" if with_currency else ""
     nodes = offer.nodes_available

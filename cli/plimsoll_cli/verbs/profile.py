@@ -36,7 +36,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """Return at least two different numbers from 1 on, in order."""
+        """At least two different numbers from 1 on, in order."""
         if isinstance(value, tuple):
             return cast("tuple[int, ...]", value)
         words = str(value).split(",")
@@ -177,7 +177,7 @@ def cost_table(made: ModelProfile) -> Table:
 
 
 def cells(made: ModelProfile, row: int, kind: int) -> list[str]:
-    """Return what the table shows of one kind."""
+    """Cells of one kind of layer."""
     costs = made.costs
     boundary = costs.boundary.at(row, 1).expected_bytes
     state = sum(

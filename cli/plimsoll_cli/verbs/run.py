@@ -25,10 +25,10 @@ from plimsoll_cli.output.plan_page import outcome_lines, plan_lines, show_answer
 from plimsoll_cli.output.run_view import BAD, DONE, RunView
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.state.gather import record_of
-from plimsoll_cli.state.liveness import Presence
-from plimsoll_cli.state.resolve import take
+from plimsoll_cli.state.liveness import Liveness
+from plimsoll_cli.state.resolve import resolve_plan
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import Home, home_option, open_home
+from plimsoll_cli.state.state_dir import StateDir, home_option, open_state_dir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
 from plimsoll_operator.api.status import ConditionType
@@ -145,7 +145,7 @@ def run(
     view = RunView(is_quiet=output == Output.JSON)
     if asked.spec.search.offers.config_map and typed.is_given:
         view.say("spec.search.offers is not used: the machines were typed", BAD)
-    wishes = Wishes(
+    options = RunOptions(
         machines=typed,
         offers=offers,
         real_memory_bytes=real_device_memory or 0,
@@ -153,15 +153,15 @@ def run(
         proves=prove_it,
         anew=anew,
     )
-    code = asyncio.run(run_here(home.absolute(), asked, wishes, view))
+    code = asyncio.run(run_here(home.absolute(), asked, options, view))
     if output == Output.JSON:
         print_json(view.status.to_json() | view.outcome)
     click.get_current_context().exit(code)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wishes:
-    """How a plan is to be run, beside its manifest."""
+class RunOptions:
+    """Options of a run, beside its manifest."""
 
     machines: Machines
     offers: tuple[Offer, ...]
@@ -174,26 +174,26 @@ class Wishes:
 
 
 async def run_here(
-    root: Path, asked: Manifest, wishes: Wishes, view: RunView
+    root: Path, asked: Manifest, options: RunOptions, view: RunView
 ) -> ExitCode:
     """Bring the plan of a manifest to its end, or as far as somebody lets it.
 
     Raises:
         InvalidInputError: what the spec asks for is not there.
     """
-    async with open_home(root) as home:
+    async with open_state_dir(root) as home:
         with home.folder.locked(asked.name):
-            plan = await take(
-                home, asked, wishes.machines, wishes.offers, anew=wishes.anew
+            plan = await resolve_plan(
+                home, asked, options.machines, options.offers, anew=options.anew
             )
-            return await run_plan(home, plan, wishes, view)
+            return await run_plan(home, plan, options, view)
 
 
 async def run_plan(
-    home: Home, plan: StoredPlan, wishes: Wishes, view: RunView
+    home: StateDir, plan: StoredPlan, options: RunOptions, view: RunView
 ) -> ExitCode:
     """Run a plan; see `run_here`."""
-    backend = home.backend(plan, wishes.real_memory_bytes)
+    backend = home.backend(plan, options.real_memory_bytes)
     backend.folder.make()
     loop = Loop(backend=backend, watcher=view)
 
@@ -207,14 +207,14 @@ async def run_plan(
             outcome = await loop.run()
         if outcome is Outcome.REFUSED:
             raise InvalidInputError(view.complaint)
-        record = await record_of(home, loop.plan, Presence.GONE)
-        place = wishes.report or backend.folder.root / "report.html"
+        record = await record_of(home, loop.plan, Liveness.GONE)
+        place = options.report or backend.folder.root / "report.html"
         write_text(place, report_html(record))
     view.outcome = outcome_json(record)
     if not view.is_quiet:
-        tell(record, view, place)
+        print_outcome(record, view, place)
     code = exit_code(outcome, record, loop)
-    if code is ExitCode.DONE and wishes.proves:
+    if code is ExitCode.DONE and options.proves:
         code = await show_proof_or_stop(backend, record, view)
     if outcome is Outcome.OVER and code is not ExitCode.INTERRUPTED:
         await home.store.plans.set_told(loop.plan.uid)
@@ -222,7 +222,7 @@ async def run_plan(
 
 
 def outcome_json(record: RunRecord) -> dict[str, object]:
-    """Return for machines what the status has no room for: losses and the proof."""
+    """For machines what the status has no room for: losses and the proof."""
     found: dict[str, object] = {
         "losses": [  # JSON has no number for a loss that is none
             {"step": step, "loss": loss if math.isfinite(loss) else None}
@@ -269,7 +269,7 @@ async def show_proof_or_stop(
             return ExitCode.INTERRUPTED
 
 
-def tell(record: RunRecord, view: RunView, report: Path) -> None:
+def print_outcome(record: RunRecord, view: RunView, report: Path) -> None:
     """Print what became of a plan."""
     if not (view.is_watched and sys.stdout.isatty()):  # it is there already
         say(*plan_lines(record))
@@ -297,7 +297,7 @@ async def show_proof(
 
 
 def proof_text(one: ProofRun) -> str:
-    """Return what became of one mesh; what to do about it is no question here."""
+    """Outcome of one mesh, without advice on it."""
     message = one.message.partition(": plan with ")[0]
     return f"{counted(one.plan.num_gpus, 'device')}, {mesh_text(one.plan)}: {message}"
 
@@ -316,7 +316,7 @@ def stopping_asks(stop: Callable[[], object]) -> Generator[None]:
 
 
 def exit_code(outcome: Outcome, record: RunRecord, loop: Loop) -> ExitCode:
-    """Return what the end of the loop means for whoever started the command."""
+    """Exit code for the end of the loop."""
     if outcome is Outcome.STOPPED:
         return ExitCode.INTERRUPTED if loop.is_stopping else ExitCode.STOPPED
     if record.status.holds(ConditionType.SUCCEEDED):

@@ -17,7 +17,7 @@ from plimsoll_cli.report.headline import (
     state_of,
 )
 from plimsoll_cli.report.memory_chart import memory_view
-from plimsoll_cli.state.liveness import Presence
+from plimsoll_cli.state.liveness import Liveness
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.seen import Ending
@@ -158,17 +158,17 @@ def test_how_it_went(status: Status, state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("presence", "ending", "saved_step", "word", "line"),
+    ("liveness", "ending", "saved_step", "word", "line"),
     [
-        (Presence.GONE, None, 20, "Interrupted", "goes on from step 20"),
-        (Presence.GONE, None, None, "Interrupted", "begins again"),
-        (Presence.GONE, Ending.CHECKPOINTED, 20, "Stopped", "goes on from here"),
-        (Presence.UNWATCHED, None, 20, "Unwatched", "its processes run"),
-        (Presence.ENDED, None, 20, "Unwatched", "its ranks have ended"),
+        (Liveness.GONE, None, 20, "Interrupted", "goes on from step 20"),
+        (Liveness.GONE, None, None, "Interrupted", "begins again"),
+        (Liveness.GONE, Ending.CHECKPOINTED, 20, "Stopped", "goes on from here"),
+        (Liveness.UNWATCHED, None, 20, "Unwatched", "its processes run"),
+        (Liveness.ENDED, None, 20, "Unwatched", "its ranks have ended"),
     ],
 )
 def test_what_nobody_goes_on_with_says_how(
-    presence: Presence,
+    liveness: Liveness,
     ending: Ending | None,
     saved_step: int | None,
     word: str,
@@ -179,13 +179,13 @@ def test_what_nobody_goes_on_with_says_how(
     attempts = (replace(attempt, ending=ending),)
     status = a_status("Valid", "Running", truth=Truth.UNKNOWN)
     left = a_record(
-        status=status, presence=presence, attempts=attempts, saved_step=saved_step
+        status=status, liveness=liveness, attempts=attempts, saved_step=saved_step
     )
     found = state_of(left)
     assert (found.tone, found.word) == (Tone.OPEN, word)
     assert line in found.line
     suspended = state_of(replace(left, suspends=True))
-    is_ours = presence is Presence.GONE
+    is_ours = liveness is Liveness.GONE
     assert ("once spec.suspend is false, " in suspended.line) == is_ours
     over = replace(left, status=a_status("Valid", "Succeeded"))
     assert state_of(over).word == "Succeeded"
@@ -201,7 +201,7 @@ def test_what_is_refused_says_why() -> None:
         observed_generation=1,
     )
     status = Status().saying(refused, TIME)
-    found = state_of(a_record(status=status, presence=Presence.GONE))
+    found = state_of(a_record(status=status, liveness=Liveness.GONE))
     assert (found.word, found.line) == ("Refused", refused.message)
 
 

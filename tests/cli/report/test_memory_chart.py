@@ -44,15 +44,15 @@ def test_parts_fill_a_bar_up_to_what_is_expected(
         return
     record = replace(record, observations=(told_by(plan, 0, peak_bytes),))
     view = view_of(record)
-    assert len(view.hulls) == plan.num_gpus
-    for hull in view.hulls:
+    assert len(view.bars) == plan.num_gpus
+    for bar in view.bars:
         end = 0.0
-        for part in hull.parts:
+        for part in bar.parts:
             assert part.left == pytest.approx(end, abs=ROUNDING)
             end = part.left + part.width
-        assert end == pytest.approx(hull.expected, abs=ROUNDING)
-        assert hull.expected <= hull.bound <= 100
-    measured = view.hulls[0].measured
+        assert end == pytest.approx(bar.expected, abs=ROUNDING)
+        assert bar.expected <= bar.bound <= 100
+    measured = view.bars[0].measured
     assert measured is not None
     assert 0 <= measured <= 100
     assert view.load_line is not None
@@ -72,11 +72,11 @@ def test_a_measured_peak_stands_beside_its_prediction() -> None:
     expected = peak.device.expected_bytes
     told = told_by(plan, 0, expected + round(expected / 50))
     view = view_of(replace(record, observations=(told, *record.observations[1:])))
-    assert view.hulls[0].cells["measured"] == f"{expected + round(expected / 50)} B"
-    assert view.hulls[0].cells["error"].startswith("+")
-    assert view.hulls[1].cells["error"] == "+0.00%"
+    assert view.bars[0].cells["measured"] == f"{expected + round(expected / 50)} B"
+    assert view.bars[0].cells["error"].startswith("+")
+    assert view.bars[1].cells["error"] == "+0.00%"
     assert max(view.errors) == pytest.approx(0.02, abs=0.001)
-    assert "backward" in view.hulls[0].spoken
+    assert "backward" in view.bars[0].spoken
     assert "in attempt" not in view.take
 
 
@@ -96,7 +96,7 @@ def test_a_load_line_far_away_is_not_drawn_to_scale() -> None:
     view = view_of(a_record(a_question(10**6)))
     assert view.load_line is None
     assert view.far_text.endswith("times as far")
-    assert view.hulls[0].bound > 90
+    assert view.bars[0].bound > 90
 
 
 def test_many_ranks_have_a_bar_for_each_stage() -> None:
@@ -113,8 +113,8 @@ def test_many_ranks_have_a_bar_for_each_stage() -> None:
     assert plan is not None
     told = tuple(told_by(plan, rank, 1024 + 256 * rank) for rank in range(40))
     view = view_of(replace(record, observations=told))
-    assert [hull.name for hull in view.hulls] == ["stage 0", "stage 1"]
-    assert [hull.cells["measured"] for hull in view.hulls] == ["5.75 KiB", "10.75 KiB"]
+    assert [bar.name for bar in view.bars] == ["stage 0", "stage 1"]
+    assert [bar.cells["measured"] for bar in view.bars] == ["5.75 KiB", "10.75 KiB"]
     assert len(view.errors) == 40
 
 

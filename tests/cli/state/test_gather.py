@@ -14,7 +14,7 @@ from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.state.gather import find_record
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_cli.state.state_dir import open_home
+from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_planner.records.certificate import Certificate
@@ -97,7 +97,7 @@ async def put(plan: HomePlan, number: int, problem: Problem) -> None:
     answer = StoredAnswer(
         answer=solved(problem), unreplayed="", is_certified=True, num_rounds=1
     )
-    async with open_home(plan.root) as home:
+    async with open_state_dir(plan.root) as home:
         asked = await home.store.questions.put(occasion, problem)
         await home.store.answers.save(asked.digest, answer)
 
@@ -108,7 +108,7 @@ async def attempt(
     """Write down an attempt by the answer to a question."""
     by = solved(problem).plan
     stored: dict[str, Any] = {"problem_digest": digest_of(problem), "now_s": 1.0}
-    async with open_home(plan.root) as home:
+    async with open_state_dir(plan.root) as home:
         await home.store.attempts.record(plan.uid, number, by, **stored)
         for one in told_by_all(by, attempt=number) if is_observed else ():
             await home.store.observations.save(plan.uid, one, a_peak(), 1, 0.0)

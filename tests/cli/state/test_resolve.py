@@ -12,8 +12,8 @@ import pytest
 
 from plimsoll_cli.errors import PlanUnderWayError
 from plimsoll_cli.options.machines import Machines
-from plimsoll_cli.state.resolve import take
-from plimsoll_cli.state.state_dir import Home, open_home
+from plimsoll_cli.state.resolve import resolve_plan
+from plimsoll_cli.state.state_dir import StateDir, open_state_dir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.brain.seen import Attempt, Ending
@@ -47,26 +47,26 @@ def emulated(memory_bytes: int = GIB, **fields: Any) -> Offer:
     )
 
 
-async def asked(home: Home, *, anew: bool = False, **given: Any) -> StoredPlan:
+async def asked(home: StateDir, *, anew: bool = False, **given: Any) -> StoredPlan:
     """Ask for a plan: with `offers`, `machines`, and parts of a spec."""
     offers = (given.pop("offer", emulated()),)
     machines = given.pop("machines", Machines())
     manifest = Manifest(name="tiny", spec=a_spec(**given), tables={})
-    return await take(home, manifest, machines, offers, anew=anew)
+    return await resolve_plan(home, manifest, machines, offers, anew=anew)
 
 
-async def is_over(home: Home, plan: StoredPlan, *, was_told: bool = True) -> None:
+async def is_over(home: StateDir, plan: StoredPlan, *, was_told: bool = True) -> None:
     """Let a plan be over."""
     await home.store.plans.save_status(plan.uid, OVER)
     if was_told:
         await home.store.plans.set_told(plan.uid)
 
 
-def in_home(folder: Path, work: Callable[[Home], Awaitable[Found]]) -> Found:
+def in_home(folder: Path, work: Callable[[StateDir], Awaitable[Found]]) -> Found:
     """Open a new home and work in it."""
 
     async def opened() -> Found:
-        async with open_home(folder / "home") as home:
+        async with open_state_dir(folder / "home") as home:
             return await work(home)
 
     return asyncio.run(opened())
@@ -75,7 +75,7 @@ def in_home(folder: Path, work: Callable[[Home], Awaitable[Found]]) -> Found:
 def test_a_plan_under_way_goes_on_where_it_began(tmp_path: Path) -> None:
     """With other memory free as well, unless other devices are typed."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         again = await asked(home, offer=emulated(2 * GIB))
         assert (again.uid, again.offers, again.generation) == (
@@ -94,7 +94,7 @@ def test_a_plan_under_way_goes_on_where_it_began(tmp_path: Path) -> None:
 def test_a_plan_that_is_over_and_told_begins_anew(tmp_path: Path) -> None:
     """On what is free now."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         await is_over(home, first)
         again = await asked(home, offer=emulated(2 * GIB))
@@ -125,7 +125,7 @@ def test_a_plan_that_has_failed_goes_on_from_its_checkpoint(
 ) -> None:
     """If there is one, and it is asked for the same training again."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         await begin_attempt(home.store, first.uid, 1)
         save_step(home, first, saved)
@@ -142,7 +142,7 @@ def test_a_plan_that_has_failed_goes_on_from_its_checkpoint(
     in_home(tmp_path, work)
 
 
-def save_step(home: Home, plan: StoredPlan, step: int | None) -> None:
+def save_step(home: StateDir, plan: StoredPlan, step: int | None) -> None:
     """Let a plan have a checkpoint."""
     if step is not None:
         (home.backend(plan).checkpoints / f"step-{step:08}").mkdir(parents=True)
@@ -167,7 +167,7 @@ def test_what_a_checkpoint_does_not_lead_to_is_refused(
 ) -> None:
     """Before anything is profiled or launched; what leads on is taken up."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         save_step(home, first, 10)
         with pytest.raises(PlanUnderWayError, match=re.escape(said)):
@@ -181,7 +181,7 @@ def test_what_a_checkpoint_does_not_lead_to_is_refused(
 def test_checkpoints_elsewhere_are_not_passed_over(tmp_path: Path) -> None:
     """What was trained would be lost without a word."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         save_step(home, first, 10)
         said = f"saved step 10 in .*/checkpoints, and is to go on from .*/{first.uid}"
@@ -196,7 +196,7 @@ def test_checkpoints_elsewhere_are_not_passed_over(tmp_path: Path) -> None:
 def test_what_has_trained_to_its_end_is_over(tmp_path: Path) -> None:
     """Also where its command was killed before it said so: nothing is added to it."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         await begin_attempt(home.store, first.uid, 1)
         await home.store.attempts.end(
@@ -214,7 +214,7 @@ def test_a_checkpoint_to_begin_with_must_be_there(given: str, tmp_path: Path) ->
     """It is looked for before anything is profiled; a dry run needs none."""
     place = str(tmp_path / given)
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         with pytest.raises(InvalidFieldError, match=r"spec\.checkpoint\.resumeFrom: "):
             await asked(home, checkpoint={"resumeFrom": place})
         await asked(home, checkpoint={"resumeFrom": place}, **DRY)
@@ -227,7 +227,7 @@ def test_a_checkpoint_to_begin_with_must_be_there(given: str, tmp_path: Path) ->
 def test_an_end_that_nobody_was_told_is_told_first(tmp_path: Path) -> None:
     """As it was; who asks for something else is not answered by it."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         await is_over(home, first, was_told=False)
         same = await asked(home, offer=emulated(2 * GIB))
@@ -247,7 +247,7 @@ def test_an_end_that_nobody_was_told_is_told_first(tmp_path: Path) -> None:
 def test_anew_is_anew(over: bool, tmp_path: Path) -> None:
     """Whatever is under way, or was not told."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         if over:
             await is_over(home, first, was_told=False)
@@ -264,7 +264,7 @@ def test_what_a_dry_run_planned_is_what_is_launched(
 ) -> None:
     """Whatever was calibrated since: the question goes on, if nothing else changed."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         dry = await asked(home, **DRY)
         occasion = Occasion(
             plan_uid=dry.uid, generation=1, round=0, profile_digest=DIGEST
@@ -284,7 +284,7 @@ def test_what_a_dry_run_planned_is_what_is_launched(
 def test_what_was_launched_is_no_dry_run_any_more(tmp_path: Path) -> None:
     """It would say that nothing was launched."""
 
-    async def work(home: Home) -> None:
+    async def work(home: StateDir) -> None:
         first = await asked(home)
         await begin_attempt(home.store, first.uid, 1)
         with pytest.raises(PlanUnderWayError, match="PlanOnly cannot undo"):

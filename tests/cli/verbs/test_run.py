@@ -15,7 +15,7 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
-from plimsoll_cli.state.state_dir import open_home
+from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_cli.verbs.run import outcome_json, run
 from plimsoll_operator.store.backend import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -326,7 +326,7 @@ def test_what_was_learned_is_listed_and_forgotten(
 
 async def make_home(root: Path) -> None:
     """Make an empty home."""
-    async with open_home(root):
+    async with open_state_dir(root):
         pass
 
 
