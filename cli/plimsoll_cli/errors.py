@@ -4,7 +4,7 @@
     └── CliError                the command line itself is at fault
         ├── NothingMatchesError the filters leave nothing to show
         ├── CannotWriteError    a file that was asked for
-        ├── NoSuchPlanError     the home has no plan of that name
+        ├── NoSuchPlanError     the state directory has no plan of that name
         └── PlanUnderWayError   a manifest would change a job that was launched
 
 `run` catches `PlimsollError`; a traceback is shown only with `--debug`.
@@ -30,7 +30,7 @@ class CannotWriteError(CliError):
 
 
 class NoSuchPlanError(CliError):
-    """The home has no plan of that name."""
+    """The state directory has no plan of that name."""
 
 
 class PlanUnderWayError(CliError):

@@ -29,7 +29,7 @@ from plimsoll_planner.units import at_least, at_most
 BAR_LENGTH = 20
 PLAN_LESS_IMPORTANT = ("LOWER", "EXPECTED", "PHASE", "RANKS", "IN FLIGHT", "RECOMPUTE")
 ALTERNATIVES_LESS_IMPORTANT = ("REPLICAS", "PRICE/H", "COST", "OFFER", "MICRO-BATCH")
-"""The devices and the stages tell the replicas."""
+"""The devices and the stages imply the replicas."""
 TUPLES_LESS_IMPORTANT = ("REPLICAS", "AT MOST SAMPLES/S", "VERDICT", "LEAST PEAK")
 LONGEST_OFFERS = 60
 """Columns that the names of like offers take before they fold."""

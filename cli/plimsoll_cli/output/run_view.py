@@ -296,7 +296,7 @@ def progress_of(glance: Glance) -> tuple[int, int] | None:
 
 
 def work_of(glance: Glance) -> dict[str, Any] | None:
-    """The last line of progress that a child has printed."""
+    """The last line of progress that a task process has printed."""
     return next(progress_lines(glance), None)
 
 

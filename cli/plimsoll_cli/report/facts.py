@@ -94,9 +94,11 @@ def provenance(record: RunRecord, plan: HybridPlan | None) -> Iterator[tuple[str
 
 def same_code_text(record: RunRecord, plan: HybridPlan) -> str:
     """Whether the ranks ran what was profiled."""
-    told = [one.fingerprint == plan.fingerprint for one in record.observations]
-    if not told:
+    matches = [one.fingerprint == plan.fingerprint for one in record.observations]
+    if not matches:
         return "no rank has reported"
-    if all(told):
-        return f"yes, {len(told)} of {plan.num_gpus} reported the profile's fingerprint"
-    return f"no, {told.count(False)} of {len(told)} reported another fingerprint"
+    if all(matches):
+        return (
+            f"yes, {len(matches)} of {plan.num_gpus} reported the profile's fingerprint"
+        )
+    return f"no, {matches.count(False)} of {len(matches)} reported another fingerprint"

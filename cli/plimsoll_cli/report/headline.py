@@ -151,17 +151,17 @@ def state_of(record: RunRecord) -> State:
     if record.is_left:
         word, _, line = record.next_step.replace("`", "").partition(": ")
         return State(tone=Tone.OPEN, word=word.capitalize(), line=line)
-    told = [c for c in status.conditions if c.reason != "Waiting"]
-    if not told:
+    reached = [c for c in status.conditions if c.reason != "Waiting"]
+    if not reached:
         return State(tone=Tone.OPEN, word="Not begun", line="")
-    line = ": ".join(filter(None, (told[-1].reason, told[-1].message)))
+    line = ": ".join(filter(None, (reached[-1].reason, reached[-1].message)))
     return State(tone=Tone.OPEN, word="Under way", line=line)
 
 
 def figures_of(
     record: RunRecord, plan: HybridPlan | None, memory: MemoryView | None
 ) -> Iterator[Figure]:
-    """Yield the main figures; what was not measured is told as predicted."""
+    """Yield the main figures; what was not measured is shown as predicted."""
     if record.losses or record.observations:
         yield steps_figure(record)
     losses = [loss for _, loss in record.losses if math.isfinite(loss)]

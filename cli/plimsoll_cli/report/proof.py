@@ -51,7 +51,7 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountRow:
-    """One number of devices, or several in a row of which the same is said."""
+    """One number of devices, or several in a row with the same reason."""
 
     first: int
     last: int

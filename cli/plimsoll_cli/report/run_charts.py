@@ -41,20 +41,24 @@ def loss_chart(record: RunRecord) -> Chart | None:
 
 
 def latest_steps(observations: tuple[Observation, ...]) -> list[tuple[float, float]]:
-    """The latest steps that every rank tells, with the seconds of the slowest.
+    """The latest steps that every rank reports, with the seconds of the slowest.
 
-    Ranks tell the seconds of their latest steps; all have finished the last of them
+    Ranks report the seconds of their latest steps; all have finished the last of them
     that the slowest rank has.
     """
-    told = [
+    reported = [
         dict(zip(range(one.num_steps, 0, -1), reversed(one.step_s), strict=False))
         for one in observations
         if one.step_s
     ]
     everywhere = [
-        step for step in (told[0] if told else ()) if all(step in s for s in told)
+        step
+        for step in (reported[0] if reported else ())
+        if all(step in s for s in reported)
     ]
-    return [(float(step), max(s[step] for s in told)) for step in sorted(everywhere)]
+    return [
+        (float(step), max(s[step] for s in reported)) for step in sorted(everywhere)
+    ]
 
 
 def step_chart(record: RunRecord, plan: HybridPlan) -> Chart | None:

@@ -50,9 +50,9 @@ class ByteScale:
 
     def near_or_smaller(self, num_bytes: int) -> str:
         """Measured bytes, in a smaller unit if they would read as nothing."""
-        told = self.near(num_bytes)
-        is_lost = num_bytes > 0 and not told.strip(f"0.{self.unit} ")
-        return ByteScale.up_to(num_bytes).near(num_bytes) if is_lost else told
+        text = self.near(num_bytes)
+        is_lost = num_bytes > 0 and not text.strip(f"0.{self.unit} ")
+        return ByteScale.up_to(num_bytes).near(num_bytes) if is_lost else text
 
     def _number(self, num_bytes: int, rounding: Callable[[float], int]) -> str:
         power = 10**self.decimals

@@ -69,23 +69,23 @@ def schedule_view(problem: Problem | None, plan: HybridPlan) -> ScheduleView | N
     if problem is None or plan.step_time is None:
         return None
     most = max(LEAST_MICRO_BATCHES, len(plan.stages) + MORE_THAN_STAGES)
-    told = timeline(problem, plan, most)
-    return None if told is None or told.end_s == 0 else drawn(told, plan)
+    found = timeline(problem, plan, most)
+    return None if found is None or found.end_s == 0 else drawn(found, plan)
 
 
-def drawn(told: Timeline, plan: HybridPlan) -> ScheduleView:
+def drawn(found: Timeline, plan: HybridPlan) -> ScheduleView:
     """Draw a timeline."""
-    count = len(told.stages)
+    count = len(found.stages)
     row_height = next(height for most, height in ROW_HEIGHTS if count <= most)
     rows = tuple(
-        row_of(place, passes, told.end_s, row_height)
-        for place, passes in enumerate(told.stages)
+        row_of(place, passes, found.end_s, row_height)
+        for place, passes in enumerate(found.stages)
     )
-    shown = f"one step, {seconds_text(told.end_s)}"
-    if not told.is_whole:
+    shown = f"one step, {seconds_text(found.end_s)}"
+    if not found.is_whole:
         shown = (
-            f"the first {told.num_micro_batches} of {plan.num_micro_batches} "
-            f"micro-batches, {seconds_text(told.end_s)} of a step of "
+            f"the first {found.num_micro_batches} of {plan.num_micro_batches} "
+            f"micro-batches, {seconds_text(found.end_s)} of a step of "
             f"{seconds_text(plan.step_time.expected_s if plan.step_time else 0)}"
         )
     return ScheduleView(
@@ -93,9 +93,9 @@ def drawn(told: Timeline, plan: HybridPlan) -> ScheduleView:
         height=count * (row_height + GAP) + AXIS,
         row_height=row_height,
         ticks=tuple(
-            (x_of(at, told.end_s), seconds_text(at) if at else "0")
-            for at in ticks(0.0, told.end_s)
-            if at <= told.end_s
+            (x_of(at, found.end_s), seconds_text(at) if at else "0")
+            for at in ticks(0.0, found.end_s)
+            if at <= found.end_s
         ),
         take=f"{plan.schedule}, as predicted: {shown}; numbers are micro-batches.",
         spoken=f"{plan.schedule} on {count} stages: {shown}. "

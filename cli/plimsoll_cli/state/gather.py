@@ -20,7 +20,7 @@ from plimsoll_planner.records.observation import Observation
 
 
 async def find_record(root: Path, name: str) -> tuple[StoredPlan, RunRecord]:
-    """A plan of a home and what there is of it."""
+    """A plan of a state directory, and its record."""
     async with open_existing(root) as home:
         liveness = liveness_of(home.folder, await home.plan(name))
         plan = await home.plan(name)
@@ -37,8 +37,8 @@ async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> Run
         reports = backend.eyes.reports(plan, attempt, backend.children)
         losses = gone_on(losses, reports.steps)
         stored = await home.store.observations.of(plan.uid, attempt.number)
-        told = stored or reports.observations
-        observed[attempt.number] = tuple(one for one in told if one.peaks)
+        reported = stored or reports.observations
+        observed[attempt.number] = tuple(one for one in reported if one.peaks)
     by = attempts[-1].problem_digest if attempts else ""
     asked, answer = await latest_answer(home.store, plan, by)
     record = RunRecord(

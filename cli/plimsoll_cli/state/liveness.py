@@ -1,10 +1,11 @@
 """Liveness of a plan: whether it runs now, and whether anybody watches it.
 
-In: a home and a plan. Out: a `Liveness`. The kernel is asked, for whoever was killed
-wrote nothing down: a status says `Running` for ever, if nobody goes on with it.
+In: a state directory and a plan. Out: a `Liveness`. The kernel is asked, because a
+command that was killed wrote nothing: a status stays `Running` for ever if nobody
+continues it.
 
     a command holds the plan's lock     watched
-    processes of its children live      unwatched: they train on
+    its task processes live             unwatched: they train on
     its ranks have ended since          ended
     none of these                       gone
 """
@@ -33,10 +34,10 @@ class Liveness(StrEnum):
 
 
 def liveness_of(home: HomeFolder, plan: StoredPlan) -> Liveness:
-    """Look for what there is of a plan now; changes nothing.
+    """Liveness of a plan now; nothing is changed.
 
     Who shows it beside a status reads that afterwards: a plan that ends in between is
-    told as ended then, and not as one that nobody runs.
+    shown as ended then, and not as one that nobody runs.
     """
     folder = home.plan(plan.uid)
     if home.is_run(plan.name):

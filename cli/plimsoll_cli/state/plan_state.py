@@ -15,7 +15,7 @@ FOR_PEOPLE = ("Suspended", "InvalidSpec")
 
 
 def plan_json(plan: StoredPlan, liveness: Liveness) -> dict[str, object]:
-    """A plan as Kubernetes would write it, and what the home knows besides."""
+    """A plan as Kubernetes would write it, with its state here."""
     return {
         "metadata": {
             "name": plan.name,
@@ -52,5 +52,5 @@ def state_of(status: Status) -> str:
     if ended.status is not Truth.UNKNOWN:
         return ended.reason
     open_ones = [c for c in status.conditions if c.status is not Truth.TRUE]
-    told = [c for c in open_ones if c.reason != "Waiting"]
-    return (told or open_ones)[0].reason
+    reached = [c for c in open_ones if c.reason != "Waiting"]
+    return (reached or open_ones)[0].reason

@@ -1,17 +1,17 @@
 """The plan that a manifest runs: the one under way, or a new one.
 
-In: a manifest, machines, an open home whose plan of that name nobody else runs. Out: a
-`StoredPlan`. Called by `run`.
+In: a manifest, machines, an open state directory whose plan of that name nobody else
+runs. Out: a `StoredPlan`. Called by `run`.
 
     no plan of that name             a new one
     --anew                           a new one; what runs of the old one is ended
     it is under way                  that one, with what may be edited
-    it is over, and nobody was told  that one, if the same is asked for
+    it is over, not yet reported     that one, if the same is asked for
     it has failed and had saved      that one, from its checkpoint; the same training
     it is over                       a new one
 
 It is over also where its last attempt has trained all steps, and whoever ran it was
-killed before that was said.
+killed before it reported that.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.record import shapes_of
 
 MAY_CHANGE = ("spec.suspend", "spec.runPolicy.")
-"""Once a job was launched."""
+"""Fields that may change once a job was launched."""
 OF_THE_TRAINING = ("spec.workload.", "spec.training.globalBatchSize")
-"""What a checkpoint belongs to."""
+"""Fields that a checkpoint belongs to."""
 UNDO = "undo that, give the plan another name, or begin it anew with --anew"
 
 

@@ -1,6 +1,6 @@
 """Everything that a report shows, as plain data, wherever the plan ran.
 
-In: what a home has of one TrainingPlan. Out: nothing; `page` reads it.
+In: what a state directory has of one TrainingPlan. Out: nothing; `page` reads it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class RunRecord:
     liveness: Liveness
     """What there is of it besides."""
     problem: Problem | None
-    """What the search was asked; None before it was."""
+    """The question of the search; None before there is one."""
     answer: Solution | Infeasible | None
-    """What it said last."""
+    """Its latest answer."""
     is_planned_anew: bool
     """The answer is newer than every attempt: the next one trains by it."""
     attempts: tuple[StoredAttempt, ...]
@@ -81,7 +81,7 @@ class RunRecord:
     def plan(self) -> HybridPlan | None:
         """The latest plan: the newest of record, or the answer's where that is newer.
 
-        None where the search said last that none fits, or has not answered.
+        None if none fits by the latest answer, or if there is no answer.
         """
         if self.attempts and not self.is_planned_anew:
             return self.attempts[-1].plan

@@ -70,7 +70,7 @@ class StateDir:
 
 @asynccontextmanager
 async def open_state_dir(root: Path) -> AsyncGenerator[StateDir]:
-    """Open a home; make it where there is none.
+    """Open a state directory; make it if there is none.
 
     Args:
         root: its folder, absolute.
@@ -86,7 +86,7 @@ async def open_state_dir(root: Path) -> AsyncGenerator[StateDir]:
 
 @asynccontextmanager
 async def open_existing(root: Path) -> AsyncGenerator[StateDir]:
-    """Open a home that is there; whoever only looks makes none.
+    """Open a state directory that exists; a verb that only reads makes none.
 
     Raises:
         NoSuchPlanError: nothing was ever run there.

@@ -15,7 +15,7 @@ from plimsoll_operator.errors import AlreadyRunningError
 from plimsoll_operator.home.loop import Loop
 
 WAIT_S = 0.5
-"""Between two looks at whether whoever runs the plan has left."""
+"""Between two checks whether the plan still runs."""
 
 
 @click.command()

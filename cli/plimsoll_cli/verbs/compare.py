@@ -108,7 +108,7 @@ def why_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def fits_text(row: Row) -> str:
-    """Whether a row fits, in a cell; what has room and is too slow is told apart."""
+    """Whether a row fits, in a cell; `too slow` if it has room."""
     if row.fits is None:
         return "?"
     if row.is_slow:

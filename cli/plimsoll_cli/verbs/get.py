@@ -38,7 +38,7 @@ def get(home: Path, output: str) -> None:
 
 
 async def plans_of(root: Path) -> tuple[Looked, ...]:
-    """All plans of a home; none where nothing was ever run."""
+    """All plans of a state directory; none if nothing was ever run."""
     if HomeFolder(root).is_new:
         return ()
     async with open_state_dir(root) as home:

@@ -20,7 +20,7 @@ from plimsoll_planner.records.task import END
 
 POLL_S = 0.2
 LOOK_S, MOST_QUIET = 1.0, 2
-"""Between looks at what is alive, and how often in a row that may be nothing: a child
+"""Between checks of what is alive, and how many in a row may find nothing: a task
 has its folder just before it has processes."""
 
 
@@ -76,10 +76,10 @@ class Logs:
     children: Children
     """Of the plan."""
     running: Path
-    """While it is a child; then they are kept elsewhere."""
+    """While the process runs; then they are kept elsewhere."""
     kept: Path
     what: str
-    """Names the child."""
+    """Names the process."""
     num_ranks: int
 
     @property
@@ -89,14 +89,14 @@ class Logs:
 
 
 class Growth:
-    """Tells whether logs may still grow, as long as they do."""
+    """Watches whether logs may still grow."""
 
     def __init__(self, logs: Logs) -> None:
-        """Begin to look."""
+        """Begin to watch."""
         self._logs = logs
         self._next_s = time.monotonic() + LOOK_S
         self._quiet = 0
-        """Looks in a row at which nothing of the child was alive."""
+        """Checks in a row that found nothing of the process alive."""
 
     def goes_on(self, folder: Path) -> bool:
         """Whether more may come; where all was killed nobody writes that down."""
@@ -110,7 +110,7 @@ class Growth:
 
 
 async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -> Logs:
-    """The logs of the newest child of a kind, or of one attempt.
+    """The logs of the newest process of a kind, or of one attempt.
 
     Raises:
         NothingMatchesError: there are none.
@@ -145,7 +145,7 @@ async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -
 
 
 def begun_s(folder: Path) -> float:
-    """Order the folders of children by their age; one that is gone is the oldest.
+    """Age of the folder of a process; one that is gone is the oldest.
 
     It was moved meanwhile, and where it lies now is listed as well.
     """
@@ -156,7 +156,7 @@ def begun_s(folder: Path) -> float:
 
 
 def log_files(folder: Path, pattern: str) -> Iterator[Path]:
-    """Yield what processes have said, by rank."""
+    """Yield the files of output, by rank."""
     for suffix in ("out", "err"):
         found = folder.glob(f"{pattern}.{suffix}")
         yield from sorted(found, key=lambda path: int(path.stem))
