@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
@@ -85,8 +85,8 @@ def is_fixed_by_hand(spec: TrainingPlanSpec, has_batch_statistics: bool) -> bool
     """
     fixed, chosen_by = spec.override, spec.training.batch_statistics
     if has_batch_statistics and chosen_by is BatchStatistics.FIXED_MICRO_BATCH:
-        # A type checker does not know the fields that are rows of a table.
-        fixed = replace(cast("Any", fixed), micro_batch=None)
+        untyped: Any = fixed  # its fields are rows, of which no type checker knows
+        fixed = replace(untyped, micro_batch=None)
     return fixed != PlanOverride()
 
 
