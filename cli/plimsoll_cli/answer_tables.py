@@ -189,7 +189,9 @@ def grouped(count: CountVerdict, offers: Sequence[Offer]) -> list[TupleGroup]:
                 mesh=(found.pipeline_degree[first], found.data_degree[first]),
                 offer=offer_text(offers[found.offer[first]]),
                 ending=(found.verdict[first], RULE_NAMES[found.rule[first]]),
-                micro_batches=span(found.micro_batch[first], found.micro_batch[last]),
+                micro_batches=span(
+                    found.micro_batch[first], found.largest_micro_batch[last]
+                ),
                 least_peak=at_least(least) if least else "-",
                 most_rate=f"{rate:.4g}" if rate else "-",
             )

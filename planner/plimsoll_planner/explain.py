@@ -7,7 +7,6 @@ In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from plimsoll_planner.records.certificate import (
@@ -114,7 +113,7 @@ REASONS = {
 
 def decided_text(count: CountVerdict) -> str:
     """Return how many combinations of a count each rule decided."""
-    rules = Counter(count.decisions.rule).most_common()
+    rules = count.decisions.num_decided().most_common()
     return ", ".join(f"{number} {RULE_NAMES[rule]}" for rule, number in rules)
 
 
@@ -143,7 +142,8 @@ def reason_text(count: CountVerdict, space: Space) -> str:
     if count.is_slow_at_equal_error:
         return EQUAL_ERROR
     if count.verdict is Verdict.UNDECIDED:
-        open_now = f"{count.num_undecided} of {len(count.decisions.rule)} combinations"
+        every = sum(count.decisions.num_members)
+        open_now = f"{count.num_undecided} of {every} combinations"
         return f"{open_now} are open: narrow the intervals by a measured profile"
     return ""
 

@@ -73,7 +73,7 @@ def solve_as_fixed(
     floor = explorer.floor(best)
     chosen = choose(explorer, floor)
     if chosen is None:
-        decided = {count: explorer.decide(count, floor) for count in explorer.by_count}
+        decided = {count: explorer.decide(count, floor) for count in explorer.families}
         certificate = certificate_of(explorer, decided, best, floor)
         statistics = statistics_of(explorer, clock() - started_s)
         return without_choice(explorer, decided, certificate, statistics)

@@ -129,7 +129,9 @@ def count_verdict(
         num_gpus=count,
         binding=binding,
         nearest_miss=nearest_miss(explorer, decisions, binding, floor),
-        num_undecided=sum(d.verdict is Verdict.UNDECIDED for d in decisions),
+        num_undecided=sum(
+            len(d.micro_batches) for d in decisions if d.verdict is Verdict.UNDECIDED
+        ),
         floor_samples_per_s=floor.expected(count),
         decisions=columns(decisions),
     )
@@ -149,6 +151,8 @@ def columns(decisions: list[Decision]) -> Decisions:
         tensor_degree=tuple(c.mesh.tensor for c in tuples),
         data_degree=tuple(c.mesh.data for c in tuples),
         micro_batch=tuple(c.micro_batch for c in tuples),
+        largest_micro_batch=tuple(d.micro_batches[-1] for d in decisions),
+        num_members=tuple(len(d.micro_batches) for d in decisions),
         sharding=(Sharding.NONE,) * size,
         schedule=tuple(c.strategy.schedule for c in tuples),
         offer=tuple(c.offer for c in tuples),
@@ -184,26 +188,37 @@ def nearest_miss(
 
 
 def nearest_by_memory(explorer: Explorer, missed: list[Decision]) -> Candidate:
-    """Return the tuple whose least lower peak is the smallest part of its capacity.
+    """Tuple whose least lower peak is the smallest part of its capacity.
 
-    Simple bounds decided some tuples; the one that seems nearest is computed exactly
-    until the nearest is exact.
+    Families and most tuples were decided by bounds. What seems nearest is bounded
+    better, up to its exact peak, until the nearest is exact.
     """
-    heap: list[tuple[float, int, int]] = []
+    search = explorer.search
+
+    def part(one: Candidate, tensor_bytes: int) -> float:
+        allowed = search.allowance(one)
+        needed = allowed.device(Bound.LOWER, tensor_bytes)
+        return needed / max(allowed.capacity_bytes, 1)
+
+    heap: list[tuple[float, tuple[int, int], bool, Candidate]] = []
     for place, decision in enumerate(missed):
-        capacity = explorer.search.allowance(decision.candidate).capacity_bytes
-        is_open = int(decision.rule is not Rule.MEMORY_CORNER)
-        part = decision.least_lower_bytes / max(capacity, 1)
-        heapq.heappush(heap, (part, place, is_open))
+        is_exact = decision.rule is Rule.MEMORY_CORNER
+        for one in decision.members():
+            bound = part(one, search.family_bounds.least(one, Bound.LOWER))
+            if decision.family is None:
+                allowed = search.allowance(one)
+                bound = decision.least_lower_bytes / max(allowed.capacity_bytes, 1)
+            heap.append((bound, (place, one.micro_batch), is_exact, one))
+    heapq.heapify(heap)
     while True:
-        _, place, is_open = heapq.heappop(heap)
-        candidate = missed[place].candidate
-        if not is_open:
-            return candidate
-        allowed = explorer.search.allowance(candidate)
-        corner = explorer.search.corner(candidate, Bound.LOWER)
-        part = allowed.device(Bound.LOWER, corner) / max(allowed.capacity_bytes, 1)
-        heapq.heappush(heap, (part, place, 0))
+        bound, order, is_exact, one = heapq.heappop(heap)
+        if is_exact:
+            return one
+        better = part(one, search.family_bounds.dominated(one))
+        if better <= bound:
+            is_exact = True
+            better = part(one, search.corner(one, Bound.LOWER))
+        heapq.heappush(heap, (better, order, is_exact, one))
 
 
 def currencies_text(offers: Sequence[Offer]) -> str:

@@ -172,7 +172,7 @@ class CostTables:
         return self.problem.profile.costs.num_probed
 
     def relaxed_bytes(self, bound: Bound) -> ChainBytes:
-        """Least bytes that each layer has at any micro-batch; see `families`.
+        """Least bytes that each layer has at any micro-batch; see `family_bounds`.
 
         If the engine keeps outputs, how often one counts depends on the micro-batch
         (`with_outputs_held_once`), so it does not count here.

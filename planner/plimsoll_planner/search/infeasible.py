@@ -19,14 +19,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from plimsoll_planner.explain import gpus_text
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES, MOST_GPUS
 from plimsoll_planner.records.certificate import Binding, Certificate
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, SearchStatistics
 from plimsoll_planner.search import certify
 from plimsoll_planner.search.certify import warnings_of
-from plimsoll_planner.search.choose import corner_peak
+from plimsoll_planner.search.choose import corner_peak, slimmest_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision
@@ -167,17 +166,8 @@ def most_offered(problem: Problem) -> int | None:
 
 def larger_device(explorer: Explorer) -> str:
     """Return the device memory with which the slimmest tuple would fit."""
-    runnable = [
-        candidate
-        for tuples in explorer.by_count.values()
-        for candidate in tuples
-        if candidate.rule is None
-        and explorer.search.corner(candidate, Bound.UPPER) < LARGEST_BYTES
-    ]
-    if not runnable:
-        return ""
-    best = min(runnable, key=lambda c: corner_peak(explorer, c))
-    if corner_peak(explorer, best) > LARGEST_DEVICE_BYTES:
+    best = slimmest_tuple(explorer, explorer.every_family)
+    if best is None or corner_peak(explorer, best) > LARGEST_DEVICE_BYTES:
         return ""
     usable = 1 - explorer.problem.limits.headroom
     needed = -int(-corner_peak(explorer, best) // usable)

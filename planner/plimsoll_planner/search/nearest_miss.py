@@ -13,7 +13,6 @@ from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.memory.stage_peaks import peaks_of_run
 from plimsoll_planner.records.certificate import Binding, NearestMiss
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.search.partition import first_cuts
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
 
@@ -48,7 +47,7 @@ def fullest(
 ) -> tuple[int, Phase, int]:
     """Stage, phase and tensor bytes of the fullest rank at the memory corner."""
     merge = bound is Bound.LOWER
-    corner = search.corners(candidate, bound, merge)[candidate.num_stages][0]
+    corner = search.corners(candidate, bound, merge)[candidate.num_stages]
     size, stages = search.tables.num_layers, candidate.num_stages
     matrices = [
         search.corner_peaks(candidate, bound, stages - s, merge=merge).astype(
@@ -56,7 +55,7 @@ def fullest(
         )
         for s in range(stages)
     ]
-    cuts = first_cuts(matrices, float(corner))
+    cuts = search.placement(stages).first_cuts(matrices, float(corner))
     labels = search.tables.corner_labels(bound, candidate.micro_batch, merge=merge)
     found: list[tuple[int, int, Phase]] = []
     ends, layers = (*cuts[1:], size), search.tables.layers(cuts)

@@ -1,7 +1,7 @@
 """Exact cuts of a chain into the stages of a pipeline, by programmes over suffixes.
 
 In: matrices over (A, B), the first layer of a stage and the layer behind its last one.
-Out: least values, cuts. Called by the search for every tuple.
+Out: least values, cuts. Called by `placement`.
 
     f[e][A] = min over B > A of max(value_e[A, B], f[e-1][B]),   f[0][L] = least of all
 
@@ -13,7 +13,7 @@ as well (step bounds) is run for each P.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,7 @@ class Partition:
     """First layer of each stage; the first one is 0."""
 
 
-def least_largest(values: list[Floats]) -> Partition | None:
+def least_largest(values: Sequence[Floats]) -> Partition | None:
     """Cut into len(values) stages so that the largest value is least.
 
     Args:
@@ -49,7 +49,7 @@ def least_largest(values: list[Floats]) -> Partition | None:
     return Partition(value=value, cuts=first_cuts(values, value))
 
 
-def suffix_values(values: list[Floats]) -> list[Floats]:
+def suffix_values(values: Sequence[Floats]) -> list[Floats]:
     """For each stage s the array over A: least largest value of s and those behind.
 
     One more array follows, for no stage at all: minus infinity at L, else infinite.
@@ -63,7 +63,7 @@ def suffix_values(values: list[Floats]) -> list[Floats]:
     return found
 
 
-def first_cuts(values: list[Floats], limit: float) -> tuple[int, ...]:
+def first_cuts(values: Sequence[Floats], limit: float) -> tuple[int, ...]:
     """Return the lexicographically first cuts with every value at most `limit`."""
     size = values[0].shape[0]
     reached = np.zeros(size + 1, dtype=np.bool_)

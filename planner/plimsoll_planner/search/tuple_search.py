@@ -27,15 +27,15 @@ from plimsoll_planner.memory.stage_peaks import (
 )
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import FITTING
-from plimsoll_planner.search.partition import Partition, least_largest
+from plimsoll_planner.search.partition import Partition
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
 from plimsoll_planner.search.tuple_context import CutsOf, least_of
-from plimsoll_planner.search.walked_cuts import shortest_walk
+from plimsoll_planner.search.walked_cuts import Walk
 from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_runs import StageBound
 from plimsoll_planner.timing.stage_times import StageTimes
-from plimsoll_planner.timing.step_walk import walk
 from plimsoll_planner.timing.walk_bounds import longest_step_s
 
 MOST_WALKS = 64
@@ -98,7 +98,7 @@ class TupleSearch(TupleBounds):
         """Return the least step bound of the plans whose upper bytes fit."""
         key = self.alike(candidate)
         if key not in self._quickest:
-            capacity = self.allowance(key).tensor_capacity(Bound.UPPER)
+            capacity = self.capacity(key, Bound.UPPER)
             self._quickest[key] = (
                 self.least_bound(key, FITTING, capacity) if self.fits(key) else None
             )
@@ -111,7 +111,7 @@ class TupleSearch(TupleBounds):
         if candidate not in self.fastest_of:
             key = self.alike(candidate)
             if key not in self.fastest_of:
-                capacity = self.allowance(key).tensor_capacity(Bound.UPPER)
+                capacity = self.capacity(key, Bound.UPPER)
                 found = self.quickest_within(key, capacity)
                 if found is None:
                     return None
@@ -138,13 +138,13 @@ class TupleSearch(TupleBounds):
             walked[cuts] = self.found(candidate, cuts, capacity_bytes)
             return walked[cuts].step_s
 
-        best = shortest_walk(
-            values,
-            walk_s,
+        walk = Walk(
+            step_s=walk_s,
             is_least=len(self.choices(candidate)) == 1,
             enough_s=enough_s,
             most_walks=MOST_WALKS,
         )
+        best = self.placement(candidate.num_stages).shortest_walk(values, walk)
         if best is None:
             return None
         least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
@@ -178,7 +178,7 @@ class TupleSearch(TupleBounds):
             self.peaks_within(candidate, stage, limit_s).astype(np.float64)
             for stage in range(candidate.num_stages)
         ]
-        best = least_largest(peaks)
+        best = self.placement(candidate.num_stages).least_largest(peaks)
         return LARGEST_BYTES if best is None else int(best.value)
 
     def least_peak_plan(self, candidate: Candidate) -> Found | None:
@@ -206,10 +206,10 @@ class TupleSearch(TupleBounds):
     ) -> Ints:
         """[A, B]: `peaks_within` of one choice, of which `bound` is the step bound."""
         labels = self.labels(candidate)
-        allowed = self.possible(candidate.num_stages, stage)
         is_fast = np.maximum(bound.passes, bound.cycles) <= limit_s
         possible = is_fast & (labels.least_peak < LARGEST_BYTES)
-        runs = np.nonzero(possible if allowed is None else possible & allowed)
+        placement = self.placement(candidate.num_stages)
+        runs = np.nonzero(placement.runs(possible, stage))
         stages = self.stage_bytes(candidate, Bound.UPPER, choice)
         flow = self.stage_flow(candidate, stage, choice)
         found = label_peaks(stages, labels, flow, runs)
@@ -298,7 +298,7 @@ class TupleSearch(TupleBounds):
         candidate = found.candidate
         times = self.stage_times(found, bound)
         placed, count = self.placed(candidate), candidate.num_micro_batches
-        return walk(candidate.schedule, times, count, placed)
+        return step_walk.walk(candidate.schedule, times, count, placed)
 
     def longest_step_s(self, found: Found) -> float:
         """Seconds that a plan's step never exceeds, for all seconds in their range."""
