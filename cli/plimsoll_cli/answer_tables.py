@@ -233,7 +233,7 @@ def tuples_legend(count: CountVerdict) -> list[str]:
     """Return what the columns of the table mean, and the rules that occur in it."""
     return [
         "LEAST PEAK: the fullest rank of every plan of the row needs that or more; "
-        "where states or a layer are too large it is a quick bound, and more is needed",
+        "where a quick bound decided (all rules but least memory), more is needed",
         "AT MOST SAMPLES/S: no plan of the row is faster",
         *rule_lines(count.decisions.rule),
     ]

@@ -20,7 +20,7 @@ RULE_NAMES = {
     Rule.MEMORY_CORNER: "least memory too large",
     Rule.RATE_BOUND: "too slow",
     Rule.RATE_AT_EQUAL_ERROR: "too slow at equal relative error",
-    Rule.DOMINATED: "a smaller micro-batch is too large",
+    Rule.DOMINATED: "smaller micro-batch too large",
     Rule.SEARCHED: "searched",
     Rule.REPLAYED: "replayed",
     Rule.NOT_SEARCHED: "not searched",
