@@ -1,7 +1,7 @@
 """The bytes of a chain of layers, as arrays for one bound and one micro-batch.
 
 In: a profile, which of the three bounds, b. Out: a `ChainBytes`. Called by the formula
-(`rank_peak`) and by the search (`recompute_labels`, `stage_peaks`).
+(`rank_peak`) and by the search (`option_arrays`, `stage_peaks`).
 
     l, L    a layer, their number       c   way of a layer (`WAYS`)
     b       samples in a micro-batch    u   bytes of the boundary behind a layer

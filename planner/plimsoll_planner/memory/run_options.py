@@ -1,7 +1,7 @@
 """Options of all runs of layers that begin at one layer, from those one layer later.
 
 In: a chain's bytes, what recomputing each layer costs, where stages may end. Out: an
-`Options`. Called by `recompute_labels`, whose text has the formula and the argument for
+`Options`. Called by `option_arrays`, whose text has the formula and the argument for
 runs of equal layers.
 """
 
@@ -78,7 +78,7 @@ class Options:
 def ground(
     chain: ChainBytes, held: Held, recompute_s: Floats | None, starts: Ints
 ) -> Ground:
-    """Prepare what all runs share; the arguments are those of `build_labels`."""
+    """Prepare what all runs share; the arguments are those of `build_options`."""
     size = chain.num_layers
     ends = np.append(starts, size)
     sent = np.append(0, chain.boundary * chain.own_output)[ends]
@@ -99,7 +99,7 @@ def ground(
 def useful_ways(chain: ChainBytes) -> Flags:
     """[c, l]: ways of a layer, without those that make nothing smaller.
 
-    Keeping such a layer instead makes no term of any label larger.
+    Keeping such a layer instead makes no term of any option larger.
     """
     arrays = (
         *(chain.saved, chain.forward_transient, chain.backward_transient),

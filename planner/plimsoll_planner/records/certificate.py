@@ -49,7 +49,7 @@ class Rule(StrEnum):
     """One layer that cannot be split exceeds the capacity."""
     MEMORY_RELAXED = "memory-relaxed"
     """The least memory at any speed, for all replicas and micro-batches at once."""
-    MEMORY_CORNER = "memory-corner"
+    PEAK_EXCEEDS = "memory-corner"
     """The least memory at any speed, found by the exact search."""
     RATE_BOUND = "rate-bound"
     """No plan of the tuple can reach the rate floor, for all seconds inside their

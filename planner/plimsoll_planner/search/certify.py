@@ -32,7 +32,7 @@ from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
 
 MEMORY_RULES = (
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
-    *(Rule.DOMINATED, Rule.MEMORY_CORNER),
+    *(Rule.DOMINATED, Rule.PEAK_EXCEEDS),
 )
 BINDINGS = (
     (Binding.RATE, (Rule.RATE_BOUND,)),
@@ -202,7 +202,7 @@ def nearest_by_memory(explorer: Explorer, missed: list[Decision]) -> Candidate:
 
     heap: list[tuple[float, tuple[int, int], bool, Candidate]] = []
     for place, decision in enumerate(missed):
-        is_exact = decision.rule is Rule.MEMORY_CORNER
+        is_exact = decision.rule is Rule.PEAK_EXCEEDS
         for one in decision.members():
             bound = part(one, search.family_bounds.least(one, Bound.LOWER))
             if decision.family is None:
@@ -217,7 +217,7 @@ def nearest_by_memory(explorer: Explorer, missed: list[Decision]) -> Candidate:
         better = part(one, search.family_bounds.dominated(one))
         if better <= bound:
             is_exact = True
-            better = part(one, search.corner(one, Bound.LOWER))
+            better = part(one, search.least_peak(one, Bound.LOWER))
         heapq.heappush(heap, (better, order, is_exact, one))
 
 

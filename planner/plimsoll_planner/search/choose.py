@@ -153,10 +153,10 @@ def least_memory_of(
     best: Found | None = None
     least_bytes: list[int] = []
     for candidate in sorted(
-        fitting, key=lambda c: (corner_peak(explorer, c), c.num_gpus)
+        fitting, key=lambda c: (least_device_peak(explorer, c), c.num_gpus)
     ):
-        corner = corner_peak(explorer, candidate)
-        if best is not None and (corner, candidate.num_gpus) > (
+        peak = least_device_peak(explorer, candidate)
+        if best is not None and (peak, candidate.num_gpus) > (
             explorer.device_peak(best),
             best.candidate.num_gpus,
         ):
@@ -167,7 +167,7 @@ def least_memory_of(
             continue
         if found.step_s > target_s:
             # Too slow, but for all that is known another plan may not be.
-            least_bytes.append(corner)
+            least_bytes.append(peak)
             continue
         least = explorer.search.least_memory(found, target_s)
         least_bytes.append(explorer.device_bytes(candidate, least.least_bytes))
@@ -182,17 +182,19 @@ def least_memory_of(
 
     def least_peak(candidate: Candidate, step_s: float) -> float:
         slow = step_s > explorer.target_s(needed_per_s(candidate.num_gpus))
-        return float("inf") if slow else corner_peak(explorer, candidate, merge=True)
+        return (
+            float("inf") if slow else least_device_peak(explorer, candidate, merge=True)
+        )
 
     return Choice(found=best, memory_gap=gap_below(explorer, tuples, peak, least_peak))
 
 
-def corner_peak(
+def least_device_peak(
     explorer: Explorer, candidate: Candidate, *, merge: bool = False
 ) -> int:
     """Return the least upper bound on any device at any speed; see `Numbers.merge`."""
-    corner = explorer.search.corner(candidate, Bound.UPPER, merge=merge)
-    return explorer.device_bytes(candidate, corner)
+    least = explorer.search.least_peak(candidate, Bound.UPPER, merge=merge)
+    return explorer.device_bytes(candidate, least)
 
 
 def slimmest_tuple(explorer: Explorer, families: Iterable[Family]) -> Candidate | None:
@@ -218,9 +220,9 @@ def slimmest_tuple(explorer: Explorer, families: Iterable[Family]) -> Candidate 
         if best is not None and bound_bytes(family) > best_key[0]:
             break
         for one in family.members():
-            if explorer.search.corner(one, Bound.UPPER) >= LARGEST_BYTES:
+            if explorer.search.least_peak(one, Bound.UPPER) >= LARGEST_BYTES:
                 continue
-            key = (corner_peak(explorer, one), one.num_gpus)
+            key = (least_device_peak(explorer, one), one.num_gpus)
             if best is None or key < best_key:
                 best, best_key = one, key
     return best

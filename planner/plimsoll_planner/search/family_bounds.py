@@ -1,7 +1,7 @@
 """Bounds of families: tuples that are decided together, before each is searched.
 
-In: a candidate. Out: lower bounds of its least peak at any speed (`corner`), in tensor
-bytes, that cost next to nothing. Called by `tuple_bounds`.
+In: a candidate. Out: lower bounds of its least peak at any speed, in tensor bytes, that
+cost next to nothing. Called by `tuple_bounds`.
 
 **Relaxed.** One bound for all D and b of a number of stages: every layer has the least
 bytes that it has at any micro-batch of the problem, a stage has as few micro-batches in
@@ -39,7 +39,7 @@ class Known(NamedTuple):
     """Least peaks of one micro-batch, for every number of stages."""
 
     micro_batch: int
-    corners: list[int]
+    least_peaks: list[int]
 
 
 class FamilyBounds:
@@ -80,9 +80,11 @@ class FamilyBounds:
             micro_batch=tables.micro_batches[0],
             data_degree=strategy.mesh.data,
         )
-        labels = tables.relaxed_labels(bound)
+        options = tables.relaxed_options(bound)
         return least_of(
-            least_peaks(tables.relaxed_stages(bound, choice), labels, choice.flow(flow))
+            least_peaks(
+                tables.relaxed_stages(bound, choice), options, choice.flow(flow)
+            )
             for choice in stage_choices(strategy, can)
         )
 
@@ -132,9 +134,9 @@ class FamilyBounds:
             )
         return self._capacities[key]
 
-    def note(self, candidate: Candidate, corners: list[int]) -> None:
+    def note(self, candidate: Candidate, least_peaks: list[int]) -> None:
         """Remember least peaks, lower bytes, of all numbers of stages."""
-        known = Known(candidate.micro_batch, corners)
+        known = Known(candidate.micro_batch, least_peaks)
         self._known[without_stages(candidate.strategy)].append(known)
 
     def dominated(self, candidate: Candidate) -> int:
@@ -150,10 +152,10 @@ class FamilyBounds:
         if not is_monotone:
             return 0
         peaks = (
-            known.corners[stages]
+            known.least_peaks[stages]
             for known in self._known[without_stages(candidate.strategy)]
             if tables.num_probed < known.micro_batch < candidate.micro_batch
-            and stages < len(known.corners)
+            and stages < len(known.least_peaks)
         )
         return max(peaks, default=0)
 

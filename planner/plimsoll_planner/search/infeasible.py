@@ -25,7 +25,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, SearchStatistics
 from plimsoll_planner.search import certify
 from plimsoll_planner.search.certify import warnings_of
-from plimsoll_planner.search.choose import corner_peak, slimmest_tuple
+from plimsoll_planner.search.choose import least_device_peak, slimmest_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision
@@ -167,10 +167,10 @@ def most_offered(problem: Problem) -> int | None:
 def larger_device(explorer: Explorer) -> str:
     """Return the device memory with which the slimmest tuple would fit."""
     best = slimmest_tuple(explorer, explorer.every_family)
-    if best is None or corner_peak(explorer, best) > LARGEST_DEVICE_BYTES:
+    if best is None or least_device_peak(explorer, best) > LARGEST_DEVICE_BYTES:
         return ""
     usable = 1 - explorer.problem.limits.headroom
-    needed = -int(-corner_peak(explorer, best) // usable)
+    needed = -int(-least_device_peak(explorer, best) // usable)
     count = gpus_text(best.num_gpus, explorer.problem.offers)
     return f"{count} of {at_least(needed)}, at any speed"
 

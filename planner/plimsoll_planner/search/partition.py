@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Ints
-from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.memory.option_arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +81,7 @@ def first_cuts(values: Sequence[Floats], limit: float) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def least_corner(peaks: Callable[[int], Ints], num_stages: int) -> list[Ints]:
+def least_suffix_peaks(peaks: Callable[[int], Ints], num_stages: int) -> list[Ints]:
     """Return f for 0 to `num_stages` stages, each an array over A of 0 to L.
 
     Args:

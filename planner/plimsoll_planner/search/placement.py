@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints
-from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.search.partition import (
     Partition,
     first_cuts,
-    least_corner,
     least_largest,
+    least_suffix_peaks,
 )
 from plimsoll_planner.search.walked_cuts import Walk, WalkedCuts, shortest_walk
 
@@ -77,7 +77,7 @@ class Suffixes(Placement):
 
     def least_peaks(self, peaks: Callable[[int], Ints], num_stages: int) -> list[int]:
         """See the base."""
-        return [int(found[0]) for found in least_corner(peaks, num_stages)]
+        return [int(found[0]) for found in least_suffix_peaks(peaks, num_stages)]
 
     def least_largest(self, values: Sequence[Floats]) -> Partition | None:
         """See the base."""

@@ -2,7 +2,7 @@
 
 In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds plans.
 
-    corner       least over all cuts and recompute sets of the largest rank's peak
+    least_peak   least over all cuts and recompute sets of the largest rank's peak
     least_bound  least step bound over all plans whose every peak is within a capacity
     least_period least largest load of a stage, for all data degrees at once
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.stage_peaks import StageBytes, least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.family_bounds import FamilyBounds
@@ -47,7 +47,7 @@ class TupleBounds(TupleContext):
         """Prepare the tables; see `TupleContext`."""
         super().__init__(problem, cuts_of)
         self.family_bounds = FamilyBounds(self)
-        self._corners: dict[tuple[object, ...], list[int]] = {}
+        self._least_peaks: dict[tuple[object, ...], list[int]] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
         self._periods: dict[tuple[object, ...], float] = {}
@@ -56,7 +56,7 @@ class TupleBounds(TupleContext):
     # Memory at any speed.
 
     def simple_bounds(self, candidate: Candidate, bound: Bound) -> tuple[int, int]:
-        """Two lower bounds of `corner`, in tensor bytes.
+        """Two lower bounds of `least_peak`, in tensor bytes.
 
         One is all state, spread evenly; the other is the layer that is largest alone,
         with one micro-batch in flight.
@@ -86,9 +86,11 @@ class TupleBounds(TupleContext):
         relaxed = self.family_bounds.relaxed(candidate, Bound.UPPER)
         if max(*self.simple_bounds(candidate, Bound.UPPER), relaxed) > capacity:
             return False
-        return self.corner(candidate, Bound.UPPER, merge=merge) <= capacity
+        return self.least_peak(candidate, Bound.UPPER, merge=merge) <= capacity
 
-    def corner(self, candidate: Candidate, bound: Bound, *, merge: bool = False) -> int:
+    def least_peak(
+        self, candidate: Candidate, bound: Bound, *, merge: bool = False
+    ) -> int:
         """Least peak in tensor bytes; `LARGEST_BYTES` where none exists.
 
         Args:
@@ -98,11 +100,13 @@ class TupleBounds(TupleContext):
         """
         if self.tables.is_grouped and (merge or bound is Bound.LOWER):
             return max(self.simple_bounds(candidate, bound))
-        labels = self.tables.corner_labels(bound, candidate.micro_batch, merge=False)
-        merge = (merge or bound is Bound.LOWER) and bool(labels.pruned.any())
-        return self.corners(candidate, bound, merge)[candidate.num_stages]
+        options = self.tables.least_peak_options(
+            bound, candidate.micro_batch, merge=False
+        )
+        merge = (merge or bound is Bound.LOWER) and bool(options.pruned.any())
+        return self.least_peaks(candidate, bound, merge)[candidate.num_stages]
 
-    def corners(self, candidate: Candidate, bound: Bound, merge: bool) -> list[int]:
+    def least_peaks(self, candidate: Candidate, bound: Bound, merge: bool) -> list[int]:
         """Least peak of every number of stages."""
         placement = self.placement(candidate.num_stages)
         most = min(
@@ -119,24 +123,29 @@ class TupleBounds(TupleContext):
             replace(candidate.strategy, mesh=replace(candidate.mesh, pipeline=1)),
             placement,
         )
-        if key not in self._corners or len(self._corners[key]) <= candidate.num_stages:
-            self._corners[key] = placement.least_peaks(
-                lambda left: self.corner_peaks(candidate, bound, left, merge=merge),
+        if (
+            key not in self._least_peaks
+            or len(self._least_peaks[key]) <= candidate.num_stages
+        ):
+            self._least_peaks[key] = placement.least_peaks(
+                lambda left: self.stage_peaks(candidate, bound, left, merge=merge),
                 most,
             )
             if bound is Bound.LOWER:
-                self.family_bounds.note(candidate, self._corners[key])
-        return self._corners[key]
+                self.family_bounds.note(candidate, self._least_peaks[key])
+        return self._least_peaks[key]
 
-    def corner_peaks(
+    def stage_peaks(
         self, candidate: Candidate, bound: Bound, left: int, *, merge: bool
     ) -> Ints:
         """[A, B]: least peaks of a stage with `left` stages from it to the last."""
-        labels = self.tables.corner_labels(bound, candidate.micro_batch, merge=merge)
+        options = self.tables.least_peak_options(
+            bound, candidate.micro_batch, merge=merge
+        )
         peaks = least_of(
             least_peaks(
                 self.stage_bytes(candidate, bound, choice),
-                labels,
+                options,
                 self.flow(candidate, left, choice),
             )
             for choice in self.choices(candidate)
@@ -191,7 +200,7 @@ class TupleBounds(TupleContext):
                 self._least_s.clear()
             self._least_s[key] = least_seconds(
                 self.stage_bytes(candidate, bounds.bytes, choice),
-                self.tables.labels(candidate.offer, *bounds, b),
+                self.tables.options(candidate.offer, *bounds, b),
                 flow,
                 capacity_bytes,
             )
@@ -236,8 +245,8 @@ class TupleBounds(TupleContext):
 
     def hoped(self, candidate: Candidate) -> Numbers:
         """`HOPED`, or its equal that is at hand where no plan was left out."""
-        labels = self.tables.labels(candidate.offer, *FITTING, candidate.micro_batch)
-        is_open = labels.pruned.any() or self.tables.is_grouped
+        options = self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
+        is_open = options.pruned.any() or self.tables.is_grouped
         return HOPED if is_open else FITTING
 
     def shared_bound(self, candidate: Candidate, seconds_bound: Bound) -> float:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
-from plimsoll_planner.memory.recompute_labels import Labels
+from plimsoll_planner.memory.option_arrays import OptionArrays
 from plimsoll_planner.memory.stage_peaks import (
-    label_peaks,
+    option_peaks,
     peaks_of_run,
 )
 from plimsoll_planner.records.problem import Problem
@@ -183,10 +183,10 @@ class TupleSearch(TupleBounds):
 
     def least_peak_plan(self, candidate: Candidate) -> Found | None:
         """Plan of the least peak at any speed, whether it fits or not."""
-        corner = self.corner(candidate, Bound.UPPER)
-        if corner >= LARGEST_BYTES:
+        least = self.least_peak(candidate, Bound.UPPER)
+        if least >= LARGEST_BYTES:
             return None
-        return self.quickest_within(candidate, corner)
+        return self.quickest_within(candidate, least)
 
     def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:
         """[A, B]: least peaks of one stage whose step bound is within a limit."""
@@ -205,23 +205,25 @@ class TupleSearch(TupleBounds):
         limit_s: float,
     ) -> Ints:
         """[A, B]: `peaks_within` of one choice, of which `bound` is the step bound."""
-        labels = self.labels(candidate)
+        options = self.options(candidate)
         is_fast = np.maximum(bound.passes, bound.cycles) <= limit_s
-        possible = is_fast & (labels.least_peak < LARGEST_BYTES)
+        possible = is_fast & (options.least_peak < LARGEST_BYTES)
         placement = self.placement(candidate.num_stages)
         runs = np.nonzero(placement.runs(possible, stage))
         stages = self.stage_bytes(candidate, Bound.UPPER, choice)
         flow = self.stage_flow(candidate, stage, choice)
-        found = label_peaks(stages, labels, flow, runs)
-        steps = bound.of(runs).step_s(candidate.num_micro_batches, labels.seconds[runs])
+        found = option_peaks(stages, options, flow, runs)
+        steps = bound.of(runs).step_s(
+            candidate.num_micro_batches, options.seconds[runs]
+        )
         found = np.where(steps <= limit_s, found, LARGEST_BYTES)
         peaks = np.full(possible.shape, LARGEST_BYTES)
         peaks[runs] = np.minimum(found.min(axis=1), LARGEST_BYTES)
         return peaks
 
-    def labels(self, candidate: Candidate) -> Labels:
-        """Return the labels that plans are made from."""
-        return self.tables.labels(candidate.offer, *FITTING, candidate.micro_batch)
+    def options(self, candidate: Candidate) -> OptionArrays:
+        """Return the options that plans are made from."""
+        return self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
 
     def run_peaks(
         self,
@@ -230,10 +232,10 @@ class TupleSearch(TupleBounds):
         run: tuple[int, int],
         choice: StageChoice,
     ) -> Ints:
-        """[n]: upper peaks of the labels of one run as one stage."""
+        """[n]: upper peaks of the options of one run as one stage."""
         return peaks_of_run(
             self.stage_bytes(candidate, Bound.UPPER, choice),
-            self.labels(candidate),
+            self.options(candidate),
             self.stage_flow(candidate, stage, choice),
             *run,
         )
@@ -275,21 +277,21 @@ class TupleSearch(TupleBounds):
         run: tuple[int, int],
         capacity_bytes: int,
     ) -> FoundStage:
-        """Choice and label of the least step bound that fit; ties to the lower peak."""
-        labels, count = self.labels(candidate), candidate.num_micro_batches
+        """Choice and option of the least step bound that fit; ties to a lower peak."""
+        options, count = self.options(candidate), candidate.num_micro_batches
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
-        options: list[tuple[bool, float, int, int, int]] = []
+        found: list[tuple[bool, float, int, int, int]] = []
         for place, choice in enumerate(self.choices(candidate)):
             peaks = self.run_peaks(candidate, stage, run, choice)
-            label = quickest(labels, *run, peaks, capacity_bytes)
-            added_s = labels.seconds[(*run, label)]
+            option = quickest(options, *run, peaks, capacity_bytes)
+            added_s = options.seconds[(*run, option)]
             step_s = float(bounds[place].of(run).step_s(count, added_s))
-            peak = int(peaks[label])
-            options.append((peak > capacity_bytes, step_s, peak, place, label))
-        _, _, peak, place, label = min(options)
+            peak = int(peaks[option])
+            found.append((peak > capacity_bytes, step_s, peak, place, option))
+        _, _, peak, place, option = min(found)
         return FoundStage(
             choice=self.choices(candidate)[place],
-            recomputed=labels.recomputed(*run, label),
+            recomputed=options.recomputed(*run, option),
             peak=peak,
         )
 
@@ -338,8 +340,8 @@ class TupleSearch(TupleBounds):
 
 
 def quickest(
-    labels: Labels, first: int, end: int, peaks: Ints, capacity_bytes: int
+    options: OptionArrays, first: int, end: int, peaks: Ints, capacity_bytes: int
 ) -> int:
-    """Return the label of least seconds that fits; ties to the lower peak."""
-    seconds = np.where(peaks <= capacity_bytes, labels.seconds[first, end], np.inf)
-    return int(np.lexsort((labels.num_recomputed[first, end], peaks, seconds))[0])
+    """Return the option of least seconds that fits; ties to the lower peak."""
+    seconds = np.where(peaks <= capacity_bytes, options.seconds[first, end], np.inf)
+    return int(np.lexsort((options.num_recomputed[first, end], peaks, seconds))[0])

@@ -9,7 +9,7 @@ decides all of its tuples. In this order:
     a bound for all D and b exceeds (`family_bounds`)         fails, memory-relaxed
     a layer alone on a rank exceeds                      fails, layer-exceeds
     a smaller b exceeds, which needs no more             fails, dominated
-    the least peak at any speed exceeds (lower bytes)    fails, memory-corner
+    the least peak at any speed exceeds (lower bytes)    fails, peak-exceeds
     no plan can be fast enough (lower bytes, lower s)    fails, rate-bound
     a plan fits (upper bytes) and its walk is fast enough    fits, searched
     too slow where all seconds are at their lower end    undecided, rate-at-equal-error
@@ -129,8 +129,8 @@ def decide(search: TupleSearch, candidate: Candidate, floor: Floor) -> Decision:
                 rule=rule,
                 least_lower_bytes=allowed.device(Bound.LOWER, tensor_bytes),
             )
-    corner = search.corner(candidate, Bound.LOWER)
-    return decide_rate(search, candidate, floor, allowed.device(Bound.LOWER, corner))
+    least = search.least_peak(candidate, Bound.LOWER)
+    return decide_rate(search, candidate, floor, allowed.device(Bound.LOWER, least))
 
 
 def memory_bounds(
@@ -142,7 +142,7 @@ def memory_bounds(
     yield Rule.MEMORY_RELAXED, search.family_bounds.relaxed(candidate, Bound.LOWER)
     yield Rule.LAYER_EXCEEDS, alone
     yield Rule.DOMINATED, search.family_bounds.dominated(candidate)
-    yield Rule.MEMORY_CORNER, search.corner(candidate, Bound.LOWER)
+    yield Rule.PEAK_EXCEEDS, search.least_peak(candidate, Bound.LOWER)
 
 
 def decide_rate(

@@ -45,9 +45,9 @@ def test_no_least_peak_is_below_a_bound_of_its_family(
     for candidate in explorer.open:
         dominated = search.family_bounds.dominated(candidate)
         for bound in (Bound.LOWER, Bound.UPPER):
-            corner = search.corner(candidate, bound)
-            assert search.family_bounds.relaxed(candidate, bound) <= corner
-        assert dominated <= search.corner(candidate, Bound.LOWER)
+            least = search.least_peak(candidate, bound)
+            assert search.family_bounds.relaxed(candidate, bound) <= least
+        assert dominated <= search.least_peak(candidate, Bound.LOWER)
 
 
 def a_family(saved: int, memory_bytes: int) -> Explorer:
@@ -84,7 +84,7 @@ def test_a_larger_micro_batch_is_decided_by_a_smaller_one() -> None:
         ((1,), Rule.SEARCHED, 40),
         ((2,), Rule.SEARCHED, 60),
         ((3,), Rule.SEARCHED, 80),
-        ((4,), Rule.MEMORY_CORNER, 100),
+        ((4,), Rule.PEAK_EXCEEDS, 100),
         ((6,), Rule.DOMINATED, 100),
         ((12,), Rule.LAYER_EXCEEDS, 130),
     ]

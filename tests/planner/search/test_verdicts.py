@@ -42,7 +42,7 @@ ADMITTED_BY_A_CORNER: dict[int, list[int]] = {
 at some corner."""
 MEMORY_RULES = {
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
-    *(Rule.DOMINATED, Rule.MEMORY_CORNER),
+    *(Rule.DOMINATED, Rule.PEAK_EXCEEDS),
 }
 
 
