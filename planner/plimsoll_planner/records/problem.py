@@ -75,7 +75,8 @@ class Limits(Record):
     data_degrees: tuple[Count, ...] = ()
     """Empty: any."""
     tensor_degrees: tuple[Count, ...] = (1,)
-    schedules: tuple[Schedule, ...] = (Schedule.ONE_F_ONE_B,)
+    schedules: tuple[Schedule, ...] = ()
+    """Empty: any that the engine runs."""
     shardings: tuple[Sharding, ...] = (Sharding.NONE,)
     max_micro_batch: Count | None = None
     whole_nodes: bool = False
@@ -90,7 +91,7 @@ class Limits(Record):
 
     def check_rules(self) -> None:
         """Something is left to search."""
-        for field in ("tensor_degrees", "schedules", "shardings"):
+        for field in ("tensor_degrees", "shardings"):
             if not getattr(self, field):
                 raise self.refuse(field, "at least one entry")
         least = min(self.pipeline_degrees or (1,)) * min(self.data_degrees or (1,))
@@ -194,6 +195,12 @@ class Problem(Document):
         """Whether a person fixed more of the plan than the question needs."""
         return self.override != self.needed_override
 
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Those that the engine runs and the limits allow."""
+        allowed, runs = self.limits.schedules, self.engine.can.schedules
+        return tuple(one for one in runs if not allowed or one in allowed)
+
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only where it can be told."""
         self._check_override()
@@ -209,7 +216,7 @@ class Problem(Document):
         if kinds != {self.profile.device_kind}:
             rule = f"devices of the profile's kind, {self.profile.device_kind}"
             raise self.refuse("offers", rule, ", ".join(sorted(kinds)))
-        if not set(self.limits.schedules) & set(self.engine.can.schedules):
+        if not self.schedules:
             rule = f"a schedule of the engine: {', '.join(self.engine.can.schedules)}"
             raise self.refuse("limits.schedules", rule, self.limits.schedules)
         if 1 not in self.limits.tensor_degrees and not self.engine.can.tensor_parallel:

@@ -181,3 +181,6 @@ def warmed_up(forward: Floats, delays: Floats) -> Floats:
         ends = np.maximum.accumulate(arrived - steps) + steps + forward[stage]
         last.append(float(ends[-1]))
     return np.array(last)
+
+
+SCHEDULE = OneFOneB()

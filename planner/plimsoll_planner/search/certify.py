@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 
 from plimsoll_planner import schedules, techniques
 from plimsoll_planner.explain import uncounted_text
@@ -26,6 +27,7 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.nearest_miss import memory_miss
+from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
@@ -57,7 +59,7 @@ def certificate_of(
     cut_off = explorer.num_cut_off
     return Certificate(
         space=Space(
-            limits=problem.limits,
+            limits=replace(problem.limits, schedules=searched_schedules(problem)),
             offers=problem.offers,
             without=(*techniques.absent(), *schedules.absent()),
             override=problem.override,

@@ -22,6 +22,7 @@ from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy, divisors, meshes_of
 from plimsoll_planner.schedules import SCHEDULES
+from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.timing.schedule import PipelineSchedule
 from plimsoll_planner.timing.topology import largest_pod
 
@@ -129,9 +130,8 @@ def strategies(problem: Problem, num_layers: int, num_gpus: int) -> Iterator[Str
             and mesh.is_within(limits.pipeline_degrees, limits.data_degrees)
             and mesh.is_within(chosen(fixed_stages), chosen(fixed.data_degree))
         ):
-            for schedule in limits.schedules:
-                if schedule in problem.engine.can.schedules:
-                    yield Strategy(mesh=mesh, schedule=schedule)
+            for schedule in searched_schedules(problem):
+                yield Strategy(mesh=mesh, schedule=schedule)
 
 
 def chosen(degree: int | None) -> tuple[int, ...]:
