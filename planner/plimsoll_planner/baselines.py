@@ -66,7 +66,7 @@ class Comparison:
 
 
 def compare(problem: Problem, num_gpus: int) -> Comparison:
-    """Return one row for each rule; the rate floor is that of the exact search."""
+    """One row for each rule; the rate floor is that of the exact search."""
     ours = Explorer(problem)
     floor = ours.floor(ours.best_per_gpu())
     rules: list[tuple[str, CutsOf | None]] = [
@@ -155,7 +155,7 @@ def why_not(
 
 
 def least_peak_plan(explorer: Explorer, num_gpus: int) -> Found | None:
-    """Return the plan of the least peak at any speed, whether it fits or not."""
+    """Plan of the least peak at any speed, whether it fits or not."""
     best = slimmest_tuple(explorer, explorer.families[num_gpus])
     return None if best is None else explorer.search.least_peak_plan(best)
 
@@ -166,12 +166,12 @@ def num_layers(problem: Problem) -> int:
 
 
 def uniform_cuts(size: int, num_stages: int) -> tuple[int, ...]:
-    """Return the first layers of stages of nearly equal length."""
+    """First layers of stages of nearly equal length."""
     return tuple(round(stage * size / num_stages) for stage in range(num_stages))
 
 
 def balanced(weights: list[float]) -> Callable[[int], tuple[int, ...]]:
-    """Return the rule that makes the largest sum of weights least."""
+    """Rule that makes the largest sum of weights least."""
     size = len(weights)
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     matrix = sums[None, :] - sums[:-1, None]
@@ -185,12 +185,12 @@ def balanced(weights: list[float]) -> Callable[[int], tuple[int, ...]]:
 
 
 def parameter_weights(problem: Problem) -> list[float]:
-    """Return the parameter bytes of every layer."""
+    """Parameter bytes of every layer."""
     columns = problem.profile.costs.parameter_bytes
     return [float(columns[row]) for row in rows_of(problem.profile)]
 
 
 def time_weights(explorer: Explorer) -> list[float]:
-    """Return the seconds of every layer on the first offer, for one sample."""
+    """Seconds of every layer on the first offer, for one sample."""
     chain = explorer.search.tables.seconds(0, Bound.EXPECTED, 1)
     return [float(value) for value in chain.forward + chain.backward]

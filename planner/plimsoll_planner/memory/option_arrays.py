@@ -199,14 +199,14 @@ class Row:
 
 
 def least_memory(options: Options) -> Options:
-    """Return the options that no other one beats in S and Q."""
+    """Options that no other one beats in S and Q."""
     group = options.group
     options = options.at(np.lexsort((options.peak, options.saved, group)))
     return options.at(stays_of_two(options.group, options.peak))
 
 
 def undominated(options: Options, pruned: Flags) -> Options:
-    """Return the options that no other one beats; of pruned runs some more."""
+    """Options that no other one beats; of pruned runs some more."""
     keys = (options.peak, options.saved, options.num_recomputed, options.seconds)
     options = options.at(np.lexsort((*keys, options.group)))
     others = (options.peak, options.num_recomputed)
@@ -243,7 +243,7 @@ def thinned(
 
 
 def received(on: Ground, row: Row) -> Options:
-    """Return the options of a row with what the engine holds in front of its stages."""
+    """Options of a row with what the engine holds in front of its stages."""
     peak = np.maximum(row.options.peak, outlived(on, row.layer, row.options))
     return replace(row.options, peak=peak)
 
@@ -253,7 +253,7 @@ UNUSED: dict[str, float] = {"peak": LARGEST_BYTES, "seconds": np.inf}
 
 
 def gathered(rows: list[Row], on: Ground) -> OptionArrays:
-    """Return the options as arrays [A, B, n]; rows come from the last layer on."""
+    """Options as arrays [A, B, n]; rows come from the last layer on."""
     num_starts = len(on.ends) - 1
     place_of = {int(layer): place for place, layer in enumerate(on.ends[:-1])}
     sizes = [len(row.options.end) for row in rows]

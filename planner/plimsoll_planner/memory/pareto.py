@@ -18,7 +18,7 @@ MOST_COMPARED = 2**20
 
 
 def groups_of(group: Ints) -> tuple[Ints, Ints]:
-    """Return the place at which each group begins, and its number of options."""
+    """Place at which each group begins, and its number of options."""
     begins = np.ones(len(group), dtype=np.bool_)
     begins[1:] = group[1:] != group[:-1]
     starts = np.flatnonzero(begins)

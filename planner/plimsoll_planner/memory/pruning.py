@@ -48,7 +48,7 @@ def part_starts(group: Ints, values: NDArray[Any], crowded: Flags, most: int) ->
 
 
 def least_places(values: Ints, starts: Ints) -> Ints:
-    """Return the place of the first least value of each part."""
+    """Place of the first least value of each part."""
     lengths = np.diff(np.append(starts, len(values)))
     least = np.repeat(np.minimum.reduceat(values, starts), lengths)
     places = np.flatnonzero(values == least)

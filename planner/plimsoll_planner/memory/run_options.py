@@ -64,7 +64,7 @@ class Options:
     """Node of the option that this one goes on with; `NO_NODE` for a single layer."""
 
     def at(self, places: Ints | Flags) -> Options:
-        """Return some of the options."""
+        """Some of the options."""
         return Options(
             **{field.name: getattr(self, field.name)[places] for field in fields(self)}
         )
@@ -115,7 +115,7 @@ def useful_ways(chain: ChainBytes) -> Flags:
 
 
 def single(on: Ground, layer: int) -> Options:
-    """Return the options of the run that is one layer; none where it may not end."""
+    """Options of the run that is one layer; none where it may not end."""
     chain, held = on.chain, on.held
     end = int(np.searchsorted(on.ends, layer + 1))
     is_last = layer == chain.num_layers - 1
@@ -143,7 +143,7 @@ def single(on: Ground, layer: int) -> Options:
 
 
 def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Options:
-    """Return the options of all longer runs: `layer` in front of those behind it.
+    """Options of all longer runs: `layer` in front of those behind it.
 
     Args:
         on: see `Ground`.
@@ -166,7 +166,7 @@ def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Option
 
 
 def joined(parts: list[Options]) -> Options:
-    """Return the options of all parts."""
+    """Options of all parts."""
     return Options(
         **{
             field.name: np.concatenate([getattr(part, field.name) for part in parts])
@@ -203,7 +203,7 @@ def in_front(
 
 
 def outlived(on: Ground, layer: int, options: Options) -> Ints:
-    """Return the backward peak of `layer`, the first of runs, if its input outlives it.
+    """Backward peak of `layer`, the first of runs, if its input outlives it.
 
     That is above what is alive in front of it, over the options.
     """

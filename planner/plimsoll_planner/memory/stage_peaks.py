@@ -82,7 +82,7 @@ class StageBytes:
         return total
 
     def optimizer_step(self, flow: Flow) -> Ints:
-        """Return the peak of the optimizer step."""
+        """Peak of the optimizer step."""
         standing = self.held.standing(flow.in_flight, flow.num_micro_batches)
         buffers = standing * (self.received[:, None] + self.sent)
         return self.state_of(flow) + buffers + self.optimizer_transient

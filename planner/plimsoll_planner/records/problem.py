@@ -117,7 +117,7 @@ class Override(Record):
 
     @property
     def is_given(self) -> bool:
-        """Tell whether anything is fixed."""
+        """Whether anything is fixed."""
         return self != Override()
 
     @property
@@ -155,7 +155,7 @@ FIELD = re.compile(
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return a text about a problem in the words of whoever asked.
+    """Text about a problem in the words of whoever asked.
 
     Args:
         text: an error, for one.

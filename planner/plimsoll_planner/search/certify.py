@@ -53,7 +53,7 @@ def certificate_of(
     best: Found | None,
     floor: Floor,
 ) -> Certificate:
-    """Return the certificate of counts 1 to the largest one decided."""
+    """Certificate of counts 1 to the largest one decided."""
     problem = explorer.problem
     fewest, rate = any_speed(explorer, best)
     cut_off = explorer.num_cut_off
@@ -109,7 +109,7 @@ def pruned_text(explorer: Explorer) -> str:
 def any_speed(
     explorer: Explorer, best: Found | None
 ) -> tuple[int | None, float | None]:
-    """Return the fewest GPUs at any speed, and their part of the best rate."""
+    """Fewest GPUs at any speed, and their part of the best rate."""
     fewest = explorer.fewest_at_any_speed
     if fewest is None or best is None:
         return None, None
@@ -123,7 +123,7 @@ def any_speed(
 def count_verdict(
     explorer: Explorer, count: int, decisions: list[Decision], floor: Floor
 ) -> CountVerdict:
-    """Return the verdict on one count."""
+    """Verdict on one count."""
     binding = None
     if all(decision.verdict is Verdict.FAILS for decision in decisions):
         binding = binding_of({decision.rule for decision in decisions})
@@ -140,12 +140,12 @@ def count_verdict(
 
 
 def binding_of(rules: set[Rule]) -> Binding:
-    """Return the last hurdle that tuples which all fail came to."""
+    """Last hurdle that tuples which all fail came to."""
     return next(binding for binding, mine in BINDINGS if rules & set(mine))
 
 
 def columns(decisions: list[Decision]) -> Decisions:
-    """Return the decisions as columns."""
+    """Decisions as columns."""
     tuples: list[Candidate] = [decision.candidate for decision in decisions]
     size = len(tuples)
     return Decisions(
@@ -172,7 +172,7 @@ def nearest_miss(
     binding: Binding | None,
     floor: Floor,
 ) -> NearestMiss | None:
-    """Return the miss that is smallest, for memory and rate."""
+    """Miss that is smallest, for memory and rate."""
     if binding is Binding.MEMORY:
         missed = [d for d in decisions if d.rule in MEMORY_RULES]
         return memory_miss(explorer.search, nearest_by_memory(explorer, missed))

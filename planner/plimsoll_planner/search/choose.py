@@ -36,7 +36,7 @@ TIE = 1e-6
 
 
 def no_counts() -> dict[int, list[Decision]]:
-    """Return an empty mapping."""
+    """Empty mapping."""
     return {}
 
 
@@ -56,7 +56,7 @@ class Choice:
 
 
 def choose(explorer: Explorer, floor: Floor) -> Choice | None:
-    """Return the plan that the goal asks for."""
+    """Plan that the goal asks for."""
     match explorer.problem.objective.goal:
         case Goal.MINIMIZE_GPUS:
             return fewest_gpus(explorer, floor)
@@ -192,7 +192,7 @@ def least_memory_of(
 def least_device_peak(
     explorer: Explorer, candidate: Candidate, *, merge: bool = False
 ) -> int:
-    """Return the least upper bound on any device at any speed; see `Numbers.merge`."""
+    """Least upper bound on any device at any speed; see `Numbers.merge`."""
     least = explorer.search.least_peak(candidate, Bound.UPPER, merge=merge)
     return explorer.device_bytes(candidate, least)
 

@@ -107,7 +107,7 @@ class CostTables:
         return tuple(map(int, np.searchsorted(self.starts, layers)))
 
     def _starts(self) -> Ints:
-        """Return the layers that a stage may begin with."""
+        """Layers that a stage may begin with."""
         length = len(self.problem.profile.layers.name)
         if length <= MOST_GROUPS:
             return np.arange(length)
@@ -254,7 +254,7 @@ class CostTables:
         return self._clocks[offer]
 
     def seconds(self, offer: int, bound: Bound, micro_batch: int) -> ChainSeconds:
-        """Return the seconds of the layers."""
+        """Seconds of the layers."""
         return self._once(
             ("seconds", self.clock(offer), bound, micro_batch),
             lambda: chain_seconds(
@@ -274,7 +274,7 @@ class CostTables:
         return self._once(("passes", self.clock(offer), bound, micro_batch), make)
 
     def runs(self, offer: int, bound: Bound, micro_batch: int) -> RunSeconds:
-        """Return the seconds of all runs of layers."""
+        """Seconds of all runs of layers."""
         return self._once(
             ("runs", self.clock(offer), bound, micro_batch),
             lambda: run_seconds(
@@ -329,7 +329,7 @@ class CostTables:
 
 
 def numbered(keys: Iterable[Hashable]) -> list[int]:
-    """Return for each key the number of the first one that equals it."""
+    """For each key the number of the first one that equals it."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys]
 
@@ -346,7 +346,7 @@ def grouped(chain: ChainSeconds, starts: Ints) -> ChainSeconds:
 
 
 def size_of(options: OptionArrays) -> int:
-    """Return the bytes of all arrays."""
+    """Bytes of all arrays."""
     return sum(
         array.nbytes
         for array in (

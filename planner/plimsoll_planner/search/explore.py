@@ -137,11 +137,11 @@ class Explorer:
         return (price or 0) < (other_price or 0)
 
     def rate(self, found: Found) -> float:
-        """Return the throughput of a plan, walked."""
+        """Throughput of a plan, walked."""
         return samples_per_s(self.search, found.step_s)
 
     def step_bound(self, candidate: Candidate, level: int) -> float:
-        """Return a lower bound of the tuple's step, dearer and better by the level."""
+        """Lower bound of the tuple's step, dearer and better by the level."""
         if level == QUICK:
             return quick_bound(self.search, candidate, Bound.EXPECTED)
         if level == PERIOD:
@@ -192,7 +192,7 @@ class Explorer:
         return None
 
     def price_per_hour(self, candidate: Candidate) -> float:
-        """Return the price of all nodes; 0 where prices are not all of one currency.
+        """Price of all nodes; 0 where prices are not all of one currency.
 
         Ties are then broken by what comes next: 9 EUR are not less than 10 USD, nor
         more than a price that nobody states.
@@ -202,7 +202,7 @@ class Explorer:
         return float(self.search.price_per_hour(candidate) or 0)
 
     def paid_gpus(self, candidate: Candidate) -> int:
-        """Return the devices of all nodes that a tuple stands on."""
+        """Devices of all nodes that a tuple stands on."""
         offer = self.problem.offers[candidate.offer]
         nodes = offer.num_nodes(candidate.num_gpus, candidate.gpus_per_pod)
         return nodes * offer.devices_per_node
@@ -213,7 +213,7 @@ class Explorer:
         return len({offer.currency for offer in self.problem.offers}) == 1
 
     def best_per_gpu(self) -> Found | None:
-        """Return the plan of the most samples per second per GPU."""
+        """Plan of the most samples per second per GPU."""
         return self.best(
             self.open,
             lambda candidate, step_s: (
@@ -224,7 +224,7 @@ class Explorer:
     def best_rate(
         self, tuples: Iterable[Candidate], least: float = 0.0
     ) -> Found | None:
-        """Return the plan of the most samples per second, which is at least `least`."""
+        """Plan of the most samples per second, which is at least `least`."""
 
         def score(_: Candidate, step_s: float) -> float:
             rate = samples_per_s(self.search, step_s)
@@ -233,7 +233,7 @@ class Explorer:
         return self.best(tuples, score)
 
     def floor(self, best: Found | None) -> Floor:
-        """Return the rate that a plan must reach."""
+        """Rate that a plan must reach."""
         objective = self.problem.objective
         total = objective.min_samples_per_s or 0.0
         if objective.deadline_s and self.problem.num_steps:
@@ -302,7 +302,7 @@ class Explorer:
         return batch / needed_per_s if needed_per_s else LONGEST_STEP_S
 
     def device_peak(self, found: Found) -> int:
-        """Return the largest upper bound on any device."""
+        """Largest upper bound on any device."""
         return self.device_bytes(found.candidate, max(found.peaks))
 
     def device_bytes(self, candidate: Candidate, tensor_bytes: int) -> int:
@@ -321,7 +321,7 @@ def parts(family: Family, searched: Container[Candidate]) -> Iterator[Family]:
 
 
 def of_candidate(decision: Decision, candidate: Candidate) -> Decision:
-    """Return a decision on a tuple of like machines."""
+    """Decision on a tuple of like machines."""
     if decision.candidate is candidate:
         return decision
     found = decision.found and replace(decision.found, candidate=candidate)
@@ -329,5 +329,5 @@ def of_candidate(decision: Decision, candidate: Candidate) -> Decision:
 
 
 def is_fitting(decisions: list[Decision]) -> bool:
-    """Tell whether a count fits."""
+    """Whether a count fits."""
     return any(decision.verdict is Verdict.FITS for decision in decisions)

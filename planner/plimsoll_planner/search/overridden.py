@@ -22,7 +22,7 @@ from plimsoll_planner.units import at_least, at_most
 def fixed_solution(
     explorer: Explorer, certificate: Certificate, statistics: SearchStatistics
 ) -> Solution | None:
-    """Return the plan of the least peak that obeys the override."""
+    """Plan of the least peak that obeys the override."""
     candidate = slimmest_tuple(explorer, explorer.every_family)
     if candidate is None:
         return None

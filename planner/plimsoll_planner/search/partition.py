@@ -64,7 +64,7 @@ def suffix_values(values: Sequence[Floats]) -> list[Floats]:
 
 
 def first_cuts(values: Sequence[Floats], limit: float) -> tuple[int, ...]:
-    """Return the lexicographically first cuts with every value at most `limit`."""
+    """Lexicographically first cuts with every value at most `limit`."""
     size = values[0].shape[0]
     reached = np.zeros(size + 1, dtype=np.bool_)
     reached[size] = True
@@ -82,7 +82,7 @@ def first_cuts(values: Sequence[Floats], limit: float) -> tuple[int, ...]:
 
 
 def least_suffix_peaks(peaks: Callable[[int], Ints], num_stages: int) -> list[Ints]:
-    """Return f for 0 to `num_stages` stages, each an array over A of 0 to L.
+    """F for 0 to `num_stages` stages, each an array over A of 0 to L.
 
     Args:
         peaks: for e, the matrix of least peaks with e stages left.

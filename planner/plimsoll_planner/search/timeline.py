@@ -105,7 +105,7 @@ def timeline(
 
 
 def is_forward(one: TimedPass) -> bool:
-    """Tell whether it is a forward pass."""
+    """Whether it is a forward pass."""
     return one.operation is not None and one.operation.kind is Pass.FORWARD
 
 

@@ -209,7 +209,7 @@ class TupleBounds(TupleContext):
     def least_bound(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
     ) -> Partition | None:
-        """Return the least step bound of the plans within a capacity, and its cuts.
+        """Least step bound of the plans within a capacity, and its cuts.
 
         Args:
             candidate: the tuple.
@@ -250,7 +250,7 @@ class TupleBounds(TupleContext):
         return HOPED if is_open else FITTING
 
     def shared_bound(self, candidate: Candidate, seconds_bound: Bound) -> float:
-        """Return the bound that shared cores give; 0 where ranks share none."""
+        """Bound that shared cores give; 0 where ranks share none."""
         chain = self.tables.seconds(
             candidate.offer, seconds_bound, candidate.micro_batch
         )

@@ -95,7 +95,7 @@ class TupleSearch(TupleBounds):
         self._quickest: dict[Candidate, Partition | None] = {}
 
     def quickest_cuts(self, candidate: Candidate) -> Partition | None:
-        """Return the least step bound of the plans whose upper bytes fit."""
+        """Least step bound of the plans whose upper bytes fit."""
         key = self.alike(candidate)
         if key not in self._quickest:
             capacity = self.capacity(key, Bound.UPPER)
@@ -222,7 +222,7 @@ class TupleSearch(TupleBounds):
         return peaks
 
     def options(self, candidate: Candidate) -> OptionArrays:
-        """Return the options that plans are made from."""
+        """Options that plans are made from."""
         return self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
 
     def run_peaks(
@@ -342,6 +342,6 @@ class TupleSearch(TupleBounds):
 def quickest(
     options: OptionArrays, first: int, end: int, peaks: Ints, capacity_bytes: int
 ) -> int:
-    """Return the option of least seconds that fits; ties to the lower peak."""
+    """Option of least seconds that fits; ties to the lower peak."""
     seconds = np.where(peaks <= capacity_bytes, options.seconds[first, end], np.inf)
     return int(np.lexsort((options.num_recomputed[first, end], peaks, seconds))[0])

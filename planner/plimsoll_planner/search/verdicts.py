@@ -189,7 +189,7 @@ def fast_enough(
 
 
 def samples_per_s(search: TupleSearch, step_s: float) -> float:
-    """Return the throughput of a step."""
+    """Throughput of a step."""
     if step_s <= 0:
         return LARGEST_RATE
     return min(search.problem.global_batch_size / step_s, LARGEST_RATE)
@@ -198,7 +198,7 @@ def samples_per_s(search: TupleSearch, step_s: float) -> float:
 def quick_bound(
     search: TupleSearch, candidate: Candidate, seconds_bound: Bound
 ) -> float:
-    """Return a lower bound of the step that needs no cuts."""
+    """Lower bound of the step that needs no cuts."""
     total_s, largest_s = search.tables.pass_seconds(
         candidate.offer, seconds_bound, candidate.micro_batch
     )
@@ -210,5 +210,5 @@ def quick_bound(
 
 
 def is_zero_rate(decision: Decision) -> bool:
-    """Tell whether no rate was computed."""
+    """Whether no rate was computed."""
     return decision.best_samples_per_s == 0
