@@ -224,6 +224,15 @@ SIZES = (
     ),
     MANY_OFFERS,
     replace(MANY_OFFERS, num_offers=1, batch=720_720, memory_mib=6144),
+    Size(
+        num_blocks=98,
+        memory_mib=6144,
+        max_gpus=512,
+        batch=720_720,
+        bar_s=60.0,
+        runs=1,
+        is_distinct=(False,),
+    ),
     replace(MANY_OFFERS, num_offers=1, batch=10**6, memory_mib=6144),
 )
 

@@ -20,11 +20,11 @@ from decimal import Decimal
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, rows_of
+from plimsoll_planner.memory.chain_bytes import Bound, rows_of
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.rule_texts import RULES
-from plimsoll_planner.search.choose import TIE, corner_peak, least_memory_of
+from plimsoll_planner.search.choose import TIE, least_memory_of, slimmest_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.partition import least_largest
 from plimsoll_planner.search.space import Candidate
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def compare(problem: Problem, num_gpus: int) -> Comparison:
-    """Return one row for each rule; the rate floor is that of the exact search."""
+    """One row for each rule; the rate floor is that of the exact search."""
     ours = Explorer(problem)
     floor = ours.floor(ours.best_per_gpu())
     rules: list[tuple[str, CutsOf | None]] = [
@@ -101,12 +101,12 @@ def row_of(
     rule: str, explorer: Explorer, num_gpus: int, needed_per_s: float, floor: Floor
 ) -> Row:
     """Search with one rule of cutting; see `compare`."""
-    tuples = explorer.by_count[num_gpus]
+    tuples = explorer.tuples_of(num_gpus)
     choice = least_memory_of(explorer, tuples, lambda _: needed_per_s)
     found = least_peak_plan(explorer, num_gpus) if choice is None else choice.found
     quick = None if choice else fastest_that_fits(explorer, tuples)
     is_cut_off = any(c.rule is Rule.NOT_SEARCHED for c in tuples)
-    needed = (c for c in explorer.by_count if is_fitting(explorer.decide(c, floor)))
+    needed = (c for c in explorer.families if is_fitting(explorer.decide(c, floor)))
     return Row(
         rule=rule,
         found=found,
@@ -155,17 +155,9 @@ def why_not(
 
 
 def least_peak_plan(explorer: Explorer, num_gpus: int) -> Found | None:
-    """Return the plan of the least peak at any speed, whether it fits or not."""
-    runnable = [
-        candidate
-        for candidate in explorer.by_count[num_gpus]
-        if candidate.rule is None
-        and explorer.search.corner(candidate, Bound.UPPER) < LARGEST_BYTES
-    ]
-    if not runnable:
-        return None
-    best = min(runnable, key=lambda candidate: corner_peak(explorer, candidate))
-    return explorer.search.least_peak_plan(best)
+    """Plan of the least peak at any speed, whether it fits or not."""
+    best = slimmest_tuple(explorer, explorer.families[num_gpus])
+    return None if best is None else explorer.search.least_peak_plan(best)
 
 
 def num_layers(problem: Problem) -> int:
@@ -174,12 +166,12 @@ def num_layers(problem: Problem) -> int:
 
 
 def uniform_cuts(size: int, num_stages: int) -> tuple[int, ...]:
-    """Return the first layers of stages of nearly equal length."""
+    """First layers of stages of nearly equal length."""
     return tuple(round(stage * size / num_stages) for stage in range(num_stages))
 
 
 def balanced(weights: list[float]) -> Callable[[int], tuple[int, ...]]:
-    """Return the rule that makes the largest sum of weights least."""
+    """Rule that makes the largest sum of weights least."""
     size = len(weights)
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     matrix = sums[None, :] - sums[:-1, None]
@@ -193,12 +185,12 @@ def balanced(weights: list[float]) -> Callable[[int], tuple[int, ...]]:
 
 
 def parameter_weights(problem: Problem) -> list[float]:
-    """Return the parameter bytes of every layer."""
+    """Parameter bytes of every layer."""
     columns = problem.profile.costs.parameter_bytes
     return [float(columns[row]) for row in rows_of(problem.profile)]
 
 
 def time_weights(explorer: Explorer) -> list[float]:
-    """Return the seconds of every layer on the first offer, for one sample."""
+    """Seconds of every layer on the first offer, for one sample."""
     chain = explorer.search.tables.seconds(0, Bound.EXPECTED, 1)
     return [float(value) for value in chain.forward + chain.backward]

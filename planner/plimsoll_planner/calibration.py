@@ -98,7 +98,7 @@ def distance(line: OverheadLine, row: OverheadRow) -> int:
 def without_negatives(
     columns: dict[str, NDArray[np.float64]], values: NDArray[np.float64]
 ) -> tuple[dict[str, float], NDArray[np.float64]]:
-    """Return least-squares terms and errors, without the terms that come out negative.
+    """Least-squares terms and errors, without the terms that come out negative.
 
     The most negative one is left out and the rest fitted again, until none is.
     """
@@ -119,7 +119,7 @@ def half_width(
     num_terms: int,
     values: NDArray[np.float64],
 ) -> float:
-    """Return the half-width of the prediction interval; see the module's text."""
+    """Half-width of the prediction interval; see the module's text."""
     freedom = number - num_terms
     if freedom <= 0:
         return WITHOUT_ERROR * float(values.max())

@@ -59,7 +59,7 @@ class InvalidFieldError(InvalidInputError):
         super().__init__(self.text())
 
     def text(self) -> str:
-        """Return the text of the error."""
+        """Text of the error."""
         return f"{self.path}: got {shorten(self.value)}, allowed is {self.allowed}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -71,7 +71,7 @@ class UnknownFieldError(InvalidFieldError):
     """A record has no such field; `allowed` names the nearest one, or all."""
 
     def text(self) -> str:
-        """Return the text of the error."""
+        """Text of the error."""
         return f"{self.path}: no such field; {self.allowed}"
 
 
@@ -79,7 +79,7 @@ class MissingFieldError(InvalidFieldError):
     """A field that has no default is absent."""
 
     def text(self) -> str:
-        """Return the text of the error."""
+        """Text of the error."""
         return f"{self.path}: this field is missing; allowed is {self.allowed}"
 
 

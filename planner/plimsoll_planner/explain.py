@@ -7,7 +7,6 @@ In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from plimsoll_planner.records.certificate import (
@@ -34,7 +33,7 @@ from plimsoll_planner.units import at_least, at_most
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things in words."""
+    """Number of things in words."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -69,7 +68,7 @@ def device_noun(offers: Iterable[Offer]) -> str:
 
 
 def gpus_text(num_gpus: int, offers: Iterable[Offer]) -> str:
-    """Return a number of GPUs in words, or of devices that are emulated."""
+    """Number of GPUs in words, or of devices that are emulated."""
     return counted(num_gpus, device_noun(offers))
 
 
@@ -79,14 +78,14 @@ def fail_text(num_gpus: int) -> str:
 
 
 def offer_text(offer: Offer) -> str:
-    """Return the name of an offer, with its terms where they are special."""
+    """Name of an offer, with its terms where they are special."""
     if offer.capacity_type is CapacityType.ON_DEMAND:
         return offer.name
     return f"{offer.name} ({offer.capacity_type})"
 
 
 def miss_text(miss: NearestMiss, offers: Sequence[Offer]) -> str:
-    """Return by what a count fails, and on which offer."""
+    """By what a count fails, and on which offer."""
     where = "" if miss.offer is None else f"on {offer_text(offers[miss.offer])}, "
     if miss.binding is Binding.MEMORY:
         needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
@@ -114,12 +113,12 @@ REASONS = {
 
 def decided_text(count: CountVerdict) -> str:
     """Return how many combinations of a count each rule decided."""
-    rules = Counter(count.decisions.rule).most_common()
+    rules = count.decisions.num_decided().most_common()
     return ", ".join(f"{number} {RULE_NAMES[rule]}" for rule, number in rules)
 
 
 def count_text(count: CountVerdict, space: Space) -> str:
-    """Return one line on one count."""
+    """One line on one count."""
     width = len(heading(space.offers))
     verdict = f"{count.num_gpus:>{width}}  {count.verdict.value:<9}"
     decided = decided_text(count)
@@ -143,7 +142,8 @@ def reason_text(count: CountVerdict, space: Space) -> str:
     if count.is_slow_at_equal_error:
         return EQUAL_ERROR
     if count.verdict is Verdict.UNDECIDED:
-        open_now = f"{count.num_undecided} of {len(count.decisions.rule)} combinations"
+        every = sum(count.decisions.num_members)
+        open_now = f"{count.num_undecided} of {every} combinations"
         return f"{open_now} are open: narrow the intervals by a measured profile"
     return ""
 
@@ -179,7 +179,7 @@ def certificate_lines(certificate: Certificate) -> list[str]:
 
 
 def fewest_text(certificate: Certificate, fewest: int) -> str:
-    """Return the headline: the fewest, and why one fewer does not do."""
+    """Headline: the fewest, and why one fewer does not do."""
     offers = certificate.space.offers
     if certificate.paid_gpus is not None:
         return paid_text(certificate, certificate.paid_gpus)
@@ -205,7 +205,7 @@ def fewest_text(certificate: Certificate, fewest: int) -> str:
 
 
 def paid_text(certificate: Certificate, paid: int) -> str:
-    """Return the fewest devices of whole nodes, and that no plan pays for fewer."""
+    """Fewest devices of whole nodes, and that no plan pays for fewer."""
     used = next(
         count.num_gpus
         for count in certificate.counts
@@ -219,12 +219,12 @@ def paid_text(certificate: Certificate, paid: int) -> str:
 
 
 def is_searched(count: CountVerdict) -> bool:
-    """Tell whether limits and override left the count any degrees."""
+    """Whether limits and override left the count any degrees."""
     return any(rule is not Rule.OUTSIDE_LIMITS for rule in count.decisions.rule)
 
 
 def space_text(space: Space) -> str:
-    """Return within what the certificate holds."""
+    """Within what the certificate holds."""
     limits = space.limits
     parts = [
         f"1 to {gpus_text(limits.max_gpus, space.offers)}",
@@ -268,7 +268,7 @@ def override_text(space: Space) -> str:
 
 
 def why_text(problem: Problem, answer: Solution) -> str:
-    """Return by what the plan was chosen among all that were searched."""
+    """By what the plan was chosen among all that were searched."""
     if answer.termination is Termination.FIXED:
         return "why: what was fixed by hand, at the least memory"
     objective = problem.objective
@@ -354,7 +354,7 @@ def undecided_text(certificate: Certificate) -> str:
 
 
 def explain(answer: Solution | Infeasible) -> list[str]:
-    """Return the whole explanation, count by count."""
+    """Whole explanation, count by count."""
     certificate = answer.certificate
     lines: list[str] = []
     if isinstance(answer, Infeasible):

@@ -39,7 +39,7 @@ def with_foreign(
     foreign: Sequence[DeviceOverhead],
     shortages: Sequence[Shortage],
 ) -> tuple[DeviceOverhead, ...]:
-    """Return overheads of which none that counts is narrower for what others saw.
+    """Overheads of which none that counts is narrower for what others saw.
 
     Args:
         offers: whose devices are planned with.
@@ -79,7 +79,7 @@ def here(
 
 
 def counts(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
-    """Tell whether others who observed a key have something to say."""
+    """Whether others who observed a key have something to say."""
     return key.image == fingerprint.image and runs_like(key, offer, fingerprint)
 
 
@@ -88,7 +88,7 @@ def widened_by(
     foreign: Iterable[DeviceOverhead],
     shortages: Iterable[Shortage],
 ) -> DeviceOverhead:
-    """Return an overhead that allows for what others saw, and says so."""
+    """Overhead that allows for what others saw, and says so."""
     wider = overhead
     for theirs in foreign:
         wider = covering(wider, theirs)
@@ -99,7 +99,7 @@ def widened_by(
 
 
 def covering(overhead: DeviceOverhead, foreign: DeviceOverhead) -> DeviceOverhead:
-    """Return an overhead that allows for what others measured, where they did."""
+    """Overhead that allows for what others measured, where they did."""
     return replace(
         overhead,
         allocator=no_narrower_at(foreign.seen, overhead.allocator, foreign.allocator),
@@ -110,7 +110,7 @@ def covering(overhead: DeviceOverhead, foreign: DeviceOverhead) -> DeviceOverhea
 def no_narrower_at(
     places: Sequence[SeenAt], line: OverheadLine, other: OverheadLine
 ) -> OverheadLine:
-    """Return a line whose interval has that of another within, at some places."""
+    """Line whose interval has that of another within, at some places."""
     residual_bytes = line.residual_bytes
     for place in places:
         at = place.micro_batch, place.num_communicators

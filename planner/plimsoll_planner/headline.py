@@ -32,7 +32,7 @@ HALF = 0.5
 
 
 def headline_text(problem: Problem, answer: Solution) -> str:
-    """Return plan, proof and price."""
+    """Plan, proof and price."""
     plan, certificate = answer.plan, answer.certificate
     head = f"{goal_text(problem, answer)}: {devices_text(plan)}"
     slow = certificate.fewest_at_any_speed
@@ -100,7 +100,7 @@ def devices_text(plan: HybridPlan) -> str:
 
 
 def size_text(num_bytes: int) -> str:
-    """Return the size of a device as people call it, `256 MiB` or `80 GiB`."""
+    """Size of a device as people call it, `256 MiB` or `80 GiB`."""
     number, unit = at_most(num_bytes).split()
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 

@@ -159,7 +159,7 @@ def unreported_shortage(
 def observed_overhead(
     key: OverheadKey, ranks: Sequence[ObservedRank], shortages: Sequence[Shortage]
 ) -> DeviceOverhead | None:
-    """Return the overhead of a key; None where nothing is said of it yet.
+    """Overhead of a key; None where nothing is said of it yet.
 
     Args:
         key: of all ranks and shortages.
@@ -210,7 +210,7 @@ def num_plans(ranks: Sequence[ObservedRank]) -> int:
 
 
 def fitted(ranks: Sequence[ObservedRank], values: Sequence[int]) -> OverheadLine:
-    """Return a line through one number of each rank."""
+    """Line through one number of each rank."""
     rows = [
         OverheadRow(
             micro_batch=rank.micro_batch,
@@ -223,7 +223,7 @@ def fitted(ranks: Sequence[ObservedRank], values: Sequence[int]) -> OverheadLine
 
 
 def no_narrower(line: OverheadLine, other: OverheadLine) -> OverheadLine:
-    """Return a line whose residual is at least that of another."""
+    """Line whose residual is at least that of another."""
     return replace(line, residual_bytes=max(line.residual_bytes, other.residual_bytes))
 
 
@@ -234,7 +234,7 @@ def built_in(key: OverheadKey) -> DeviceOverhead | None:
 
 
 def is_allowed_for(rank: ObservedRank, overhead: DeviceOverhead) -> bool:
-    """Tell whether a rank held what an overhead says."""
+    """Whether a rank held what an overhead says."""
     at = rank.micro_batch, rank.num_communicators
     pairs = (
         (overhead.allocator.at(*at), rank.fragmented_bytes),
@@ -244,7 +244,7 @@ def is_allowed_for(rank: ObservedRank, overhead: DeviceOverhead) -> bool:
 
 
 def assumed(key: OverheadKey) -> DeviceOverhead:
-    """Return the lines that hold where too few ranks were observed."""
+    """Lines that hold where too few ranks were observed."""
     return built_in(key) or DeviceOverhead(
         key=key,
         allocator=assumed_overhead.ALLOCATOR,
@@ -254,7 +254,7 @@ def assumed(key: OverheadKey) -> DeviceOverhead:
 
 
 def widened(overhead: DeviceOverhead, shortage: Shortage) -> DeviceOverhead:
-    """Return an overhead whose upper bound is such that the shortage is no surprise.
+    """Overhead whose upper bound is such that the shortage is no surprise.
 
     Nothing else of it changes, so that no bound is looser for it.
     """

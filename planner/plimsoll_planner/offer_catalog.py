@@ -130,29 +130,29 @@ class Row:
     place: str
 
     def text(self, column: str) -> str:
-        """Return the cell without blanks around it."""
+        """Cell without blanks around it."""
         return self.cells.get(column, "").strip()
 
     def refuse(self, column: str, allowed: str) -> InvalidFieldError:
-        """Return the error for one cell."""
+        """Error for one cell."""
         return InvalidFieldError(f"{self.place}, {column}", self.text(column), allowed)
 
     def number(self, column: str) -> Decimal | None:
-        """Return a number, or None where the cell is empty."""
+        """Number, or None where the cell is empty."""
         text = self.text(column)
         if text and not NUMBER.fullmatch(text):
             raise self.refuse(column, "a number such as 12.34")
         return Decimal(text) if text else None
 
     def whole_number(self, column: str, minimum: int) -> int | None:
-        """Return a whole number; the catalogues write 8 as 8.0."""
+        """Whole number; the catalogues write 8 as 8.0."""
         value = self.number(column)
         if value is not None and (value != int(value) or value < minimum):
             raise self.refuse(column, f"a whole number at least {minimum}")
         return None if value is None else int(value)
 
     def scaled(self, column: str, factor: float) -> float | None:
-        """Return a positive number times `factor`."""
+        """Positive number times `factor`."""
         value = self.number(column)
         if value is not None and value <= 0:
             raise self.refuse(column, "a number above 0")
@@ -202,7 +202,7 @@ def make_offer(row: Row, capacity_type: CapacityType, price: Decimal | None) -> 
 
 
 def currency(row: Row) -> str:
-    """Return the currency of a price; where there is a column, no cell is guessed."""
+    """Currency of a price; where there is a column, no cell is guessed."""
     text = row.text("Currency")
     if not text and "Currency" in row.cells:
         raise row.refuse("Currency", "an ISO 4217 code such as USD, beside a price")
@@ -210,7 +210,7 @@ def currency(row: Row) -> str:
 
 
 def device_kind(row: Row) -> DeviceKind:
-    """Return the kind of device; CUDA unless the line says otherwise."""
+    """Kind of device; CUDA unless the line says otherwise."""
     text = row.text("DeviceKind") or DeviceKind.CUDA.value
     if text not in list(DeviceKind):
         raise row.refuse("DeviceKind", f"one of {', '.join(DeviceKind)}")
@@ -218,7 +218,7 @@ def device_kind(row: Row) -> DeviceKind:
 
 
 def device_memory_bytes(row: Row) -> int:
-    """Return the memory of one device: our column, else what GpuInfo says."""
+    """Memory of one device: our column, else what GpuInfo says."""
     mib = row.whole_number("DeviceMemoryMiB", 1)
     if mib is None:
         found = SIZE_IN_MIB.search(row.text("GpuInfo"))
@@ -230,7 +230,7 @@ def device_memory_bytes(row: Row) -> int:
 
 
 def link(bandwidth_bytes_per_s: float | None) -> Link | None:
-    """Return a link of the given bandwidth, or None where it is unknown."""
+    """Link of the given bandwidth, or None where it is unknown."""
     if bandwidth_bytes_per_s is None:
         return None
     return Link(bandwidth_bytes_per_s=bandwidth_bytes_per_s)

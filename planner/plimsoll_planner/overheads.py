@@ -39,7 +39,7 @@ BUILT_IN = (EMULATED,)
 def with_built_in(
     given: Iterable[DeviceOverhead], offers: Iterable[Offer]
 ) -> tuple[DeviceOverhead, ...]:
-    """Return overheads for offers: the given ones and those that are built in."""
+    """Overheads for offers: the given ones and those that are built in."""
     mine = tuple(given)
     keys = {overhead.key for overhead in mine}
     products = {offer.device_product for offer in offers}

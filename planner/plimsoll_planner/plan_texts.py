@@ -14,7 +14,7 @@ from plimsoll_planner.units import S_PER_HOUR
 
 
 def cost_of(plan: HybridPlan, num_steps: int | None) -> Decimal | None:
-    """Return the expected price of all steps, None where something is not known."""
+    """Expected price of all steps, None where something is not known."""
     if plan.price_per_hour is None or plan.step_time is None or num_steps is None:
         return None
     hours = Decimal(num_steps * plan.step_time.expected_s / S_PER_HOUR)
@@ -30,7 +30,7 @@ def training_text(plan: HybridPlan, num_steps: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return seconds in the unit that people would use."""
+    """Seconds in the unit that people would use."""
     for unit, size in (("d", 24 * S_PER_HOUR), ("h", S_PER_HOUR), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -38,7 +38,7 @@ def duration_text(seconds: float) -> str:
 
 
 def nodes_text(plan: HybridPlan) -> str:
-    """Return the nodes of a plan, how many devices are paid for, and why so many."""
+    """Nodes of a plan, how many devices are paid for, and why so many."""
     on_node = plan.offers[0].devices_per_node
     paid = plan.num_nodes * on_node
     text = counted(plan.num_nodes, "node")

@@ -19,5 +19,5 @@ ROOT: Final = "/run/plimsoll"
 
 
 def report_name(rank: int | str) -> str:
-    """Return the name of the file, or pipe, that a rank reports to."""
+    """Name of the file, or pipe, that a rank reports to."""
     return f"report-{rank}.jsonl"

@@ -17,10 +17,10 @@ RULE_NAMES = {
     Rule.STATES_EXCEED: "states too large",
     Rule.LAYER_EXCEEDS: "a layer too large",
     Rule.MEMORY_RELAXED: "least memory of any batch too large",
-    Rule.MEMORY_CORNER: "least memory too large",
+    Rule.PEAK_EXCEEDS: "least memory too large",
     Rule.RATE_BOUND: "too slow",
     Rule.RATE_AT_EQUAL_ERROR: "too slow at equal relative error",
-    Rule.DOMINATED: "a smaller micro-batch is too large",
+    Rule.DOMINATED: "smaller micro-batch too large",
     Rule.SEARCHED: "searched",
     Rule.REPLAYED: "replayed",
     Rule.NOT_SEARCHED: "not searched",
@@ -35,7 +35,7 @@ RULES = {
     Rule.LAYER_EXCEEDS: "one layer exceeds the memory alone",
     Rule.MEMORY_RELAXED: "the least memory, at any speed, of all replicas and "
     "micro-batches at once exceeds it",
-    Rule.MEMORY_CORNER: "the plan of the least memory, at any speed, exceeds it still",
+    Rule.PEAK_EXCEEDS: "the plan of the least memory, at any speed, exceeds it still",
     Rule.RATE_BOUND: "no plan that fits can reach the rate floor",
     Rule.RATE_AT_EQUAL_ERROR: "too slow if one factor is the error of all seconds, "
     "which proves nothing: measure the profile on the device, or ask for a number of "

@@ -33,7 +33,7 @@ def at_most(num_bytes: int) -> str:
 
 
 def in_units(num_bytes: int, rounding: Callable[[float], int]) -> str:
-    """Return bytes in the largest unit of which they are one or more."""
+    """Bytes in the largest unit of which they are one or more."""
     if num_bytes < MIB:
         return f"{num_bytes} B"
     name, unit = ("MiB", MIB) if num_bytes < GIB else ("GiB", GIB)

@@ -18,10 +18,10 @@ from plimsoll_planner.calibration import OverheadRow, fit_line
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
-from plimsoll_planner.memory.recompute_labels import build_labels
 from plimsoll_planner.memory.stage_peaks import least_peaks, stage_bytes
-from plimsoll_planner.search.partition import least_corner
+from plimsoll_planner.search.partition import least_suffix_peaks
 from tests.support.builders import an_engine
 from tests.support.chains import Activation, Layer, chain_profile
 
@@ -77,7 +77,7 @@ def worst_peak(
 
 def least_worst_peak(chain: ChainBytes, num_stages: int, cap: int) -> float:
     """Return the least largest peak of all cuts under a cap in flight, in GiB."""
-    labels, stages = build_labels(chain, HELD, None), stage_bytes(chain, HELD)
+    options, stages = build_options(chain, HELD, None), stage_bytes(chain, HELD)
 
     def peaks(left: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         flow = Flow(
@@ -86,9 +86,9 @@ def least_worst_peak(chain: ChainBytes, num_stages: int, cap: int) -> float:
             micro_batch=8,
             data_degree=1,
         )
-        return least_peaks(stages, labels, flow)
+        return least_peaks(stages, options, flow)
 
-    return float(least_corner(peaks, num_stages)[num_stages][0]) / GIB
+    return float(least_suffix_peaks(peaks, num_stages)[num_stages][0]) / GIB
 
 
 ORACLES = [

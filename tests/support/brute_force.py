@@ -17,7 +17,7 @@ from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.search.space import Candidate, candidates
+from plimsoll_planner.search.space import Candidate, families_of, members_of
 from plimsoll_planner.search.tuple_search import TupleSearch
 from tests.support.enumerator import Judge, Mesh, meshes
 from tests.support.random_questions import Asked
@@ -132,6 +132,6 @@ def candidate_of(problem: Problem, mesh: Mesh) -> Candidate:
     limits = len(problem.profile.layers.name)
     return next(
         c
-        for c in candidates(problem, limits, mesh.gpus)
+        for c in members_of(families_of(problem, limits, mesh.gpus))
         if (c.num_stages, c.micro_batch) == (mesh.stages, mesh.samples)
     )

@@ -341,6 +341,8 @@ def decisions(num_gpus: int, **fields: Any) -> Decisions:
         "tensor_degree": (1,),
         "data_degree": (1,),
         "micro_batch": (1,),
+        "largest_micro_batch": (1,),
+        "num_members": (1,),
         "sharding": (Sharding.NONE,),
         "schedule": (Schedule.ONE_F_ONE_B,),
         "offer": (0,),

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from plimsoll_cli.options.types import FiniteNumber, WholeNumber, WordOf
+from plimsoll_cli.options.types import COUNT, FiniteNumber, WholeNumber, WordOf
 from plimsoll_planner.records.bounds import Range
 from plimsoll_planner.records.record import shape_of
 from plimsoll_planner.records.shape import (
@@ -32,6 +32,7 @@ TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
     "offers": {"type": PATH, "required": True},
     "overheads": {"type": PATH, "multiple": True},
     "engine": {"default": "plimsoll", "show_default": True},
+    "limits.max_tuples": {"type": COUNT},
     "limits.headroom": {"type": FiniteNumber(0, 1, max_open=True)},
     "override.cuts": {"metavar": "0,9,17"},
     "override.recomputed_layers": {"metavar": "0-5,8|all|none"},

@@ -189,7 +189,9 @@ def grouped(count: CountVerdict, offers: Sequence[Offer]) -> list[TupleGroup]:
                 mesh=(found.pipeline_degree[first], found.data_degree[first]),
                 offer=offer_text(offers[found.offer[first]]),
                 ending=(found.verdict[first], RULE_NAMES[found.rule[first]]),
-                micro_batches=span(found.micro_batch[first], found.micro_batch[last]),
+                micro_batches=span(
+                    found.micro_batch[first], found.largest_micro_batch[last]
+                ),
                 least_peak=at_least(least) if least else "-",
                 most_rate=f"{rate:.4g}" if rate else "-",
             )
@@ -231,7 +233,7 @@ def tuples_legend(count: CountVerdict) -> list[str]:
     """Meaning of the columns, and the rules that occur in the table."""
     return [
         "LEAST PEAK: the fullest rank of every plan of the row needs that or more; "
-        "where states or a layer are too large it is a quick bound, and more is needed",
+        "where a quick bound decided (all rules but least memory), more is needed",
         "AT MOST SAMPLES/S: no plan of the row is faster",
         *rule_lines(count.decisions.rule),
     ]

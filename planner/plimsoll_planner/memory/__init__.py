@@ -4,11 +4,11 @@ chain_bytes        the bytes of every layer, as arrays for one bound and micro-b
 flow               how micro-batches go through a stage
 engine_holdings    what the engine holds besides, as numbers in the formula
 rank_peak          the formula of one rank, phase by phase, in plain Python
-pareto             which labels no other one beats
+pareto             which options no other one beats
 run_options        the options of all runs that begin at one layer
 pruning            keeps the number of options bounded, on the safe side
-recompute_labels   the same formula for all runs of layers and recompute choices
-stage_peaks        what the labels need to become peaks: state, inputs, in flight
+option_arrays   the same formula for all runs of layers and recompute choices
+stage_peaks        what the options need to become peaks: state, inputs, in flight
 breakdown          what a predicted peak consists of, kind by kind
 assumed_overhead   what is assumed besides tensors where nobody measured
 device_bytes       allocated -> reserved -> device, and the capacity backwards

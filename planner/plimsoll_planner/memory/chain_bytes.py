@@ -1,7 +1,7 @@
 """The bytes of a chain of layers, as arrays for one bound and one micro-batch.
 
 In: a profile, which of the three bounds, b. Out: a `ChainBytes`. Called by the formula
-(`rank_peak`) and by the search (`recompute_labels`, `stage_peaks`).
+(`rank_peak`) and by the search (`option_arrays`, `stage_peaks`).
 
     l, L    a layer, their number       c   way of a layer (`WAYS`)
     b       samples in a micro-batch    u   bytes of the boundary behind a layer
@@ -56,7 +56,7 @@ class Bound(StrEnum):
 
 
 def bytes_at(interval: ByteInterval, bound: Bound) -> int:
-    """Return one of the three numbers."""
+    """One of the three numbers."""
     match bound:
         case Bound.LOWER:
             return interval.lower_bytes
@@ -171,7 +171,7 @@ def require_chain(profile: ModelProfile) -> None:
 
 
 def rows_of(profile: ModelProfile) -> tuple[int, ...]:
-    """Return for each layer its row in the table of costs, unsplit.
+    """For each layer its row in the table of costs, unsplit.
 
     Raises:
         CannotPlanError: the profile holds only split variants.
@@ -191,7 +191,7 @@ def rows_of(profile: ModelProfile) -> tuple[int, ...]:
 
 
 def countable(chain: ChainBytes) -> ChainBytes:
-    """Return a chain whose sums stay below `LARGEST_BYTES`.
+    """Chain whose sums stay below `LARGEST_BYTES`.
 
     What is more than any device has stays more: it becomes one byte more.
     """

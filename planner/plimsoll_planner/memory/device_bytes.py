@@ -74,7 +74,7 @@ class Allowance:
     """No calibration stands behind its upper bound."""
 
     def allocated(self, bound: Bound, tensor_bytes: int) -> int:
-        """Return the formula's bytes, widened where the engine is not verified."""
+        """Formula's bytes, widened where the engine is not verified."""
         widening = self.widening_permille[PLACE[bound]]
         widened = tensor_bytes * (PERMILLE + widening) // PERMILLE
         return min(widened, LARGEST_INTEGER)
@@ -88,12 +88,12 @@ class Allowance:
         return min(reserved, LARGEST_INTEGER)
 
     def device(self, bound: Bound, tensor_bytes: int) -> int:
-        """Return all of it; the largest number that is written, where it is more."""
+        """All of it; the largest number that is written, where it is more."""
         device = self.reserved(bound, tensor_bytes) + bytes_at(self.outside, bound)
         return min(device, LARGEST_INTEGER)
 
     def tensor_capacity(self, bound: Bound) -> int:
-        """Return the most tensor bytes whose device bytes are within the capacity.
+        """Most tensor bytes whose device bytes are within the capacity.
 
         Negative where not even none are.
         """
@@ -166,7 +166,7 @@ def with_more_groups(
 def highest_below(
     seen: Sequence[tuple[Place, ByteInterval]], place: Place, otherwise_bytes: int
 ) -> int:
-    """Return the largest lower bound of where ranks had no more of either."""
+    """Largest lower bound of where ranks had no more of either."""
     found = (
         held.lower_bytes for at, held in seen if at[0] <= place[0] and at[1] <= place[1]
     )
@@ -176,7 +176,7 @@ def highest_below(
 def lowest_above(
     seen: Sequence[tuple[Place, ByteInterval]], place: Place, otherwise_bytes: int
 ) -> int:
-    """Return the least upper bound of where ranks had no less of either.
+    """Least upper bound of where ranks had no less of either.
 
     Where none had, it is at least that of every place with fewer which some were seen
     above, so that it grows with both.
@@ -207,7 +207,7 @@ def num_communicators(mesh: Mesh, num_ties: int) -> tuple[int, int]:
 def overhead_for(
     offer: Offer, overheads: tuple[DeviceOverhead, ...], fingerprint: Fingerprint
 ) -> DeviceOverhead | None:
-    """Return the overhead that counts for what runs on an offer, if any does.
+    """Overhead that counts for what runs on an offer, if any does.
 
     It is of the offer's product, and of the same torch version as far as its key states
     it (2.15 is that of 2.15.0+cu132). Of several the one of the same image is nearest,
@@ -229,7 +229,7 @@ def overhead_for(
 
 
 def runs_like(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
-    """Tell whether a key is of an offer's product and of a fingerprint's torch."""
+    """Whether a key is of an offer's product and of a fingerprint's torch."""
     version = fingerprint.torch_version
     return key.device_product == offer.device_product and any(
         f"{one}.".startswith(f"{key.torch_version}.")

@@ -61,7 +61,7 @@ class Held:
 
 
 def held_by(holds: EngineHoldings) -> Held:
-    """Return the factors of one engine.
+    """Factors of one engine.
 
     A stage of 1F1B waits for its sends inside the step, so `sends_waited_at_step_end`,
     which is about several stages on a rank, adds nothing here.

@@ -1,7 +1,7 @@
-"""Labels that no other label of their group beats.
+"""OptionArrays that no other option of their group beats.
 
-In: arrays over the labels of many groups, which are ascending integers. Out: flags.
-Called by `recompute_labels` for all runs that begin at one layer at once. A label beats
+In: arrays over the options of many groups, which are ascending integers. Out: flags.
+Called by `option_arrays` for all runs that begin at one layer at once. An option beats
 another of its group when it is nowhere larger; of equal ones the first stays.
 """
 
@@ -14,11 +14,11 @@ from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Flags, Ints
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 MOST_COMPARED = 2**20
-"""Pairs of labels compared at a time, so that the arrays stay in the cache's reach."""
+"""Pairs of options compared at a time, so that the arrays stay in the cache's reach."""
 
 
 def groups_of(group: Ints) -> tuple[Ints, Ints]:
-    """Return the place at which each group begins, and its number of labels."""
+    """Place at which each group begins, and its number of options."""
     begins = np.ones(len(group), dtype=np.bool_)
     begins[1:] = group[1:] != group[:-1]
     starts = np.flatnonzero(begins)
@@ -26,10 +26,10 @@ def groups_of(group: Ints) -> tuple[Ints, Ints]:
 
 
 def stays_of_two(group: Ints, second: Ints) -> Flags:
-    """Judge labels in the order of a first quantity: the second one must fall.
+    """Judge options in the order of a first quantity: the second one must fall.
 
     Args:
-        group: of each label, ascending.
+        group: of each option, ascending.
         second: the second quantity.
     """
     starts, lengths = groups_of(group)
@@ -44,17 +44,17 @@ def stays_of_two(group: Ints, second: Ints) -> Flags:
 def stays_of_four(
     group: Ints, saved: Ints, others: tuple[Ints, Ints], doubtful: Flags
 ) -> Flags:
-    """Judge labels in the order of seconds.
+    """Judge options in the order of seconds.
 
-    Where the saved bytes fall from label to label nothing is beaten, which is the usual
+    If the saved bytes fall from option to option nothing is beaten, which is the usual
     case: one more layer recomputes, and less is saved. Other groups are compared pair
     by pair.
 
     Args:
-        group: of each label, ascending.
+        group: of each option, ascending.
         saved: one quantity beside the seconds.
         others: two more.
-        doubtful: labels of groups that are judged; all others stay.
+        doubtful: options of groups that are judged; all others stay.
     """
     stays = np.ones(len(group), dtype=np.bool_)
     starts, lengths = groups_of(group)

@@ -1,18 +1,18 @@
 """Prunes the options of a run that has too many, for example of different layers.
 
-In: labels in groups (one run, one choice of its first layer), sorted by seconds, or by
+In: options in groups (one run, one choice of its first layer), sorted by seconds, or by
 saved bytes where seconds do not count. Out: where each part of a group begins, of which
-one label is left. Called by `recompute_labels`. Repeated blocks never come here; a run
-of forty different layers would have millions of labels.
+one option is left. Called by `option_arrays`. Repeated blocks never come here; a run
+of forty different layers would have millions of options.
 
 The range of a group is cut into equal parts. What is left of a part errs on the safe
 side of its use:
 
-    drop    the least label: it can be run, so what fits, fits
-    merge   the least of each number: no real label is below it, so what fails, fails
+    drop    the least option: it can be run, so what fits, fits
+    merge   the least of each number: no real option is below it, so what fails, fails
 
-Parts of equal length keep the error of the seconds small where labels are few; parts of
-equally many labels would be wide at both ends.
+Parts of equal length keep the error of the seconds small if options are few; parts of
+equally many options would be wide at both ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def part_starts(group: Ints, values: NDArray[Any], crowded: Flags, most: int) ->
     """The place at which each part begins.
 
     Args:
-        group: of each label, ascending.
-        values: seconds or bytes of each label, ascending within a group.
-        crowded: labels of groups that have too many; every other label is a part of
+        group: of each option, ascending.
+        values: seconds or bytes of each option, ascending within a group.
+        crowded: options of groups that have too many; every other option is a part of
             its own, and so is the first one of each group where `most` is above 1.
         most: parts of each crowded group.
     """
@@ -48,7 +48,7 @@ def part_starts(group: Ints, values: NDArray[Any], crowded: Flags, most: int) ->
 
 
 def least_places(values: Ints, starts: Ints) -> Ints:
-    """Return the place of the first least value of each part."""
+    """Place of the first least value of each part."""
     lengths = np.diff(np.append(starts, len(values)))
     least = np.repeat(np.minimum.reduceat(values, starts), lengths)
     places = np.flatnonzero(values == least)

@@ -3,7 +3,7 @@
 In: the layers of one pipeline stage with their choices, and how many micro-batches are
 in flight. Out: the peak of each phase, kind by kind. Called for the plan that was
 chosen, and by the report; the search evaluates the same formula for all stages at once
-(`recompute_labels`), and tests hold the two against each other. Settled from the source
+(`option_arrays`), and tests hold the two against each other. Settled from the source
 of torch's Schedule1F1B, 2.11 to 2.15, and from measured ranks.
 
     A, B-1    first and last layer of the stage     L     layers of the model

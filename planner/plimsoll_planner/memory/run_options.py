@@ -1,7 +1,7 @@
 """Options of all runs of layers that begin at one layer, from those one layer later.
 
 In: a chain's bytes, what recomputing each layer costs, where stages may end. Out: an
-`Options`. Called by `recompute_labels`, whose text has the formula and the argument for
+`Options`. Called by `option_arrays`, whose text has the formula and the argument for
 runs of equal layers.
 """
 
@@ -64,7 +64,7 @@ class Options:
     """Node of the option that this one goes on with; `NO_NODE` for a single layer."""
 
     def at(self, places: Ints | Flags) -> Options:
-        """Return some of the options."""
+        """Some of the options."""
         return Options(
             **{field.name: getattr(self, field.name)[places] for field in fields(self)}
         )
@@ -78,7 +78,7 @@ class Options:
 def ground(
     chain: ChainBytes, held: Held, recompute_s: Floats | None, starts: Ints
 ) -> Ground:
-    """Prepare what all runs share; the arguments are those of `build_labels`."""
+    """Prepare what all runs share; the arguments are those of `build_options`."""
     size = chain.num_layers
     ends = np.append(starts, size)
     sent = np.append(0, chain.boundary * chain.own_output)[ends]
@@ -99,7 +99,7 @@ def ground(
 def useful_ways(chain: ChainBytes) -> Flags:
     """[c, l]: ways of a layer, without those that make nothing smaller.
 
-    Keeping such a layer instead makes no term of any label larger.
+    Keeping such a layer instead makes no term of any option larger.
     """
     arrays = (
         *(chain.saved, chain.forward_transient, chain.backward_transient),
@@ -115,7 +115,7 @@ def useful_ways(chain: ChainBytes) -> Flags:
 
 
 def single(on: Ground, layer: int) -> Options:
-    """Return the options of the run that is one layer; none where it may not end."""
+    """Options of the run that is one layer; none where it may not end."""
     chain, held = on.chain, on.held
     end = int(np.searchsorted(on.ends, layer + 1))
     is_last = layer == chain.num_layers - 1
@@ -143,7 +143,7 @@ def single(on: Ground, layer: int) -> Options:
 
 
 def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Options:
-    """Return the options of all longer runs: `layer` in front of those behind it.
+    """Options of all longer runs: `layer` in front of those behind it.
 
     Args:
         on: see `Ground`.
@@ -166,7 +166,7 @@ def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Option
 
 
 def joined(parts: list[Options]) -> Options:
-    """Return the options of all parts."""
+    """Options of all parts."""
     return Options(
         **{
             field.name: np.concatenate([getattr(part, field.name) for part in parts])
@@ -203,7 +203,7 @@ def in_front(
 
 
 def outlived(on: Ground, layer: int, options: Options) -> Ints:
-    """Return the backward peak of `layer`, the first of runs, if its input outlives it.
+    """Backward peak of `layer`, the first of runs, if its input outlives it.
 
     That is above what is alive in front of it, over the options.
     """

@@ -1,6 +1,6 @@
-"""Peaks of all stages that a pipeline could have, from the labels of their layers.
+"""Peaks of all stages that a pipeline could have, from the options of their layers.
 
-In: a chain's bytes, its labels, and how a pipeline flows. Out: matrices over (A, B),
+In: a chain's bytes, its options, and how a pipeline flows. Out: matrices over (A, B),
 the first layer of a stage and the layer behind its last one: least peak at any speed,
 least added seconds under a capacity. Called by the search for each number in flight.
 
@@ -23,7 +23,7 @@ from plimsoll_planner.memory.chain_bytes import (
 )
 from plimsoll_planner.memory.engine_holdings import Held
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.recompute_labels import Floats, Labels
+from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ class StageBytes:
         return total
 
     def optimizer_step(self, flow: Flow) -> Ints:
-        """Return the peak of the optimizer step."""
+        """Peak of the optimizer step."""
         standing = self.held.standing(flow.in_flight, flow.num_micro_batches)
         buffers = standing * (self.received[:, None] + self.sent)
         return self.state_of(flow) + buffers + self.optimizer_transient
@@ -136,27 +136,30 @@ def stage_bytes(
     )
 
 
-def label_peaks(
-    stages: StageBytes, labels: Labels, flow: Flow, runs: tuple[NDArray[Any], ...]
+def option_peaks(
+    stages: StageBytes,
+    options: OptionArrays,
+    flow: Flow,
+    runs: tuple[NDArray[Any], ...],
 ) -> Ints:
-    """[run, n]: the peak of every label of some runs, each an A and a B."""
-    peaks = labels.peak[runs] + (flow.in_flight - 1) * labels.saved[runs]
+    """[run, n]: the peak of every option of some runs, each an A and a B."""
+    peaks = options.peak[runs] + (flow.in_flight - 1) * options.saved[runs]
     peaks += stages.start(flow)[runs][:, None]
     step = stages.optimizer_step(flow)[runs][:, None]
     return np.asarray(np.maximum(peaks, step))
 
 
-def least_peaks(stages: StageBytes, labels: Labels, flow: Flow) -> Ints:
+def least_peaks(stages: StageBytes, options: OptionArrays, flow: Flow) -> Ints:
     """Return [A, B]: the least peak at any speed."""
-    inner = (labels.peak + (flow.in_flight - 1) * labels.saved).min(axis=2)
+    inner = (options.peak + (flow.in_flight - 1) * options.saved).min(axis=2)
     step = stages.optimizer_step(flow)
     return np.asarray(np.maximum(inner + stages.start(flow), step))
 
 
 def least_seconds(
-    stages: StageBytes, labels: Labels, flow: Flow, capacity_bytes: int
+    stages: StageBytes, options: OptionArrays, flow: Flow, capacity_bytes: int
 ) -> Floats:
-    """Return [A, B]: least added seconds of a label within the capacity, or infinity.
+    """Return [A, B]: least added seconds of an option within the capacity, or infinity.
 
     Most runs need no search: what recomputes least fits already, or even the least of
     both terms does not.
@@ -165,26 +168,26 @@ def least_seconds(
     fits = stages.optimizer_step(flow) <= capacity_bytes
     more = flow.in_flight - 1
     found = np.full(room.shape, np.inf)
-    fastest = labels.fastest[:, :, None]
+    fastest = options.fastest[:, :, None]
     saved, peak, seconds = (
         np.take_along_axis(array, fastest, axis=2)[:, :, 0]
-        for array in (labels.saved, labels.peak, labels.seconds)
+        for array in (options.saved, options.peak, options.seconds)
     )
     easy = fits & (peak + more * saved <= room)
     found[easy] = seconds[easy]
-    hard = fits & ~easy & (labels.least_peak < LARGEST_BYTES)
-    hard[hard] = (labels.least_peak + more * labels.least_saved <= room)[hard]
+    hard = fits & ~easy & (options.least_peak < LARGEST_BYTES)
+    hard[hard] = (options.least_peak + more * options.least_saved <= room)[hard]
     rows = np.nonzero(hard)
-    within = labels.peak[rows] + more * labels.saved[rows] <= room[rows][:, None]
-    found[rows] = np.where(within, labels.seconds[rows], np.inf).min(axis=1)
+    within = options.peak[rows] + more * options.saved[rows] <= room[rows][:, None]
+    found[rows] = np.where(within, options.seconds[rows], np.inf).min(axis=1)
     return found
 
 
 def peaks_of_run(
-    stages: StageBytes, labels: Labels, flow: Flow, first: int, end: int
+    stages: StageBytes, options: OptionArrays, flow: Flow, first: int, end: int
 ) -> Ints:
-    """Return [n]: the peak of every label of one run."""
-    inner = labels.peak[first, end] + (flow.in_flight - 1) * labels.saved[first, end]
+    """Return [n]: the peak of every option of one run."""
+    inner = options.peak[first, end] + (flow.in_flight - 1) * options.saved[first, end]
     start = int(stages.start(flow)[first, end])
     step = int(stages.optimizer_step(flow)[first, end])
     return np.asarray(np.maximum(inner + start, step))

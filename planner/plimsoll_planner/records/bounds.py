@@ -27,7 +27,7 @@ class Range:
     unit: str = ""
 
     def holds(self, value: float | Decimal) -> bool:
-        """Tell whether one finite number is inside."""
+        """Whether one finite number is inside."""
         if self.above and value <= self.minimum:
             return False
         return self.minimum <= value <= self.maximum
@@ -59,7 +59,7 @@ class Text:
     meaning: str = "printable text"
 
     def holds(self, value: str) -> bool:
-        """Tell whether one string obeys."""
+        """Whether one string obeys."""
         if not self.shortest <= len(value) <= self.longest:
             return False
         if not (value.replace("\n", "") if self.lines else value).isprintable():

@@ -8,10 +8,11 @@ sharding, schedule) tuple with the rule that decided it.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self, cast
 
 from plimsoll_planner.records.bounds import (
     Bytes,
@@ -29,7 +30,7 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.problem import Limits, Override
-from plimsoll_planner.records.record import Record
+from plimsoll_planner.records.record import Record, mapping_of
 
 SamplesPerS = Annotated[float, Range(minimum=0, maximum=1e18)]
 
@@ -48,7 +49,7 @@ class Rule(StrEnum):
     """One layer that cannot be split exceeds the capacity."""
     MEMORY_RELAXED = "memory-relaxed"
     """The least memory at any speed, for all replicas and micro-batches at once."""
-    MEMORY_CORNER = "memory-corner"
+    PEAK_EXCEEDS = "memory-corner"
     """The least memory at any speed, found by the exact search."""
     RATE_BOUND = "rate-bound"
     """No plan of the tuple can reach the rate floor, for all seconds inside their
@@ -133,7 +134,10 @@ class NearestMiss(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decisions(Record):
-    """Columns; entry i is one tuple of the space and what became of it."""
+    """Columns; entry i is one tuple of the space and what became of it.
+
+    Or a family: tuples that differ by the micro-batch alone, decided by one bound.
+    """
 
     pipeline_degree: tuple[Count, ...]
     """P, stages."""
@@ -142,7 +146,11 @@ class Decisions(Record):
     data_degree: tuple[Count, ...]
     """D, replicas."""
     micro_batch: tuple[Count, ...]
-    """b, samples."""
+    """b, samples; of a family the smallest."""
+    largest_micro_batch: tuple[Count, ...]
+    """Of a family; of one tuple its own."""
+    num_members: tuple[Count, ...]
+    """Tuples that the row stands for."""
     sharding: tuple[Sharding, ...]
     schedule: tuple[Schedule, ...]
     offer: tuple[Index, ...]
@@ -155,6 +163,29 @@ class Decisions(Record):
     """Least lower bound of the peak over the tuple's plans; 0 where not computed."""
     best_samples_per_s: tuple[SamplesPerS, ...]
     """Upper bound of the throughput of its plans; 0 where not computed."""
+
+    @classmethod
+    def from_json(cls, value: object, path: str) -> Self:
+        """Build the columns; see `Record.from_json`.
+
+        A certificate without the columns of families has a row for each tuple.
+        """
+        given = mapping_of(value, path)
+        rules = given.get("rule")
+        if isinstance(rules, list):
+            alone = {
+                "largest_micro_batch": given.get("micro_batch"),
+                "num_members": [1] * len(cast("list[object]", rules)),
+            }
+            given = alone | given
+        return super(Decisions, cls).from_json(given, path)
+
+    def num_decided(self) -> Counter[Rule]:
+        """Number of tuples that each rule decided."""
+        found: Counter[Rule] = Counter()
+        for rule, members in zip(self.rule, self.num_members, strict=True):
+            found[rule] += members
+        return found
 
     def check_rules(self) -> None:
         """Columns are of one length, tuples occur once, what was skipped is open."""

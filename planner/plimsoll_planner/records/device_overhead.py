@@ -93,7 +93,7 @@ class DeviceOverhead(Document):
         self.require_distinct("seen", self.seen)
 
     def seen_above(self, micro_batch: int, num_communicators: int) -> bool:
-        """Tell whether ranks were observed that had no less of either."""
+        """Whether ranks were observed that had no less of either."""
         return not self.seen or any(
             at.micro_batch >= micro_batch and at.num_communicators >= num_communicators
             for at in self.seen

@@ -37,7 +37,7 @@ class Document(Record):
     """Grows when a field changes its meaning or goes away, not when one is added."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields behind the header."""
+        """Fields behind the header."""
         header: dict[str, object] = {
             "kind": type(self).__name__,
             "schema_version": self.schema_version,
@@ -67,7 +67,7 @@ class Document(Record):
 
 
 def to_text(document: Document) -> str:
-    """Return the document as one line of JSON."""
+    """Document as one line of JSON."""
     return json.dumps(document.to_json(), allow_nan=False, ensure_ascii=False)
 
 
@@ -105,7 +105,7 @@ def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def canonical_text(record: Record) -> str:
-    """Return the JSON of a record in the only way to write it; equal ones have one."""
+    """JSON of a record in the only way to write it; equal ones have one."""
     return json.dumps(
         record.to_json(), allow_nan=False, sort_keys=True, separators=(",", ":")
     )

@@ -219,7 +219,7 @@ class LayerCosts(Record):
 
     @property
     def is_timed(self) -> bool:
-        """Tell whether a device was measured."""
+        """Whether a device was measured."""
         return self.forward is not None
 
     def check_rules(self) -> None:

@@ -49,7 +49,7 @@ class Chunk(Record):
             raise self.refuse("end_layer", f"above first_layer {self.first_layer}")
 
     def holds(self, layer: int) -> bool:
-        """Tell whether a layer is in the chunk."""
+        """Whether a layer is in the chunk."""
         return self.first_layer <= layer < self.end_layer
 
 
@@ -185,7 +185,7 @@ class HybridPlan(Document):
         return max(self.stages, key=upper_bytes).ranks[0]
 
     def stage_of(self, rank: int) -> Stage:
-        """Return the stage that a rank is of."""
+        """Stage that a rank is of."""
         return next(stage for stage in self.stages if rank in stage.ranks)
 
     @property

@@ -86,13 +86,14 @@ class Limits(Record):
     data_degrees: tuple[Count, ...] = ()
     """Empty: any."""
     tensor_degrees: tuple[Count, ...] = (1,)
-    schedules: tuple[Schedule, ...] = (Schedule.ONE_F_ONE_B,)
+    schedules: tuple[Schedule, ...] = ()
+    """Empty: any that the engine runs."""
     shardings: tuple[Sharding, ...] = (Sharding.NONE,)
     max_micro_batch: Count | None = None
     whole_nodes: bool = False
     """Count and pay whole nodes, as an autoscaler would start them: `MinimizeGPUs`
     makes their devices fewest, `MinimizeCost` prices them anyway, others refuse it."""
-    max_tuples: Count | None = None
+    max_tuples: Index | None = None
     """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
 
     def usable_bytes(self, device_memory_bytes: int) -> int:
@@ -101,7 +102,7 @@ class Limits(Record):
 
     def check_rules(self) -> None:
         """Something is left to search."""
-        for field in ("tensor_degrees", "schedules", "shardings"):
+        for field in ("tensor_degrees", "shardings"):
             if not getattr(self, field):
                 raise self.refuse(field, "at least one entry")
         least = min(self.pipeline_degrees or (1,)) * min(self.data_degrees or (1,))
@@ -127,7 +128,7 @@ class Override(Record):
 
     @property
     def is_given(self) -> bool:
-        """Tell whether anything is fixed."""
+        """Whether anything is fixed."""
         return self != Override()
 
     @property
@@ -190,6 +191,12 @@ class Problem(Document):
         """Whether a person fixed more of the plan than the question needs."""
         return self.override != self.needed_override
 
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Those that the engine runs and the limits allow."""
+        allowed, runs = self.limits.schedules, self.engine.can.schedules
+        return tuple(one for one in runs if not allowed or one in allowed)
+
     def check_rules(self) -> None:
         """The parts fit together, and a cost is asked only where it can be told."""
         self._check_override()
@@ -205,7 +212,7 @@ class Problem(Document):
         if kinds != {self.profile.device_kind}:
             rule = f"devices of the profile's kind, {self.profile.device_kind}"
             raise self.refuse("offers", rule, ", ".join(sorted(kinds)))
-        if not set(self.limits.schedules) & set(self.engine.can.schedules):
+        if not self.schedules:
             rule = f"a schedule of the engine: {', '.join(self.engine.can.schedules)}"
             raise self.refuse("limits.schedules", rule, self.limits.schedules)
         if 1 not in self.limits.tensor_degrees and not self.engine.can.tensor_parallel:

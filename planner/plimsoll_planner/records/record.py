@@ -48,7 +48,7 @@ class Record:
     def refuse(
         self, field: str, allowed: str, value: object = None
     ) -> InvalidFieldError:
-        """Return the error for a field that breaks a rule between fields.
+        """Error for a field that breaks a rule between fields.
 
         Args:
             field: its path inside this record.
@@ -79,7 +79,7 @@ class Record:
                 raise self.refuse(path, f"{length} entries, one for each {of}", found)
 
     def to_json(self) -> dict[str, object]:
-        """Return plain dicts, lists, strings and numbers, ready for `json`."""
+        """Plain dicts, lists, strings and numbers, ready for `json`."""
         return {
             self.wire_name(field): its_shape.write(getattr(self, field))
             for field, its_shape in shapes_of(type(self)).items()
@@ -141,7 +141,7 @@ SHAPES: dict[type, dict[str, shape.Shape]] = {}
 
 
 def shapes_of(record: type) -> dict[str, shape.Shape]:
-    """Return the shape of every field of `record`, in the order of its fields."""
+    """Shape of every field of `record`, in the order of its fields."""
     if record not in SHAPES:
         hints = get_type_hints(record, include_extras=True)
         names = [field.name for field in dataclasses.fields(record)]
@@ -150,7 +150,7 @@ def shapes_of(record: type) -> dict[str, shape.Shape]:
 
 
 def shape_of(annotation: Any) -> shape.Shape:
-    """Return the shape of one annotation; a number or string must carry a bound."""
+    """Shape of one annotation; a number or string must carry a bound."""
     if get_origin(annotation) is Annotated:
         base, bound = get_args(annotation)
         return bounded_shape(base, bound)
@@ -169,7 +169,7 @@ def shape_of(annotation: Any) -> shape.Shape:
 
 
 def bounded_shape(base: Any, bound: Range | Text | JsonObject | Entries) -> shape.Shape:
-    """Return the shape of an annotated number, amount, string or list."""
+    """Shape of an annotated number, amount, string or list."""
     if get_origin(base) is tuple and isinstance(bound, Entries):
         return shape.ListShape(shape_of(get_args(base)[0]), bound)
     if base is str and isinstance(bound, Text):
@@ -188,7 +188,7 @@ REQUIRED: dict[type, tuple[str, ...]] = {}
 
 
 def required_fields(record: type) -> tuple[str, ...]:
-    """Return the fields without a default."""
+    """Fields without a default."""
     missing = dataclasses.MISSING
     if record not in REQUIRED:
         REQUIRED[record] = tuple(

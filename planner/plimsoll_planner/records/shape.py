@@ -212,7 +212,7 @@ class JsonObjectShape(Shape):
 
 
 def canonical(value: object) -> str:
-    """Return JSON with names in order; raises for NaN and what JSON does not have."""
+    """JSON with names in order; raises for NaN and what JSON does not have."""
     return json.dumps(value, allow_nan=False, sort_keys=True)
 
 

@@ -46,9 +46,11 @@ round before alone:
     B_s = max(free_s, B_{s+1} + delay_s) + b_s      scanned from the last stage
     F_s = max(B_s, F'_{s-1} + delay_{s-1}) + f_s    F' of the round before, free = F'
 
-Once a round ends later than the one before by the same amount on all stages, so does
-every round after it, as long as all stages have a forward pass to run: those are
-skipped. Seconds are whole ticks, so this is exact.
+If a round ends later than an earlier one by the same amount on all stages, so does
+each round after it, as long as all stages have a forward pass to run: as many times as
+fit, what lies between the two is skipped. A cycle of r micro-batches that binds repeats
+after r rounds. The earlier round is the last power of two (Brent's cycle search).
+Seconds are whole ticks, so this is exact.
 """
 
 from __future__ import annotations
@@ -148,20 +150,22 @@ def last_of_rounds(
     way = np.cumsum(backward)
     way[1:] += np.cumsum(delays)
     free = warmed_up(forward, delays)
-    micro_batch = 0
+    micro_batch, earlier, earlier_round = 0, free, 0
     while micro_batch < num_micro_batches:
         through = np.maximum.accumulate((free + way)[::-1])[::-1]
         ends = through - way + backward
         arrived = np.concatenate([[0.0], free[:-1] + delays])
         runs_on = micro_batch + in_flight < num_micro_batches
-        after = np.where(runs_on, np.maximum(ends, arrived) + forward, ends)
-        step = after - free
+        free = np.where(runs_on, np.maximum(ends, arrived) + forward, ends)
         micro_batch += 1
-        if runs_on[0] and (step == step[0]).all():
-            skipped = num_micro_batches - num_stages - micro_batch
-            after += skipped * step[0]
-            micro_batch += skipped
-        free = after
+        later = free - earlier
+        if runs_on[0] and (later == later[0]).all():
+            period = micro_batch - earlier_round
+            times = (num_micro_batches - num_stages - micro_batch) // period
+            free += times * later[0]
+            micro_batch += times * period
+        if micro_batch >= 2 * earlier_round:
+            earlier, earlier_round = free, micro_batch
     return [float(end) for end in free]
 
 
@@ -177,3 +181,6 @@ def warmed_up(forward: Floats, delays: Floats) -> Floats:
         ends = np.maximum.accumulate(arrived - steps) + steps + forward[stage]
         last.append(float(ends[-1]))
     return np.array(last)
+
+
+SCHEDULE = OneFOneB()

@@ -12,7 +12,7 @@ from plimsoll_planner.records.offer import CapacityType, Offer
 
 
 def first_alike(offers: Sequence[Offer]) -> list[int]:
-    """Return for each offer the place of the first one with such machines.
+    """For each offer the place of the first one with such machines.
 
     Only what a machine is called, where it is, on which terms, at what price and how
     many there are may differ: ranks hold and take the same on each of them.

@@ -22,7 +22,7 @@ ROUNDING = 1e-4
 
 
 def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]:
-    """Return the front without the chosen plan, by number of GPUs."""
+    """Front without the chosen plan, by number of GPUs."""
     cheapest = {explorer.search.alike(one): one for one in explorer.open}
     pool = [
         replace(found, candidate=cheapest[explorer.search.alike(found.candidate)])
@@ -77,7 +77,7 @@ def score(explorer: Explorer, found: Found) -> Score:
 
 
 def beats(one: Score, other: Score) -> bool:
-    """Tell whether one is nowhere larger and somewhere smaller, beyond rounding."""
+    """Whether one is nowhere larger and somewhere smaller, beyond rounding."""
     if one.currency != other.currency or is_alike(one, other):
         return False
     pairs = zip(one.numbers, other.numbers, strict=True)
@@ -85,7 +85,7 @@ def beats(one: Score, other: Score) -> bool:
 
 
 def is_alike(one: Score, other: Score) -> bool:
-    """Tell whether two plans differ by rounding at most."""
+    """Whether two plans differ by rounding at most."""
     pairs = zip(one.numbers, other.numbers, strict=True)
     return one.currency == other.currency and all(
         math.isclose(a, b, rel_tol=ROUNDING) for a, b in pairs
@@ -93,7 +93,7 @@ def is_alike(one: Score, other: Score) -> bool:
 
 
 def spread(front: list[Found]) -> list[Found]:
-    """Return at most `MOST` plans of a front, evenly from its first to its last."""
+    """At most `MOST` plans of a front, evenly from its first to its last."""
     if len(front) <= MOST:
         return front
     last = len(front) - 1

@@ -35,7 +35,7 @@ from plimsoll_planner.search.verdicts import Decision
 def solve(
     problem: Problem, clock: Callable[[], float] = time.perf_counter
 ) -> Solution | Infeasible:
-    """Return the best plan and its proof, or what stands in the way.
+    """Best plan and its proof, or what stands in the way.
 
     Where a person fixed parts of the plan, what could be had without is told as well.
 
@@ -58,7 +58,7 @@ def solve(
 def solve_as_fixed(
     problem: Problem, clock: Callable[[], float]
 ) -> Solution | Infeasible:
-    """Return the best plan with what a person fixed, or what stands in the way.
+    """Best plan with what a person fixed, or what stands in the way.
 
     Args:
         problem: the question.
@@ -73,7 +73,7 @@ def solve_as_fixed(
     floor = explorer.floor(best)
     chosen = choose(explorer, floor)
     if chosen is None:
-        decided = {count: explorer.decide(count, floor) for count in explorer.by_count}
+        decided = {count: explorer.decide(count, floor) for count in explorer.families}
         certificate = certificate_of(explorer, decided, best, floor)
         statistics = statistics_of(explorer, clock() - started_s)
         return without_choice(explorer, decided, certificate, statistics)

@@ -29,7 +29,7 @@ HOST_BYTES_PER_RANK = 2 * 2**30
 
 
 def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
-    """Return the plan with everything that a launch needs."""
+    """Plan with everything that a launch needs."""
     problem, candidate = search.problem, found.candidate
     offer = problem.offers[candidate.offer]
     placed = search.placed(candidate)
@@ -71,7 +71,7 @@ def step_time(search: TupleSearch, found: Found) -> SecondsInterval:
 def build_stage(
     search: TupleSearch, found: Found, place: int, first: int, end: int
 ) -> Stage:
-    """Return one stage with its peaks."""
+    """One stage with its peaks."""
     candidate = found.candidate
     return Stage(
         chunks=(Chunk(first_layer=first, end_layer=end),),
@@ -89,7 +89,7 @@ def build_stage(
 def stage_peaks(
     search: TupleSearch, found: Found, place: int, first: int, end: int
 ) -> tuple[PhasePeak, ...]:
-    """Return the peaks of every phase of one stage."""
+    """Peaks of every phase of one stage."""
     candidate = found.candidate
     load = StageLoad(
         first=first,
@@ -119,7 +119,7 @@ def stage_peaks(
 def phase_peak(
     allowed: Allowance, phase: Phase, tensor_bytes: dict[Bound, int]
 ) -> PhasePeak:
-    """Return allocated, reserved and device bytes of one phase."""
+    """Allocated, reserved and device bytes of one phase."""
 
     def interval(measure: str) -> ByteInterval:
         convert = getattr(allowed, measure)

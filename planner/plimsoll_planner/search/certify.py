@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 
 from plimsoll_planner import schedules, techniques
 from plimsoll_planner.explain import uncounted_text
@@ -26,13 +27,14 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.nearest_miss import memory_miss
+from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
 
 MEMORY_RULES = (
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
-    *(Rule.DOMINATED, Rule.MEMORY_CORNER),
+    *(Rule.DOMINATED, Rule.PEAK_EXCEEDS),
 )
 BINDINGS = (
     (Binding.RATE, (Rule.RATE_BOUND,)),
@@ -51,13 +53,13 @@ def certificate_of(
     best: Found | None,
     floor: Floor,
 ) -> Certificate:
-    """Return the certificate of counts 1 to the largest one decided."""
+    """Certificate of counts 1 to the largest one decided."""
     problem = explorer.problem
     fewest, rate = any_speed(explorer, best)
     cut_off = explorer.num_cut_off
     return Certificate(
         space=Space(
-            limits=problem.limits,
+            limits=replace(problem.limits, schedules=searched_schedules(problem)),
             offers=problem.offers,
             without=(*techniques.absent(), *schedules.absent()),
             override=problem.override,
@@ -107,7 +109,7 @@ def pruned_text(explorer: Explorer) -> str:
 def any_speed(
     explorer: Explorer, best: Found | None
 ) -> tuple[int | None, float | None]:
-    """Return the fewest GPUs at any speed, and their part of the best rate."""
+    """Fewest GPUs at any speed, and their part of the best rate."""
     fewest = explorer.fewest_at_any_speed
     if fewest is None or best is None:
         return None, None
@@ -121,7 +123,7 @@ def any_speed(
 def count_verdict(
     explorer: Explorer, count: int, decisions: list[Decision], floor: Floor
 ) -> CountVerdict:
-    """Return the verdict on one count."""
+    """Verdict on one count."""
     binding = None
     if all(decision.verdict is Verdict.FAILS for decision in decisions):
         binding = binding_of({decision.rule for decision in decisions})
@@ -129,19 +131,21 @@ def count_verdict(
         num_gpus=count,
         binding=binding,
         nearest_miss=nearest_miss(explorer, decisions, binding, floor),
-        num_undecided=sum(d.verdict is Verdict.UNDECIDED for d in decisions),
+        num_undecided=sum(
+            len(d.micro_batches) for d in decisions if d.verdict is Verdict.UNDECIDED
+        ),
         floor_samples_per_s=floor.expected(count),
         decisions=columns(decisions),
     )
 
 
 def binding_of(rules: set[Rule]) -> Binding:
-    """Return the last hurdle that tuples which all fail came to."""
+    """Last hurdle that tuples which all fail came to."""
     return next(binding for binding, mine in BINDINGS if rules & set(mine))
 
 
 def columns(decisions: list[Decision]) -> Decisions:
-    """Return the decisions as columns."""
+    """Decisions as columns."""
     tuples: list[Candidate] = [decision.candidate for decision in decisions]
     size = len(tuples)
     return Decisions(
@@ -149,6 +153,8 @@ def columns(decisions: list[Decision]) -> Decisions:
         tensor_degree=tuple(c.mesh.tensor for c in tuples),
         data_degree=tuple(c.mesh.data for c in tuples),
         micro_batch=tuple(c.micro_batch for c in tuples),
+        largest_micro_batch=tuple(d.micro_batches[-1] for d in decisions),
+        num_members=tuple(len(d.micro_batches) for d in decisions),
         sharding=(Sharding.NONE,) * size,
         schedule=tuple(c.strategy.schedule for c in tuples),
         offer=tuple(c.offer for c in tuples),
@@ -166,7 +172,7 @@ def nearest_miss(
     binding: Binding | None,
     floor: Floor,
 ) -> NearestMiss | None:
-    """Return the miss that is smallest, for memory and rate."""
+    """Miss that is smallest, for memory and rate."""
     if binding is Binding.MEMORY:
         missed = [d for d in decisions if d.rule in MEMORY_RULES]
         return memory_miss(explorer.search, nearest_by_memory(explorer, missed))
@@ -184,26 +190,37 @@ def nearest_miss(
 
 
 def nearest_by_memory(explorer: Explorer, missed: list[Decision]) -> Candidate:
-    """Return the tuple whose least lower peak is the smallest part of its capacity.
+    """Tuple whose least lower peak is the smallest part of its capacity.
 
-    Simple bounds decided some tuples; the one that seems nearest is computed exactly
-    until the nearest is exact.
+    Families and most tuples were decided by bounds. What seems nearest is bounded
+    better, up to its exact peak, until the nearest is exact.
     """
-    heap: list[tuple[float, int, int]] = []
+    search = explorer.search
+
+    def part(one: Candidate, tensor_bytes: int) -> float:
+        allowed = search.allowance(one)
+        needed = allowed.device(Bound.LOWER, tensor_bytes)
+        return needed / max(allowed.capacity_bytes, 1)
+
+    heap: list[tuple[float, tuple[int, int], bool, Candidate]] = []
     for place, decision in enumerate(missed):
-        capacity = explorer.search.allowance(decision.candidate).capacity_bytes
-        is_open = int(decision.rule is not Rule.MEMORY_CORNER)
-        part = decision.least_lower_bytes / max(capacity, 1)
-        heapq.heappush(heap, (part, place, is_open))
+        is_exact = decision.rule is Rule.PEAK_EXCEEDS
+        for one in decision.members():
+            bound = part(one, search.family_bounds.least(one, Bound.LOWER))
+            if decision.family is None:
+                allowed = search.allowance(one)
+                bound = decision.least_lower_bytes / max(allowed.capacity_bytes, 1)
+            heap.append((bound, (place, one.micro_batch), is_exact, one))
+    heapq.heapify(heap)
     while True:
-        _, place, is_open = heapq.heappop(heap)
-        candidate = missed[place].candidate
-        if not is_open:
-            return candidate
-        allowed = explorer.search.allowance(candidate)
-        corner = explorer.search.corner(candidate, Bound.LOWER)
-        part = allowed.device(Bound.LOWER, corner) / max(allowed.capacity_bytes, 1)
-        heapq.heappush(heap, (part, place, 0))
+        bound, order, is_exact, one = heapq.heappop(heap)
+        if is_exact:
+            return one
+        better = part(one, search.family_bounds.dominated(one))
+        if better <= bound:
+            is_exact = True
+            better = part(one, search.least_peak(one, Bound.LOWER))
+        heapq.heappush(heap, (better, order, is_exact, one))
 
 
 def currencies_text(offers: Sequence[Offer]) -> str:

@@ -18,15 +18,15 @@ compared by walked steps; `gap` says what the step bounds leave open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.gaps import gap_below
-from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.space import Candidate, Family
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, samples_per_s
 from plimsoll_planner.units import S_PER_HOUR
@@ -36,7 +36,7 @@ TIE = 1e-6
 
 
 def no_counts() -> dict[int, list[Decision]]:
-    """Return an empty mapping."""
+    """Empty mapping."""
     return {}
 
 
@@ -56,7 +56,7 @@ class Choice:
 
 
 def choose(explorer: Explorer, floor: Floor) -> Choice | None:
-    """Return the plan that the goal asks for."""
+    """Plan that the goal asks for."""
     match explorer.problem.objective.goal:
         case Goal.MINIMIZE_GPUS:
             return fewest_gpus(explorer, floor)
@@ -73,7 +73,7 @@ def fewest_gpus(explorer: Explorer, floor: Floor) -> Choice | None:
     if explorer.problem.limits.whole_nodes:
         return fewest_paid(explorer, floor)
     decided: dict[int, list[Decision]] = {}
-    for count in explorer.by_count:
+    for count in explorer.families:
         decided[count] = explorer.decide(count, floor)
         if is_fitting(decided[count]):
             return replace(
@@ -92,7 +92,7 @@ def fewest_paid(explorer: Explorer, floor: Floor) -> Choice | None:
     decided: dict[int, list[Decision]] = {}
     least: list[Decision] = []
     paid = 0
-    for count in explorer.by_count:
+    for count in explorer.families:
         if least and count >= paid:
             break
         decided[count] = explorer.decide(count, floor)
@@ -153,10 +153,10 @@ def least_memory_of(
     best: Found | None = None
     least_bytes: list[int] = []
     for candidate in sorted(
-        fitting, key=lambda c: (corner_peak(explorer, c), c.num_gpus)
+        fitting, key=lambda c: (least_device_peak(explorer, c), c.num_gpus)
     ):
-        corner = corner_peak(explorer, candidate)
-        if best is not None and (corner, candidate.num_gpus) > (
+        peak = least_device_peak(explorer, candidate)
+        if best is not None and (peak, candidate.num_gpus) > (
             explorer.device_peak(best),
             best.candidate.num_gpus,
         ):
@@ -167,7 +167,7 @@ def least_memory_of(
             continue
         if found.step_s > target_s:
             # Too slow, but for all that is known another plan may not be.
-            least_bytes.append(corner)
+            least_bytes.append(peak)
             continue
         least = explorer.search.least_memory(found, target_s)
         least_bytes.append(explorer.device_bytes(candidate, least.least_bytes))
@@ -182,17 +182,50 @@ def least_memory_of(
 
     def least_peak(candidate: Candidate, step_s: float) -> float:
         slow = step_s > explorer.target_s(needed_per_s(candidate.num_gpus))
-        return float("inf") if slow else corner_peak(explorer, candidate, merge=True)
+        return (
+            float("inf") if slow else least_device_peak(explorer, candidate, merge=True)
+        )
 
     return Choice(found=best, memory_gap=gap_below(explorer, tuples, peak, least_peak))
 
 
-def corner_peak(
+def least_device_peak(
     explorer: Explorer, candidate: Candidate, *, merge: bool = False
 ) -> int:
-    """Return the least upper bound on any device at any speed; see `Numbers.merge`."""
-    corner = explorer.search.corner(candidate, Bound.UPPER, merge=merge)
-    return explorer.device_bytes(candidate, corner)
+    """Least upper bound on any device at any speed; see `Numbers.merge`."""
+    least = explorer.search.least_peak(candidate, Bound.UPPER, merge=merge)
+    return explorer.device_bytes(candidate, least)
+
+
+def slimmest_tuple(explorer: Explorer, families: Iterable[Family]) -> Candidate | None:
+    """Tuple of the least peak at any speed, whether it fits or not, of fewest GPUs.
+
+    Families are looked at in the order of their relaxed bounds, until that is above
+    the least peak.
+
+    Args:
+        explorer: what is known of the tuples.
+        families: where to look.
+    """
+
+    def bound_bytes(family: Family) -> int:
+        one = family.first
+        relaxed = explorer.search.family_bounds.relaxed(one, Bound.UPPER)
+        return explorer.device_bytes(one, relaxed)
+
+    best: Candidate | None = None
+    best_key = (0, 0)
+    runnable = [family for family in families if family.rule is None]
+    for family in sorted(runnable, key=bound_bytes):
+        if best is not None and bound_bytes(family) > best_key[0]:
+            break
+        for one in family.members():
+            if explorer.search.least_peak(one, Bound.UPPER) >= LARGEST_BYTES:
+                continue
+            key = (least_device_peak(explorer, one), one.num_gpus)
+            if best is None or key < best_key:
+                best, best_key = one, key
+    return best
 
 
 def preference(explorer: Explorer, plan: Found) -> tuple[float, ...]:
@@ -211,7 +244,7 @@ def preference(explorer: Explorer, plan: Found) -> tuple[float, ...]:
 
 def least_memory(explorer: Explorer, floor: Floor) -> Choice | None:
     """Least peak of all counts, each of them at its own floor; then fewer GPUs."""
-    choice = least_memory_of(explorer, list(explorer.tuples), floor.expected)
+    choice = least_memory_of(explorer, explorer.open, floor.expected)
     return choice and replace(choice, gap=choice.memory_gap)
 
 
@@ -231,7 +264,7 @@ def least_cost(explorer: Explorer, floor: Floor) -> Choice | None:
         return None
     gap = gap_below(
         explorer,
-        explorer.tuples,
+        explorer.open,
         cost(best.candidate, best.step_s),
         lambda candidate, step_s: -score(candidate, step_s),
     )
@@ -243,5 +276,5 @@ def most_throughput(explorer: Explorer, floor: Floor) -> Choice | None:
     best = explorer.best_rate(explorer.open, floor.total)
     if best is None:
         return None
-    gap = gap_below(explorer, explorer.tuples, best.step_s, lambda _, step_s: step_s)
+    gap = gap_below(explorer, explorer.open, best.step_s, lambda _, step_s: step_s)
     return Choice(found=best, gap=gap)

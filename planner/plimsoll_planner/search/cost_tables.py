@@ -4,7 +4,7 @@ In: a problem. Out: arrays for a bound and a micro-batch, built on demand and ke
 they are likely to be asked again. Called by `tuple_search` only.
 
 What depends on what: bytes on (bound, b); seconds on (bound, b) and the offer, of which
-those with the same rates share one entry; labels on both.
+those with the same rates share one entry; options on both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from plimsoll_planner.memory.chain_bytes import (
     with_outputs_held_once,
 )
 from plimsoll_planner.memory.engine_holdings import held_by
-from plimsoll_planner.memory.recompute_labels import Labels, build_labels
+from plimsoll_planner.memory.option_arrays import OptionArrays, build_options
 from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import divisors
@@ -47,8 +47,8 @@ MOST_GROUPS = 256
 """Arrays over all runs of layers and recompute choices grow with the cube; a longer
 chain is cut between groups of layers."""
 MOST_LAYERS = 4096
-MOST_LABEL_BYTES = 2**30
-"""Labels that are kept; older ones are built again when they are asked for."""
+MOST_OPTION_BYTES = 2**30
+"""OptionArrays that are kept; older ones are built again when they are asked for."""
 
 
 class CostTables:
@@ -77,10 +77,10 @@ class CostTables:
             )
         self.held = held_by(problem.engine.holds)
         self.num_pruned = 0
-        """Runs of layers of which options were pruned, in the labels with the most."""
+        """Runs of layers of which options were pruned, in the options with the most."""
         self._kept: dict[Hashable, Any] = {}
         self._clocks = numbered(clock(offer) for offer in problem.offers)
-        self._labels: OrderedDict[Hashable, Labels] = OrderedDict()
+        self._options: OrderedDict[Hashable, OptionArrays] = OrderedDict()
         self.starts = self._starts()
         """[A]: the layers that a stage may begin with."""
         self.num_layers = len(self.starts)
@@ -107,7 +107,7 @@ class CostTables:
         return tuple(map(int, np.searchsorted(self.starts, layers)))
 
     def _starts(self) -> Ints:
-        """Return the layers that a stage may begin with."""
+        """Layers that a stage may begin with."""
         length = len(self.problem.profile.layers.name)
         if length <= MOST_GROUPS:
             return np.arange(length)
@@ -172,7 +172,7 @@ class CostTables:
         return self.problem.profile.costs.num_probed
 
     def relaxed_bytes(self, bound: Bound) -> ChainBytes:
-        """Least bytes that each layer has at any micro-batch; see `families`.
+        """Least bytes that each layer has at any micro-batch; see `family_bounds`.
 
         If the engine keeps outputs, how often one counts depends on the micro-batch
         (`with_outputs_held_once`), so it does not count here.
@@ -193,11 +193,11 @@ class CostTables:
 
         return self._once(("relaxed", bound), make)
 
-    def relaxed_labels(self, bound: Bound) -> Labels:
-        """Labels of the relaxed bytes that count where speed does not."""
+    def relaxed_options(self, bound: Bound) -> OptionArrays:
+        """OptionArrays of the relaxed bytes that count where speed does not."""
         return self._once(
-            ("relaxed labels", bound),
-            lambda: build_labels(
+            ("relaxed options", bound),
+            lambda: build_options(
                 self.relaxed_bytes(bound),
                 self.held,
                 None,
@@ -227,12 +227,14 @@ class CostTables:
             lambda: stage_bytes(chain, self.held, self.starts),
         )
 
-    def corner_labels(self, bound: Bound, micro_batch: int, *, merge: bool) -> Labels:
-        """Labels that count where speed does not; see `labels`."""
+    def least_peak_options(
+        self, bound: Bound, micro_batch: int, *, merge: bool
+    ) -> OptionArrays:
+        """OptionArrays that count where speed does not; see `options`."""
         return self._once(
-            ("corner", bound, micro_batch, merge),
+            ("least peak", bound, micro_batch, merge),
             lambda: self._built(
-                build_labels(
+                build_options(
                     self.bytes(bound, micro_batch),
                     self.held,
                     None,
@@ -252,7 +254,7 @@ class CostTables:
         return self._clocks[offer]
 
     def seconds(self, offer: int, bound: Bound, micro_batch: int) -> ChainSeconds:
-        """Return the seconds of the layers."""
+        """Seconds of the layers."""
         return self._once(
             ("seconds", self.clock(offer), bound, micro_batch),
             lambda: chain_seconds(
@@ -272,7 +274,7 @@ class CostTables:
         return self._once(("passes", self.clock(offer), bound, micro_batch), make)
 
     def runs(self, offer: int, bound: Bound, micro_batch: int) -> RunSeconds:
-        """Return the seconds of all runs of layers."""
+        """Seconds of all runs of layers."""
         return self._once(
             ("runs", self.clock(offer), bound, micro_batch),
             lambda: run_seconds(
@@ -280,15 +282,15 @@ class CostTables:
             ),
         )
 
-    def labels(
+    def options(
         self,
         offer: int,
         bytes_bound: Bound,
         seconds_bound: Bound,
         merge: bool,
         micro_batch: int,
-    ) -> Labels:
-        """Labels with the seconds that recomputing adds.
+    ) -> OptionArrays:
+        """OptionArrays with the seconds that recomputing adds.
 
         Args:
             offer: which one.
@@ -299,9 +301,9 @@ class CostTables:
             micro_batch: b.
         """
         key = (self.clock(offer), bytes_bound, seconds_bound, merge, micro_batch)
-        if key not in self._labels:
-            self._labels[key] = self._built(
-                build_labels(
+        if key not in self._options:
+            self._options[key] = self._built(
+                build_options(
                     self.bytes(bytes_bound, micro_batch),
                     self.held,
                     self.seconds(offer, seconds_bound, micro_batch).recompute,
@@ -309,25 +311,25 @@ class CostTables:
                     is_lower=merge,
                 )
             )
-            self._forget_labels()
-        self._labels.move_to_end(key)
-        return self._labels[key]
+            self._forget_options()
+        self._options.move_to_end(key)
+        return self._options[key]
 
-    def _built(self, labels: Labels) -> Labels:
+    def _built(self, options: OptionArrays) -> OptionArrays:
         """Count the runs of which options were pruned."""
-        self.num_pruned = max(self.num_pruned, int(labels.pruned.sum()))
-        return labels
+        self.num_pruned = max(self.num_pruned, int(options.pruned.sum()))
+        return options
 
-    def _forget_labels(self) -> None:
+    def _forget_options(self) -> None:
         """Forget what was asked for longest ago, above a limit of memory."""
-        total = sum(map(size_of, self._labels.values()))
-        while len(self._labels) > 1 and total > MOST_LABEL_BYTES:
-            _, forgotten = self._labels.popitem(last=False)
+        total = sum(map(size_of, self._options.values()))
+        while len(self._options) > 1 and total > MOST_OPTION_BYTES:
+            _, forgotten = self._options.popitem(last=False)
             total -= size_of(forgotten)
 
 
 def numbered(keys: Iterable[Hashable]) -> list[int]:
-    """Return for each key the number of the first one that equals it."""
+    """For each key the number of the first one that equals it."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys]
 
@@ -343,12 +345,12 @@ def grouped(chain: ChainSeconds, starts: Ints) -> ChainSeconds:
     )
 
 
-def size_of(labels: Labels) -> int:
-    """Return the bytes of all arrays."""
+def size_of(options: OptionArrays) -> int:
+    """Bytes of all arrays."""
     return sum(
         array.nbytes
         for array in (
-            *(labels.saved, labels.peak, labels.seconds),
-            *(labels.num_recomputed, labels.node, labels.way, labels.behind),
+            *(options.saved, options.peak, options.seconds),
+            *(options.num_recomputed, options.node, options.way, options.behind),
         )
     )

@@ -9,23 +9,24 @@ problem alone, so the same problem has the same answer.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal, Problem
 from plimsoll_planner.search.known_seconds import with_known_seconds
-from plimsoll_planner.search.space import Candidate, candidates
+from plimsoll_planner.search.space import Candidate, Family, families_of, members_of
 from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
 from plimsoll_planner.search.verdicts import (
     Decision,
     Floor,
     decide,
+    decide_family,
     quick_bound,
     samples_per_s,
 )
@@ -46,49 +47,68 @@ class Explorer:
         self.problem, self.left_out = with_known_seconds(problem)
         """The problem of the offers that can be planned; why others cannot."""
         self.search = TupleSearch(self.problem, cuts_of)
-        self.by_count = self._space()
+        self.families = self._space()
+        """Of every count."""
 
-    def _space(self) -> dict[int, list[Candidate]]:
-        """Return the tuples of every count; those over the work limit are marked."""
+    def _space(self) -> dict[int, list[Family]]:
+        """Families of all counts, those beyond the work limit marked.
+
+        What is decided as a family is not searched, and does not count as work.
+        """
         limits, layers = self.problem.limits, len(self.problem.profile.layers.name)
+        space = {
+            count: families_of(self.problem, layers, count)
+            for count in range(1, limits.max_gpus + 1)
+        }
+        every = chain.from_iterable(space.values())
         left = limits.max_tuples
-        space: dict[int, list[Candidate]] = {}
-        for count in range(1, limits.max_gpus + 1):
-            space[count] = []
-            for candidate in candidates(self.problem, layers, count):
-                if candidate.rule is None and left is not None:
-                    left -= 1
-                    if left < 0:
-                        candidate = replace(candidate, rule=Rule.NOT_SEARCHED)  # noqa: PLW2901 - the same tuple, marked
-                space[count].append(candidate)
+        if left is None or sum(len(f.micro_batches) for f in every) <= left:
+            return space
+        for count, found in space.items():
+            work = [f for f in found if decide_family(self.search, f) is None]
+            searched = set(islice(members_of(work), left))
+            left -= len(searched)
+            space[count] = [
+                part
+                for family in found
+                for part in (parts(family, searched) if family in work else [family])
+            ]
         return space
 
     @property
-    def tuples(self) -> Iterator[Candidate]:
-        """Tuples of all counts."""
-        return chain.from_iterable(self.by_count.values())
+    def every_family(self) -> Iterator[Family]:
+        """Of all counts, in order."""
+        return chain.from_iterable(self.families.values())
 
     @property
     def num_tuples(self) -> int:
         """Of all counts."""
-        return sum(map(len, self.by_count.values()))
+        return self._num_tuples(lambda _: True)
 
     @property
     def num_cut_off(self) -> int:
         """Tuples over the work limit."""
-        return sum(
-            candidate.rule is Rule.NOT_SEARCHED
-            for tuples in self.by_count.values()
-            for candidate in tuples
-        )
+        return self._num_tuples(lambda family: family.rule is Rule.NOT_SEARCHED)
+
+    def _num_tuples(self, counts: Callable[[Family], bool]) -> int:
+        """Of those families that count."""
+        mine = (family for family in self.every_family if counts(family))
+        return sum(len(family.micro_batches) for family in mine)
+
+    def tuples_of(self, count: int) -> list[Candidate]:
+        """All tuples of a count."""
+        return list(members_of(self.families[count]))
 
     @cached_property
     def open(self) -> list[Candidate]:
-        """Tuples that nothing decides at sight.
+        """Tuples that may fit, of families that nothing decides.
 
         Of those that differ by name or price alone, the cheapest stands for all.
         """
-        return self.cheapest(c for c in self.tuples if c.rule is None)
+        may_fit = self.search.family_bounds.may_fit
+        return self.cheapest(
+            members_of(f for f in self.every_family if f.rule is None and may_fit(f))
+        )
 
     @cached_property
     def fewest_at_any_speed(self) -> int | None:
@@ -117,11 +137,11 @@ class Explorer:
         return (price or 0) < (other_price or 0)
 
     def rate(self, found: Found) -> float:
-        """Return the throughput of a plan, walked."""
+        """Throughput of a plan, walked."""
         return samples_per_s(self.search, found.step_s)
 
     def step_bound(self, candidate: Candidate, level: int) -> float:
-        """Return a lower bound of the tuple's step, dearer and better by the level."""
+        """Lower bound of the tuple's step, dearer and better by the level."""
         if level == QUICK:
             return quick_bound(self.search, candidate, Bound.EXPECTED)
         if level == PERIOD:
@@ -172,7 +192,7 @@ class Explorer:
         return None
 
     def price_per_hour(self, candidate: Candidate) -> float:
-        """Return the price of all nodes; 0 where prices are not all of one currency.
+        """Price of all nodes; 0 where prices are not all of one currency.
 
         Ties are then broken by what comes next: 9 EUR are not less than 10 USD, nor
         more than a price that nobody states.
@@ -182,7 +202,7 @@ class Explorer:
         return float(self.search.price_per_hour(candidate) or 0)
 
     def paid_gpus(self, candidate: Candidate) -> int:
-        """Return the devices of all nodes that a tuple stands on."""
+        """Devices of all nodes that a tuple stands on."""
         offer = self.problem.offers[candidate.offer]
         nodes = offer.num_nodes(candidate.num_gpus, candidate.gpus_per_pod)
         return nodes * offer.devices_per_node
@@ -193,7 +213,7 @@ class Explorer:
         return len({offer.currency for offer in self.problem.offers}) == 1
 
     def best_per_gpu(self) -> Found | None:
-        """Return the plan of the most samples per second per GPU."""
+        """Plan of the most samples per second per GPU."""
         return self.best(
             self.open,
             lambda candidate, step_s: (
@@ -204,7 +224,7 @@ class Explorer:
     def best_rate(
         self, tuples: Iterable[Candidate], least: float = 0.0
     ) -> Found | None:
-        """Return the plan of the most samples per second, which is at least `least`."""
+        """Plan of the most samples per second, which is at least `least`."""
 
         def score(_: Candidate, step_s: float) -> float:
             rate = samples_per_s(self.search, step_s)
@@ -213,7 +233,7 @@ class Explorer:
         return self.best(tuples, score)
 
     def floor(self, best: Found | None) -> Floor:
-        """Return the rate that a plan must reach."""
+        """Rate that a plan must reach."""
         objective = self.problem.objective
         total = objective.min_samples_per_s or 0.0
         if objective.deadline_s and self.problem.num_steps:
@@ -250,10 +270,17 @@ class Explorer:
         return surest
 
     def decide(self, count: int, floor: Floor) -> list[Decision]:
-        """Judge every tuple of one count; those on like machines at once."""
+        """Judge every tuple of a count; families and like machines at once."""
         judged: dict[Candidate, Decision] = {}
         found: list[Decision] = []
-        for candidate in self.by_count[count]:
+        rest: list[Family] = []
+        for family in self.families[count]:
+            decision = decide_family(self.search, family)
+            if decision is None:
+                rest.append(family)
+            else:
+                found.append(decision)
+        for candidate in members_of(rest):
             key = self.search.alike(candidate)
             if key not in judged:
                 judged[key] = decide(self.search, candidate, floor)
@@ -275,7 +302,7 @@ class Explorer:
         return batch / needed_per_s if needed_per_s else LONGEST_STEP_S
 
     def device_peak(self, found: Found) -> int:
-        """Return the largest upper bound on any device."""
+        """Largest upper bound on any device."""
         return self.device_bytes(found.candidate, max(found.peaks))
 
     def device_bytes(self, candidate: Candidate, tensor_bytes: int) -> int:
@@ -283,8 +310,18 @@ class Explorer:
         return self.search.allowance(candidate).device(Bound.UPPER, tensor_bytes)
 
 
+def parts(family: Family, searched: Container[Candidate]) -> Iterator[Family]:
+    """Family of those tuples that are searched, and of the others."""
+    is_searched = [one in searched for one in family.members()]
+    for wanted, rule in ((True, None), (False, Rule.NOT_SEARCHED)):
+        pairs = zip(family.micro_batches, is_searched, strict=True)
+        chosen = [b for b, mine in pairs if mine is wanted]
+        if chosen:
+            yield family.part(chosen, rule)
+
+
 def of_candidate(decision: Decision, candidate: Candidate) -> Decision:
-    """Return a decision on a tuple of like machines."""
+    """Decision on a tuple of like machines."""
     if decision.candidate is candidate:
         return decision
     found = decision.found and replace(decision.found, candidate=candidate)
@@ -292,5 +329,5 @@ def of_candidate(decision: Decision, candidate: Candidate) -> Decision:
 
 
 def is_fitting(decisions: list[Decision]) -> bool:
-    """Tell whether a count fits."""
+    """Whether a count fits."""
     return any(decision.verdict is Verdict.FITS for decision in decisions)

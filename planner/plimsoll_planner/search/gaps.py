@@ -63,7 +63,7 @@ def step_bounds(explorer: Explorer, candidate: Candidate) -> Iterator[float]:
         return
     numbers = search.hoped(candidate)
     yield candidate.num_micro_batches * search.least_period(candidate, numbers)
-    capacity = search.allowance(candidate).tensor_capacity(Bound.UPPER)
+    capacity = search.capacity(candidate, Bound.UPPER)
     partition = (
         search.quickest_cuts(candidate)
         if numbers == FITTING

@@ -19,14 +19,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from plimsoll_planner.explain import gpus_text
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES, MOST_GPUS
 from plimsoll_planner.records.certificate import Binding, Certificate
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, SearchStatistics
 from plimsoll_planner.search import certify
 from plimsoll_planner.search.certify import warnings_of
-from plimsoll_planner.search.choose import corner_peak
+from plimsoll_planner.search.choose import least_device_peak, slimmest_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision
@@ -84,7 +83,7 @@ def infeasible(
 
 
 def first_of(decided: dict[int, list[Decision]]) -> Candidate:
-    """Return the tuple that stands for all where warnings are looked for."""
+    """Tuple that stands for all where warnings are looked for."""
     return next(iter(decided.values()))[0].candidate
 
 
@@ -105,7 +104,7 @@ def cut_off(
 
 
 def binding_of(explorer: Explorer, certificate: Certificate) -> Binding:
-    """Return the last hurdle that any count came to.
+    """Last hurdle that any count came to.
 
     An undecided count came to the rate where some plan's upper bytes fit.
     """
@@ -116,7 +115,7 @@ def binding_of(explorer: Explorer, certificate: Certificate) -> Binding:
 
 
 def first_count(problem: Problem, first: int) -> int | None:
-    """Return the fewest GPUs from `first` on that a plan fits on at the floor."""
+    """Fewest GPUs from `first` on that a plan fits on at the floor."""
     explorer = Explorer(problem)
     floor = explorer.floor(explorer.best_per_gpu())
     counts = range(first, problem.limits.max_gpus + 1)
@@ -124,7 +123,7 @@ def first_count(problem: Problem, first: int) -> int | None:
 
 
 def more_gpus(problem: Problem) -> int | None:
-    """Return the fewest GPUs beyond the limit that would do."""
+    """Fewest GPUs beyond the limit that would do."""
     limit = problem.limits.max_gpus
     most = most_tried(limit)
     if problem.override.num_gpus or most == limit:
@@ -134,7 +133,7 @@ def more_gpus(problem: Problem) -> int | None:
 
 
 def most_tried(limit: int) -> int:
-    """Return up to which count a plan beyond a limit is looked for."""
+    """Up to which count a plan beyond a limit is looked for."""
     return min(limit * MOST_TIMES, limit + MOST_MORE_GPUS, MOST_GPUS)
 
 
@@ -166,27 +165,18 @@ def most_offered(problem: Problem) -> int | None:
 
 
 def larger_device(explorer: Explorer) -> str:
-    """Return the device memory with which the slimmest tuple would fit."""
-    runnable = [
-        candidate
-        for tuples in explorer.by_count.values()
-        for candidate in tuples
-        if candidate.rule is None
-        and explorer.search.corner(candidate, Bound.UPPER) < LARGEST_BYTES
-    ]
-    if not runnable:
-        return ""
-    best = min(runnable, key=lambda c: corner_peak(explorer, c))
-    if corner_peak(explorer, best) > LARGEST_DEVICE_BYTES:
+    """Device memory with which the slimmest tuple would fit."""
+    best = slimmest_tuple(explorer, explorer.every_family)
+    if best is None or least_device_peak(explorer, best) > LARGEST_DEVICE_BYTES:
         return ""
     usable = 1 - explorer.problem.limits.headroom
-    needed = -int(-corner_peak(explorer, best) // usable)
+    needed = -int(-least_device_peak(explorer, best) // usable)
     count = gpus_text(best.num_gpus, explorer.problem.offers)
     return f"{count} of {at_least(needed)}, at any speed"
 
 
 def smaller_batch(problem: Problem) -> str:
-    """Return the largest half of the global batch with a plan."""
+    """Largest half of the global batch with a plan."""
     batch = problem.global_batch_size
     part = 2
     while part <= LEAST_BATCH_PART and batch % part == 0:
@@ -203,7 +193,7 @@ def smaller_batch(problem: Problem) -> str:
 
 
 def smaller_micro_batch(problem: Problem) -> str:
-    """Return the largest micro-batch with as many micro-batches as stages."""
+    """Largest micro-batch with as many micro-batches as stages."""
     fixed = problem.override
     stages = len(fixed.cuts) or fixed.num_stages
     if not stages or not fixed.micro_batch:
@@ -223,7 +213,7 @@ def fewer_gpus(problem: Problem) -> str:
 
 
 def lower_floor(explorer: Explorer) -> str:
-    """Return the rate that the fastest plan reaches, or the deadline it meets."""
+    """Rate that the fastest plan reaches, or the deadline it meets."""
     best = explorer.best_rate(explorer.open)
     if best is None:
         return ""
@@ -238,6 +228,6 @@ def lower_floor(explorer: Explorer) -> str:
 
 
 def four_digits(value: float, rounding: Callable[[float], int]) -> str:
-    """Return a number above 0 rounded to the side on which it stays true."""
+    """Number above 0 rounded to the side on which it stays true."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return f"{rounding(value / unit) * unit:.4g}"

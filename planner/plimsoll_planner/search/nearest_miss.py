@@ -13,7 +13,6 @@ from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.memory.stage_peaks import peaks_of_run
 from plimsoll_planner.records.certificate import Binding, NearestMiss
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.search.partition import first_cuts
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import TupleSearch
 
@@ -25,11 +24,11 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
     """
     allowed = search.allowance(candidate)
     if search.tables.is_grouped:
-        corner = search.corner(candidate, Bound.LOWER)
+        least = search.least_peak(candidate, Bound.LOWER)
         return NearestMiss(
             binding=Binding.MEMORY,
             offer=candidate.offer,
-            needed_bytes=allowed.device(Bound.LOWER, corner),
+            needed_bytes=allowed.device(Bound.LOWER, least),
             capacity_bytes=allowed.capacity_bytes,
         )
     stage, phase, tensor_bytes = fullest(search, candidate, Bound.LOWER)
@@ -46,36 +45,36 @@ def memory_miss(search: TupleSearch, candidate: Candidate) -> NearestMiss:
 def fullest(
     search: TupleSearch, candidate: Candidate, bound: Bound
 ) -> tuple[int, Phase, int]:
-    """Stage, phase and tensor bytes of the fullest rank at the memory corner."""
+    """Stage, phase and tensor bytes of the fullest rank at the least peak."""
     merge = bound is Bound.LOWER
-    corner = search.corners(candidate, bound, merge)[candidate.num_stages][0]
+    least = search.least_peaks(candidate, bound, merge)[candidate.num_stages]
     size, stages = search.tables.num_layers, candidate.num_stages
     matrices = [
-        search.corner_peaks(candidate, bound, stages - s, merge=merge).astype(
-            np.float64
-        )
+        search.stage_peaks(candidate, bound, stages - s, merge=merge).astype(np.float64)
         for s in range(stages)
     ]
-    cuts = first_cuts(matrices, float(corner))
-    labels = search.tables.corner_labels(bound, candidate.micro_batch, merge=merge)
+    cuts = search.placement(stages).first_cuts(matrices, float(least))
+    options = search.tables.least_peak_options(
+        bound, candidate.micro_batch, merge=merge
+    )
     found: list[tuple[int, int, Phase]] = []
     ends, layers = (*cuts[1:], size), search.tables.layers(cuts)
     for place, run in enumerate(zip(cuts, ends, strict=True)):
         peaks = [
             peaks_of_run(
                 search.stage_bytes(candidate, bound, choice),
-                labels,
+                options,
                 search.stage_flow(candidate, place, choice),
                 *run,
             )
             for choice in search.choices(candidate)
         ]
-        least = int(np.argmin([peak.min() for peak in peaks]))
-        choice, label = search.choices(candidate)[least], int(peaks[least].argmin())
+        best = int(np.argmin([of_choice.min() for of_choice in peaks]))
+        choice, option = search.choices(candidate)[best], int(peaks[best].argmin())
         load = StageLoad(
             first=layers[place][0],
             end=layers[place][1],
-            recomputed=frozenset(labels.recomputed(*run, label)),
+            recomputed=frozenset(options.recomputed(*run, option)),
             flow=search.stage_flow(candidate, place, choice),
         )
         chain = search.tables.bytes(bound, candidate.micro_batch, choice)

@@ -7,11 +7,12 @@ Called by `answer`.
 
 from __future__ import annotations
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Certificate
 from plimsoll_planner.records.solution import SearchStatistics, Solution, Termination
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.certify import warnings_of
+from plimsoll_planner.search.choose import slimmest_tuple
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.nearest_miss import fullest
 from plimsoll_planner.search.space import Candidate
@@ -21,24 +22,10 @@ from plimsoll_planner.units import at_least, at_most
 def fixed_solution(
     explorer: Explorer, certificate: Certificate, statistics: SearchStatistics
 ) -> Solution | None:
-    """Return the plan of the least peak that obeys the override."""
-    runnable = [
-        candidate
-        for tuples in explorer.by_count.values()
-        for candidate in tuples
-        if candidate.rule is None
-        and explorer.search.corner(candidate, Bound.UPPER) < LARGEST_BYTES
-    ]
-    if not runnable:
+    """Plan of the least peak that obeys the override."""
+    candidate = slimmest_tuple(explorer, explorer.every_family)
+    if candidate is None:
         return None
-
-    def device_bytes(candidate: Candidate) -> int:
-        corner = explorer.search.corner(candidate, Bound.UPPER)
-        return explorer.search.allowance(candidate).device(Bound.UPPER, corner)
-
-    candidate = min(
-        explorer.cheapest(runnable), key=lambda c: (device_bytes(c), c.num_gpus)
-    )
     fastest = explorer.search.fastest(candidate)
     found = fastest or explorer.search.least_peak_plan(candidate)
     if found is None:

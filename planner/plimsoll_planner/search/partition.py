@@ -1,7 +1,7 @@
 """Exact cuts of a chain into the stages of a pipeline, by programmes over suffixes.
 
 In: matrices over (A, B), the first layer of a stage and the layer behind its last one.
-Out: least values, cuts. Called by the search for every tuple.
+Out: least values, cuts. Called by `placement`.
 
     f[e][A] = min over B > A of max(value_e[A, B], f[e-1][B]),   f[0][L] = least of all
 
@@ -13,14 +13,14 @@ as well (step bounds) is run for each P.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Ints
-from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.memory.option_arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +32,7 @@ class Partition:
     """First layer of each stage; the first one is 0."""
 
 
-def least_largest(values: list[Floats]) -> Partition | None:
+def least_largest(values: Sequence[Floats]) -> Partition | None:
     """Cut into len(values) stages so that the largest value is least.
 
     Args:
@@ -49,7 +49,7 @@ def least_largest(values: list[Floats]) -> Partition | None:
     return Partition(value=value, cuts=first_cuts(values, value))
 
 
-def suffix_values(values: list[Floats]) -> list[Floats]:
+def suffix_values(values: Sequence[Floats]) -> list[Floats]:
     """For each stage s the array over A: least largest value of s and those behind.
 
     One more array follows, for no stage at all: minus infinity at L, else infinite.
@@ -63,8 +63,8 @@ def suffix_values(values: list[Floats]) -> list[Floats]:
     return found
 
 
-def first_cuts(values: list[Floats], limit: float) -> tuple[int, ...]:
-    """Return the lexicographically first cuts with every value at most `limit`."""
+def first_cuts(values: Sequence[Floats], limit: float) -> tuple[int, ...]:
+    """Lexicographically first cuts with every value at most `limit`."""
     size = values[0].shape[0]
     reached = np.zeros(size + 1, dtype=np.bool_)
     reached[size] = True
@@ -81,8 +81,8 @@ def first_cuts(values: list[Floats], limit: float) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def least_corner(peaks: Callable[[int], Ints], num_stages: int) -> list[Ints]:
-    """Return f for 0 to `num_stages` stages, each an array over A of 0 to L.
+def least_suffix_peaks(peaks: Callable[[int], Ints], num_stages: int) -> list[Ints]:
+    """F for 0 to `num_stages` stages, each an array over A of 0 to L.
 
     Args:
         peaks: for e, the matrix of least peaks with e stages left.

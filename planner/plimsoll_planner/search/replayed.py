@@ -79,7 +79,7 @@ class ReplayedAnswer:
 
     @property
     def is_certified(self) -> bool:
-        """Tell whether a plan stands whose replay agrees."""
+        """Whether a plan stands whose replay agrees."""
         if self.waits or not isinstance(self.answer, Solution):
             return False
         return bool(self.rounds) and not self.rounds[-1].disagreements
@@ -112,7 +112,7 @@ def solve_with_replay(problem: Problem, replay: ReplayPlan) -> ReplayedAnswer:
 def disagreements(
     problem: Problem, plan: HybridPlan, found: Replay
 ) -> tuple[Disagreement, ...]:
-    """Return the stages whose replay is not as predicted, or does not fit."""
+    """Stages whose replay is not as predicted, or does not fit."""
     return tuple(
         Disagreement(
             stage=replayed.stage,
@@ -143,12 +143,12 @@ def outside_bytes(
 
 
 def device_upper_bytes(stage: Stage) -> int:
-    """Return the upper bound of the stage's device bytes over all phases."""
+    """Upper bound of the stage's device bytes over all phases."""
     return max(peak.device.upper_bytes for peak in stage.peaks)
 
 
 def largest(stage: Stage) -> ByteInterval:
-    """Return the interval of the stage's allocated peak over all phases."""
+    """Interval of the stage's allocated peak over all phases."""
     peaks = [peak.allocated for peak in stage.peaks]
     return ByteInterval(
         lower_bytes=max(peak.lower_bytes for peak in peaks),
@@ -160,7 +160,7 @@ def largest(stage: Stage) -> ByteInterval:
 def widened(
     profile: ModelProfile, plan: HybridPlan, outside: tuple[Disagreement, ...]
 ) -> ModelProfile:
-    """Return the profile with wider intervals for the kinds in stages that differ.
+    """Profile with wider intervals for the kinds in stages that differ.
 
     The transient of one layer bounds the peak of its stage, so widening it by the bytes
     that are outside makes the stage's interval hold the replay.
@@ -184,7 +184,7 @@ def widened(
 def widened_transient(
     columns: ActivationColumns, rows: dict[int, int], micro_batch: int
 ) -> ActivationColumns:
-    """Return columns whose backward transients are wider by some bytes in some rows."""
+    """Columns whose backward transients are wider by some bytes in some rows."""
 
     def wider(transient: ByteColumns) -> ByteColumns:
         errors = list(transient.relative_error)
@@ -201,7 +201,7 @@ def widened_transient(
 
 
 def narrowed(profile: ModelProfile, plan: HybridPlan, found: Replay) -> HybridPlan:
-    """Return the plan with the replay's peaks in place of the formula's."""
+    """Plan with the replay's peaks in place of the formula's."""
     return replace(
         plan,
         stages=tuple(
@@ -214,7 +214,7 @@ def narrowed(profile: ModelProfile, plan: HybridPlan, found: Replay) -> HybridPl
 def replayed_peaks(
     profile: ModelProfile, stage: Stage, replayed: ReplayedStage
 ) -> tuple[PhasePeak, ...]:
-    """Return peaks of the replayed phases; what lies outside tensors stays as it was.
+    """Peaks of the replayed phases; what lies outside tensors stays as it was.
 
     A replay does not tell forward from backward: both end with the last micro-batch.
     """

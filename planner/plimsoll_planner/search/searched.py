@@ -8,7 +8,7 @@ must have been searched.
 from __future__ import annotations
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.records.engine import Granularity, Sharding
+from plimsoll_planner.records.engine import Granularity, Schedule, Sharding
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.schedules import SCHEDULES
 
@@ -34,9 +34,19 @@ def require_searched(problem: Problem) -> None:
                     f"limits.{field}: {entry} is not searched yet, and a certificate "
                     f"would say that it was: allow only {only}"
                 )
+    if not searched_schedules(problem):
+        raise CannotPlanError(
+            f"engine {problem.engine.engine} runs {', '.join(problem.schedules)}, and "
+            f"only {', '.join(SCHEDULES)} is searched yet"
+        )
     if problem.engine.can.recompute is not Granularity.LAYER:
         raise CannotPlanError(
             f"engine {problem.engine.engine} recomputes by "
             f"{problem.engine.can.recompute}, and only recompute by layer is searched "
             "yet"
         )
+
+
+def searched_schedules(problem: Problem) -> tuple[Schedule, ...]:
+    """Schedules of a problem that the search looks at."""
+    return tuple(one for one in problem.schedules if one in SCHEDULES)

@@ -1,24 +1,28 @@
 """The tuples that the search looks at, and the rules that decide some at sight.
 
-In: a problem. Out: `Candidate`s, in a fixed order. Called by the search.
+In: a problem. Out: families of `Candidate`s, in a fixed order. Called by the search.
 
 For each count G and each strategy (mesh and schedule within the limits, P <= L) of it:
 if D does not divide the global batch, one tuple with b = 1, which fails; else one tuple
 for each offer and each b with D * b dividing the batch, within the limits and not below
-what was profiled. M is what remains.
+what was profiled. M is what remains. Tuples that differ by b alone, and that the same
+rule decides at sight, if any does, are a family.
 A count that the limits leave nothing of has one tuple, P = G, that fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy, divisors, meshes_of
 from plimsoll_planner.schedules import SCHEDULES
+from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.timing.schedule import PipelineSchedule
 from plimsoll_planner.timing.topology import largest_pod
 
@@ -59,26 +63,59 @@ class Candidate:
         return self.strategy.mesh.num_gpus
 
 
-def candidates(problem: Problem, num_layers: int, num_gpus: int) -> list[Candidate]:
-    """All tuples of one count, in order of P, b and offer."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """Tuples that differ by their micro-batch alone."""
+
+    first: Candidate
+    """That of the smallest micro-batch."""
+    micro_batches: tuple[int, ...]
+    """b of all of them, rising."""
+
+    @property
+    def rule(self) -> Rule | None:
+        """Decides all of them at sight: they fail."""
+        return self.first.rule
+
+    def members(self) -> Iterator[Candidate]:
+        """Tuples."""
+        one = self.first
+        samples = one.num_micro_batches * one.micro_batch
+        for b in self.micro_batches:
+            yield replace(one, micro_batch=b, num_micro_batches=samples // b)
+
+    def part(self, micro_batches: Iterable[int], rule: Rule | None) -> Family:
+        """Family of some of the micro-batches, under another rule."""
+        chosen = tuple(micro_batches)
+        part = replace(self, micro_batches=chosen)
+        return replace(part, first=replace(next(part.members()), rule=rule))
+
+
+def members_of(families: Iterable[Family]) -> Iterator[Candidate]:
+    """Tuples of some families, in order of strategy, b and offer."""
+    for _, mine in groupby(families, key=lambda family: family.first.strategy):
+        tuples = [one for family in mine for one in family.members()]
+        yield from sorted(tuples, key=lambda one: (one.micro_batch, one.offer))
+
+
+def families_of(problem: Problem, num_layers: int, num_gpus: int) -> list[Family]:
+    """All tuples of one count."""
     found = [
-        candidate
+        family
         for strategy in strategies(problem, num_layers, num_gpus)
-        for candidate in of_strategy(problem, strategy)
+        for family in of_strategy(problem, strategy)
     ]
     if found:
         return found
-    offer = problem.offers[0]
-    return [
-        Candidate(
-            offer=0,
-            strategy=Strategy(mesh=Mesh(pipeline=num_gpus)),
-            micro_batch=1,
-            num_micro_batches=0,
-            gpus_per_pod=largest_pod(num_gpus, offer.devices_per_node),
-            rule=Rule.OUTSIDE_LIMITS,
-        )
-    ]
+    none = Candidate(
+        offer=0,
+        strategy=Strategy(mesh=Mesh(pipeline=num_gpus)),
+        micro_batch=1,
+        num_micro_batches=0,
+        gpus_per_pod=largest_pod(num_gpus, problem.offers[0].devices_per_node),
+        rule=Rule.OUTSIDE_LIMITS,
+    )
+    return [Family(first=none, micro_batches=(1,))]
 
 
 def strategies(problem: Problem, num_layers: int, num_gpus: int) -> Iterator[Strategy]:
@@ -93,9 +130,8 @@ def strategies(problem: Problem, num_layers: int, num_gpus: int) -> Iterator[Str
             and mesh.is_within(limits.pipeline_degrees, limits.data_degrees)
             and mesh.is_within(chosen(fixed_stages), chosen(fixed.data_degree))
         ):
-            for schedule in limits.schedules:
-                if schedule in problem.engine.can.schedules:
-                    yield Strategy(mesh=mesh, schedule=schedule)
+            for schedule in searched_schedules(problem):
+                yield Strategy(mesh=mesh, schedule=schedule)
 
 
 def chosen(degree: int | None) -> tuple[int, ...]:
@@ -103,22 +139,29 @@ def chosen(degree: int | None) -> tuple[int, ...]:
     return (degree,) if degree else ()
 
 
-def of_strategy(problem: Problem, strategy: Strategy) -> Iterator[Candidate]:
-    """Tuples of one strategy."""
-    batch, mesh = problem.global_batch_size, strategy.mesh
-    for micro_batch in micro_batches(problem, mesh.data):
-        num_micro_batches = batch // (mesh.data * micro_batch)
-        divides = mesh.data * micro_batch * num_micro_batches == batch
-        for place, offer in enumerate(problem.offers):
-            candidate = Candidate(
+def of_strategy(problem: Problem, strategy: Strategy) -> Iterator[Family]:
+    """Families of one strategy: of each offer one for each rule at sight, and none."""
+    mesh = strategy.mesh
+    of_replica, rest = divmod(problem.global_batch_size, mesh.data)
+    counts = {
+        b: 0 if rest or of_replica % b else of_replica // b
+        for b in micro_batches(problem, mesh.data)
+    }
+    for place, offer in enumerate(problem.offers):
+        pod = largest_pod(mesh.num_gpus, offer.devices_per_node)
+        found: dict[Rule | None, list[int]] = defaultdict(list)
+        for b, count in counts.items():
+            found[rule_at_sight(problem, offer, strategy, count, pod)].append(b)
+        for rule, mine in found.items():
+            first = Candidate(
                 offer=place,
                 strategy=strategy,
-                micro_batch=micro_batch,
-                num_micro_batches=num_micro_batches if divides else 0,
-                gpus_per_pod=largest_pod(mesh.num_gpus, offer.devices_per_node),
+                micro_batch=mine[0],
+                num_micro_batches=counts[mine[0]],
+                gpus_per_pod=pod,
+                rule=rule,
             )
-            rule = rule_at_sight(problem, offer, candidate)
-            yield replace(candidate, rule=rule) if rule else candidate
+            yield Family(first=first, micro_batches=tuple(mine))
 
 
 def micro_batches(problem: Problem, data_degree: int) -> list[int]:
@@ -133,17 +176,24 @@ def micro_batches(problem: Problem, data_degree: int) -> list[int]:
     return [b for b in divisors(batch // data_degree) if least <= b <= most]
 
 
-def rule_at_sight(problem: Problem, offer: Offer, candidate: Candidate) -> Rule | None:
+def rule_at_sight(
+    problem: Problem,
+    offer: Offer,
+    strategy: Strategy,
+    num_micro_batches: int,
+    gpus_per_pod: int,
+) -> Rule | None:
     """Rule that decides a tuple at sight, if one does."""
-    if candidate.num_micro_batches == 0:
+    mesh = strategy.mesh
+    if num_micro_batches == 0:
         return Rule.BATCH_DOES_NOT_DIVIDE
-    if candidate.schedule.is_refused(
-        candidate.num_stages, candidate.num_micro_batches, problem.engine.can
+    if SCHEDULES[strategy.schedule].is_refused(
+        mesh.pipeline, num_micro_batches, problem.engine.can
     ):
         return Rule.ENGINE_CANNOT_RUN
     if offer.nodes_available is not None:
-        pods_per_node = offer.devices_per_node // candidate.gpus_per_pod
-        pods = candidate.num_gpus // candidate.gpus_per_pod
+        pods_per_node = offer.devices_per_node // gpus_per_pod
+        pods = mesh.num_gpus // gpus_per_pod
         if -(-pods // pods_per_node) > offer.nodes_available:
             return Rule.POD_SHAPE
     return None

@@ -22,7 +22,7 @@ from plimsoll_planner.techniques.technique import NO_CHOICE
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import pass_ends, walk, walk_alone
-from plimsoll_planner.timing.ticks import TICKS_PER_S
+from plimsoll_planner.timing.ticks import TICKS_PER_S, nearest
 from plimsoll_planner.timing.topology import Topology
 
 TICK_S = 1 / TICKS_PER_S
@@ -105,7 +105,7 @@ def timeline(
 
 
 def is_forward(one: TimedPass) -> bool:
-    """Tell whether it is a forward pass."""
+    """Whether it is a forward pass."""
     return one.operation is not None and one.operation.kind is Pass.FORWARD
 
 
@@ -136,7 +136,8 @@ def timed_passes(
             for kind, end in zip((o.kind for o in order), ends, strict=True)
         ]
         spans.append((ends[-1], ends[-1] + stage.end_s))
-        made.append(named(order, [(longer * a, longer * b) for a, b in spans]))
+        stretched = [(nearest(longer * a), nearest(longer * b)) for a, b in spans]
+        made.append(named(order, stretched))
     return made
 
 

@@ -2,7 +2,7 @@
 
 In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds plans.
 
-    corner       least over all cuts and recompute sets of the largest rank's peak
+    least_peak   least over all cuts and recompute sets of the largest rank's peak
     least_bound  least step bound over all plans whose every peak is within a capacity
     least_period least largest load of a stage, for all data degrees at once
 """
@@ -15,16 +15,12 @@ import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.stage_peaks import StageBytes, least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.search.families import Families
+from plimsoll_planner.search.family_bounds import FamilyBounds
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
-from plimsoll_planner.search.partition import (
-    Partition,
-    least_corner,
-    least_largest,
-)
+from plimsoll_planner.search.partition import Partition
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import CutsOf, TupleContext, least_of
 from plimsoll_planner.techniques import falls_with_replicas
@@ -50,8 +46,8 @@ class TupleBounds(TupleContext):
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
         """Prepare the tables; see `TupleContext`."""
         super().__init__(problem, cuts_of)
-        self.families = Families(self)
-        self._corners: dict[tuple[object, ...], list[Ints]] = {}
+        self.family_bounds = FamilyBounds(self)
+        self._least_peaks: dict[tuple[object, ...], list[int]] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
         self._periods: dict[tuple[object, ...], float] = {}
@@ -60,22 +56,17 @@ class TupleBounds(TupleContext):
     # Memory at any speed.
 
     def simple_bounds(self, candidate: Candidate, bound: Bound) -> tuple[int, int]:
-        """Return two lower bounds of `corner`, in tensor bytes.
+        """Two lower bounds of `least_peak`, in tensor bytes.
 
-        One is all state, shared parts once, spread evenly over the stages; the other
-        is the layer that is largest alone, with one micro-batch in flight.
+        One is all state, spread evenly; the other is the layer that is largest alone,
+        with one micro-batch in flight.
         """
         b = candidate.micro_batch
         chains = [self.tables.bytes(bound, b, c) for c in self.choices(candidate)]
         chain, state = chains[0], least_of(chain.state for chain in chains)
-        shared = sum(
-            (len(ties[0].members) - 1) * max(tie.state for tie in ties)
-            for ties in zip(*(chain.ties for chain in chains), strict=True)
-        )
-        total = int(state.sum()) - shared
         passes = np.maximum(chain.forward_transient, chain.backward_transient)
         least = np.where(chain.allowed, passes, LARGEST_BYTES).min(axis=0)
-        return -(-total // candidate.num_stages), int((state + least).max())
+        return self.family_bounds.states(candidate, bound), int((state + least).max())
 
     def fits(self, candidate: Candidate, *, merge: bool = False) -> bool:
         """Whether some plan's upper bytes are within the capacity.
@@ -91,13 +82,15 @@ class TupleBounds(TupleContext):
 
     def _finds_room(self, candidate: Candidate, merge: bool) -> bool:
         """What `fits` keeps."""
-        capacity = self.allowance(candidate).tensor_capacity(Bound.UPPER)
-        relaxed = self.families.relaxed(candidate, Bound.UPPER)
+        capacity = self.capacity(candidate, Bound.UPPER)
+        relaxed = self.family_bounds.relaxed(candidate, Bound.UPPER)
         if max(*self.simple_bounds(candidate, Bound.UPPER), relaxed) > capacity:
             return False
-        return self.corner(candidate, Bound.UPPER, merge=merge) <= capacity
+        return self.least_peak(candidate, Bound.UPPER, merge=merge) <= capacity
 
-    def corner(self, candidate: Candidate, bound: Bound, *, merge: bool = False) -> int:
+    def least_peak(
+        self, candidate: Candidate, bound: Bound, *, merge: bool = False
+    ) -> int:
         """Least peak in tensor bytes; `LARGEST_BYTES` where none exists.
 
         Args:
@@ -107,50 +100,56 @@ class TupleBounds(TupleContext):
         """
         if self.tables.is_grouped and (merge or bound is Bound.LOWER):
             return max(self.simple_bounds(candidate, bound))
-        labels = self.tables.corner_labels(bound, candidate.micro_batch, merge=False)
-        merge = (merge or bound is Bound.LOWER) and bool(labels.pruned.any())
-        return int(self.corners(candidate, bound, merge)[candidate.num_stages][0])
+        options = self.tables.least_peak_options(
+            bound, candidate.micro_batch, merge=False
+        )
+        merge = (merge or bound is Bound.LOWER) and bool(options.pruned.any())
+        return self.least_peaks(candidate, bound, merge)[candidate.num_stages]
 
-    def corners(self, candidate: Candidate, bound: Bound, merge: bool) -> list[Ints]:
-        """Least peak of every suffix and number of stages."""
-        fixed = self.fixed_cuts(candidate.num_stages) is not None
+    def least_peaks(self, candidate: Candidate, bound: Bound, merge: bool) -> list[int]:
+        """Least peak of every number of stages."""
+        placement = self.placement(candidate.num_stages)
         most = min(
             self.tables.num_layers,
             self.problem.limits.max_gpus // candidate.mesh.ranks_per_stage,
         )
         if not self.problem.engine.can.fewer_micro_batches_than_stages:
             most = min(most, candidate.num_micro_batches)
-        most = candidate.num_stages if fixed else max(most, candidate.num_stages)
+        most = max(most, candidate.num_stages)
+        if not placement.is_free:
+            most = candidate.num_stages
         key = (
             *(bound, merge, candidate.micro_batch, candidate.num_micro_batches),
             replace(candidate.strategy, mesh=replace(candidate.mesh, pipeline=1)),
-            *([candidate.num_stages] if fixed else []),
+            placement,
         )
-        if key not in self._corners or len(self._corners[key]) <= candidate.num_stages:
-            self._corners[key] = least_corner(
-                lambda left: self.corner_peaks(candidate, bound, left, merge=merge),
+        if (
+            key not in self._least_peaks
+            or len(self._least_peaks[key]) <= candidate.num_stages
+        ):
+            self._least_peaks[key] = placement.least_peaks(
+                lambda left: self.stage_peaks(candidate, bound, left, merge=merge),
                 most,
             )
             if bound is Bound.LOWER:
-                self.families.note(candidate, self._corners[key])
-        return self._corners[key]
+                self.family_bounds.note(candidate, self._least_peaks[key])
+        return self._least_peaks[key]
 
-    def corner_peaks(
+    def stage_peaks(
         self, candidate: Candidate, bound: Bound, left: int, *, merge: bool
     ) -> Ints:
         """[A, B]: least peaks of a stage with `left` stages from it to the last."""
-        labels = self.tables.corner_labels(bound, candidate.micro_batch, merge=merge)
+        options = self.tables.least_peak_options(
+            bound, candidate.micro_batch, merge=merge
+        )
         peaks = least_of(
             least_peaks(
                 self.stage_bytes(candidate, bound, choice),
-                labels,
+                options,
                 self.flow(candidate, left, choice),
             )
             for choice in self.choices(candidate)
         )
-        allowed = self.possible(candidate.num_stages, candidate.num_stages - left)
-        if allowed is not None:
-            peaks = np.where(allowed, peaks, LARGEST_BYTES)
         return np.minimum(peaks, LARGEST_BYTES)
 
     # Time under a capacity.
@@ -201,18 +200,16 @@ class TupleBounds(TupleContext):
                 self._least_s.clear()
             self._least_s[key] = least_seconds(
                 self.stage_bytes(candidate, bounds.bytes, choice),
-                self.tables.labels(candidate.offer, *bounds, b),
+                self.tables.options(candidate.offer, *bounds, b),
                 flow,
                 capacity_bytes,
             )
-        found = self._least_s[key]
-        allowed = self.possible(candidate.num_stages, stage)
-        return found if allowed is None else np.where(allowed, found, np.inf)
+        return self._least_s[key]
 
     def least_bound(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
     ) -> Partition | None:
-        """Return the least step bound of the plans within a capacity, and its cuts.
+        """Least step bound of the plans within a capacity, and its cuts.
 
         Args:
             candidate: the tuple.
@@ -223,7 +220,8 @@ class TupleBounds(TupleContext):
             return None
         if self.tables.is_grouped and bounds.merge:
             return Partition(value=0.0, cuts=())
-        found = least_largest(self.step_bounds(candidate, bounds, capacity_bytes))
+        values = self.step_bounds(candidate, bounds, capacity_bytes)
+        found = self.placement(candidate.num_stages).least_largest(values)
         if found is None:
             return None
         least = self.shared_bound(candidate, bounds.seconds)
@@ -247,12 +245,12 @@ class TupleBounds(TupleContext):
 
     def hoped(self, candidate: Candidate) -> Numbers:
         """`HOPED`, or its equal that is at hand where no plan was left out."""
-        labels = self.tables.labels(candidate.offer, *FITTING, candidate.micro_batch)
-        is_open = labels.pruned.any() or self.tables.is_grouped
+        options = self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
+        is_open = options.pruned.any() or self.tables.is_grouped
         return HOPED if is_open else FITTING
 
     def shared_bound(self, candidate: Candidate, seconds_bound: Bound) -> float:
-        """Return the bound that shared cores give; 0 where ranks share none."""
+        """Bound that shared cores give; 0 where ranks share none."""
         chain = self.tables.seconds(
             candidate.offer, seconds_bound, candidate.micro_batch
         )
@@ -278,7 +276,7 @@ class TupleBounds(TupleContext):
             alone = replace(candidate, strategy=strategy)
         key = (self._alike[candidate.offer], alone.strategy, b, bounds)
         if key not in self._periods:
-            capacity = self.allowance(alone).tensor_capacity(Bound.UPPER)
+            capacity = self.capacity(alone, Bound.UPPER)
             runs = self.tables.runs(candidate.offer, Bound.EXPECTED, b)
             load = runs.forward + runs.backward
             asked = bounds, capacity
@@ -292,7 +290,8 @@ class TupleBounds(TupleContext):
                 )
                 for stage in range(stages)
             )
-            found = least_largest([load + added_s for added_s in added])
+            placement = self.placement(stages)
+            found = placement.least_largest([load + added_s for added_s in added])
             self._periods[key] = np.inf if found is None else found.value
         return self._periods[key]
 

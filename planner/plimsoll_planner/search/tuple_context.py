@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
-from plimsoll_planner.memory.chain_bytes import Bound, Flags
+from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.memory.device_bytes import (
     Allowance,
     allowance,
@@ -29,6 +29,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.alike import first_alike
 from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
+from plimsoll_planner.search.placement import FixedCuts, Placement, Suffixes
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
@@ -37,6 +38,10 @@ from plimsoll_planner.timing.topology import Topology, topology
 Number = TypeVar("Number", np.int64, np.float64)
 CutsOf = Callable[[int], tuple[int, ...]]
 """From P to the first layer of each stage."""
+
+ANY_CUTS = Suffixes()
+Surroundings = tuple[int, tuple[int, int], int]
+"""An offer, the fewest and the most communicators of a rank, a micro-batch."""
 
 
 class TupleContext:
@@ -61,7 +66,8 @@ class TupleContext:
         tied = problem.profile.tied
         self._num_ties = len({tie.layers for tie in tied if tie.gradient_bytes})
         self._alike = first_alike(problem.offers)
-        self._allowances: dict[tuple[int, int, tuple[int, int]], Allowance] = {}
+        self._allowances: dict[Surroundings, Allowance] = {}
+        self._capacities: dict[tuple[Surroundings, Bound], int] = {}
         self._placed: dict[tuple[int, Mesh], Topology] = {}
         self._choices: dict[Strategy, tuple[StageChoice, ...]] = {}
 
@@ -74,9 +80,7 @@ class TupleContext:
 
     def allowance(self, candidate: Candidate) -> Allowance:
         """Bytes of a device besides tensors."""
-        communicators = num_communicators(candidate.mesh, self._num_ties)
-        offer_alike = self._alike[candidate.offer]
-        key = (offer_alike, candidate.micro_batch, communicators)
+        key = self.surroundings(candidate)
         if key not in self._allowances:
             problem, offer = self.problem, self.problem.offers[candidate.offer]
             self._allowances[key] = allowance(
@@ -85,9 +89,21 @@ class TupleContext:
                 overhead_for(offer, problem.overheads, problem.profile.fingerprint),
                 problem.engine,
                 micro_batch=candidate.micro_batch,
-                communicators=communicators,
+                communicators=key[1],
             )
         return self._allowances[key]
+
+    def surroundings(self, candidate: Candidate) -> Surroundings:
+        """All that the bytes besides tensors depend on."""
+        communicators = num_communicators(candidate.mesh, self._num_ties)
+        return self._alike[candidate.offer], communicators, candidate.micro_batch
+
+    def capacity(self, candidate: Candidate, bound: Bound) -> int:
+        """Most tensor bytes that a rank has room for."""
+        key = (self.surroundings(candidate), bound)
+        if key not in self._capacities:
+            self._capacities[key] = self.allowance(candidate).tensor_capacity(bound)
+        return self._capacities[key]
 
     def placed(self, candidate: Candidate) -> Topology:
         """Machines of the ranks."""
@@ -129,31 +145,20 @@ class TupleContext:
         )
         return choice.flow(flow)
 
-    def fixed_cuts(self, num_stages: int) -> tuple[int, ...] | None:
-        """The only cuts that there are, if a person or the engine fixes them.
+    def placement(self, num_stages: int) -> Placement:
+        """Runs of layers that may stand on P stages.
 
         An engine without uneven stages cuts P stages of equal length.
         """
         if self.problem.override.cuts:
-            return self.tables.groups(self.problem.override.cuts)
+            return FixedCuts(self.tables.groups(self.problem.override.cuts))
         if self._cuts_of is not None:
-            return self._cuts_of(num_stages)
+            return FixedCuts(self._cuts_of(num_stages))
         if self.problem.engine.can.uneven_stages:
-            return None
-        length = -(-self.tables.num_layers // num_stages)
-        return tuple(min(s * length, self.tables.num_layers) for s in range(num_stages))
-
-    def possible(self, num_stages: int, stage: int) -> Flags | None:
-        """[A, B]: stages that fixed cuts allow; None: all."""
-        cuts = self.fixed_cuts(num_stages)
-        if cuts is None:
-            return None
+            return ANY_CUTS
         size = self.tables.num_layers
-        allowed = np.zeros((size, size + 1), dtype=np.bool_)
-        ends = (*cuts[1:], size)
-        if cuts[stage] < size:
-            allowed[cuts[stage], ends[stage]] = True
-        return allowed
+        length = -(-size // num_stages)
+        return FixedCuts(tuple(min(s * length, size) for s in range(num_stages)))
 
 
 def least_of(arrays: Iterable[NDArray[Number]]) -> NDArray[Number]:

@@ -20,22 +20,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
-from plimsoll_planner.memory.recompute_labels import Labels
+from plimsoll_planner.memory.option_arrays import OptionArrays
 from plimsoll_planner.memory.stage_peaks import (
-    label_peaks,
+    option_peaks,
     peaks_of_run,
 )
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import FITTING
-from plimsoll_planner.search.partition import Partition, least_largest
+from plimsoll_planner.search.partition import Partition
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
 from plimsoll_planner.search.tuple_context import CutsOf, least_of
-from plimsoll_planner.search.walked_cuts import shortest_walk
+from plimsoll_planner.search.walked_cuts import Walk
 from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_runs import StageBound
 from plimsoll_planner.timing.stage_times import StageTimes
-from plimsoll_planner.timing.step_walk import walk
 from plimsoll_planner.timing.walk_bounds import longest_step_s
 
 MOST_WALKS = 64
@@ -95,10 +95,10 @@ class TupleSearch(TupleBounds):
         self._quickest: dict[Candidate, Partition | None] = {}
 
     def quickest_cuts(self, candidate: Candidate) -> Partition | None:
-        """Return the least step bound of the plans whose upper bytes fit."""
+        """Least step bound of the plans whose upper bytes fit."""
         key = self.alike(candidate)
         if key not in self._quickest:
-            capacity = self.allowance(key).tensor_capacity(Bound.UPPER)
+            capacity = self.capacity(key, Bound.UPPER)
             self._quickest[key] = (
                 self.least_bound(key, FITTING, capacity) if self.fits(key) else None
             )
@@ -111,7 +111,7 @@ class TupleSearch(TupleBounds):
         if candidate not in self.fastest_of:
             key = self.alike(candidate)
             if key not in self.fastest_of:
-                capacity = self.allowance(key).tensor_capacity(Bound.UPPER)
+                capacity = self.capacity(key, Bound.UPPER)
                 found = self.quickest_within(key, capacity)
                 if found is None:
                     return None
@@ -138,13 +138,13 @@ class TupleSearch(TupleBounds):
             walked[cuts] = self.found(candidate, cuts, capacity_bytes)
             return walked[cuts].step_s
 
-        best = shortest_walk(
-            values,
-            walk_s,
+        walk = Walk(
+            step_s=walk_s,
             is_least=len(self.choices(candidate)) == 1,
             enough_s=enough_s,
             most_walks=MOST_WALKS,
         )
+        best = self.placement(candidate.num_stages).shortest_walk(values, walk)
         if best is None:
             return None
         least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
@@ -178,15 +178,15 @@ class TupleSearch(TupleBounds):
             self.peaks_within(candidate, stage, limit_s).astype(np.float64)
             for stage in range(candidate.num_stages)
         ]
-        best = least_largest(peaks)
+        best = self.placement(candidate.num_stages).least_largest(peaks)
         return LARGEST_BYTES if best is None else int(best.value)
 
     def least_peak_plan(self, candidate: Candidate) -> Found | None:
         """Plan of the least peak at any speed, whether it fits or not."""
-        corner = self.corner(candidate, Bound.UPPER)
-        if corner >= LARGEST_BYTES:
+        least = self.least_peak(candidate, Bound.UPPER)
+        if least >= LARGEST_BYTES:
             return None
-        return self.quickest_within(candidate, corner)
+        return self.quickest_within(candidate, least)
 
     def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:
         """[A, B]: least peaks of one stage whose step bound is within a limit."""
@@ -205,23 +205,25 @@ class TupleSearch(TupleBounds):
         limit_s: float,
     ) -> Ints:
         """[A, B]: `peaks_within` of one choice, of which `bound` is the step bound."""
-        labels = self.labels(candidate)
-        allowed = self.possible(candidate.num_stages, stage)
+        options = self.options(candidate)
         is_fast = np.maximum(bound.passes, bound.cycles) <= limit_s
-        possible = is_fast & (labels.least_peak < LARGEST_BYTES)
-        runs = np.nonzero(possible if allowed is None else possible & allowed)
+        possible = is_fast & (options.least_peak < LARGEST_BYTES)
+        placement = self.placement(candidate.num_stages)
+        runs = np.nonzero(placement.runs(possible, stage))
         stages = self.stage_bytes(candidate, Bound.UPPER, choice)
         flow = self.stage_flow(candidate, stage, choice)
-        found = label_peaks(stages, labels, flow, runs)
-        steps = bound.of(runs).step_s(candidate.num_micro_batches, labels.seconds[runs])
+        found = option_peaks(stages, options, flow, runs)
+        steps = bound.of(runs).step_s(
+            candidate.num_micro_batches, options.seconds[runs]
+        )
         found = np.where(steps <= limit_s, found, LARGEST_BYTES)
         peaks = np.full(possible.shape, LARGEST_BYTES)
         peaks[runs] = np.minimum(found.min(axis=1), LARGEST_BYTES)
         return peaks
 
-    def labels(self, candidate: Candidate) -> Labels:
-        """Return the labels that plans are made from."""
-        return self.tables.labels(candidate.offer, *FITTING, candidate.micro_batch)
+    def options(self, candidate: Candidate) -> OptionArrays:
+        """Options that plans are made from."""
+        return self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
 
     def run_peaks(
         self,
@@ -230,10 +232,10 @@ class TupleSearch(TupleBounds):
         run: tuple[int, int],
         choice: StageChoice,
     ) -> Ints:
-        """[n]: upper peaks of the labels of one run as one stage."""
+        """[n]: upper peaks of the options of one run as one stage."""
         return peaks_of_run(
             self.stage_bytes(candidate, Bound.UPPER, choice),
-            self.labels(candidate),
+            self.options(candidate),
             self.stage_flow(candidate, stage, choice),
             *run,
         )
@@ -275,21 +277,21 @@ class TupleSearch(TupleBounds):
         run: tuple[int, int],
         capacity_bytes: int,
     ) -> FoundStage:
-        """Choice and label of the least step bound that fit; ties to the lower peak."""
-        labels, count = self.labels(candidate), candidate.num_micro_batches
+        """Choice and option of the least step bound that fit; ties to a lower peak."""
+        options, count = self.options(candidate), candidate.num_micro_batches
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
-        options: list[tuple[bool, float, int, int, int]] = []
+        found: list[tuple[bool, float, int, int, int]] = []
         for place, choice in enumerate(self.choices(candidate)):
             peaks = self.run_peaks(candidate, stage, run, choice)
-            label = quickest(labels, *run, peaks, capacity_bytes)
-            added_s = labels.seconds[(*run, label)]
+            option = quickest(options, *run, peaks, capacity_bytes)
+            added_s = options.seconds[(*run, option)]
             step_s = float(bounds[place].of(run).step_s(count, added_s))
-            peak = int(peaks[label])
-            options.append((peak > capacity_bytes, step_s, peak, place, label))
-        _, _, peak, place, label = min(options)
+            peak = int(peaks[option])
+            found.append((peak > capacity_bytes, step_s, peak, place, option))
+        _, _, peak, place, option = min(found)
         return FoundStage(
             choice=self.choices(candidate)[place],
-            recomputed=labels.recomputed(*run, label),
+            recomputed=options.recomputed(*run, option),
             peak=peak,
         )
 
@@ -298,7 +300,7 @@ class TupleSearch(TupleBounds):
         candidate = found.candidate
         times = self.stage_times(found, bound)
         placed, count = self.placed(candidate), candidate.num_micro_batches
-        return walk(candidate.schedule, times, count, placed)
+        return step_walk.walk(candidate.schedule, times, count, placed)
 
     def longest_step_s(self, found: Found) -> float:
         """Seconds that a plan's step never exceeds, for all seconds in their range."""
@@ -338,8 +340,8 @@ class TupleSearch(TupleBounds):
 
 
 def quickest(
-    labels: Labels, first: int, end: int, peaks: Ints, capacity_bytes: int
+    options: OptionArrays, first: int, end: int, peaks: Ints, capacity_bytes: int
 ) -> int:
-    """Return the label of least seconds that fits; ties to the lower peak."""
-    seconds = np.where(peaks <= capacity_bytes, labels.seconds[first, end], np.inf)
-    return int(np.lexsort((labels.num_recomputed[first, end], peaks, seconds))[0])
+    """Option of least seconds that fits; ties to the lower peak."""
+    seconds = np.where(peaks <= capacity_bytes, options.seconds[first, end], np.inf)
+    return int(np.lexsort((options.num_recomputed[first, end], peaks, seconds))[0])

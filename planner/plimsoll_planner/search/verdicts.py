@@ -1,14 +1,15 @@
 """The verdict on one tuple, and the rule that decided it.
 
-In: a candidate and what the rate floor asks. Out: `Decision`. Called by `answer` for
-every tuple of every count up to the answer. In this order:
+In: a candidate and the rate floor. Out: `Decision`. Called by `explore` for every tuple
+of every count up to the answer; for a family at once, where one of the first three
+decides all of its tuples. In this order:
 
     what the space decides at sight                      fails, that rule
     states, spread evenly over P ranks, exceed           fails, states-exceed
+    a bound for all D and b exceeds (`family_bounds`)         fails, memory-relaxed
     a layer alone on a rank exceeds                      fails, layer-exceeds
-    a bound for all D and b exceeds (`families`)         fails, memory-relaxed
     a smaller b exceeds, which needs no more             fails, dominated
-    the least peak at any speed exceeds (lower bytes)    fails, memory-corner
+    the least peak at any speed exceeds (lower bytes)    fails, peak-exceeds
     no plan can be fast enough (lower bytes, lower s)    fails, rate-bound
     a plan fits (upper bytes) and its walk is fast enough    fits, searched
     too slow where all seconds are at their lower end    undecided, rate-at-equal-error
@@ -30,7 +31,7 @@ from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.search.numbers import FAILING
-from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.space import Candidate, Family
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
 
 LARGEST_RATE = 1e18
@@ -66,9 +67,11 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What became of one tuple."""
+    """What became of one tuple, or of a family at once."""
 
     candidate: Candidate
+    """The tuple, or the first one of the family."""
+    family: Family | None = None
     verdict: Verdict
     rule: Rule
     least_lower_bytes: int = 0
@@ -78,16 +81,46 @@ class Decision:
     found: Found | None = None
     """The fastest plan, where the tuple fits."""
 
+    def members(self) -> Iterator[Candidate]:
+        """The tuples."""
+        return self.family.members() if self.family else iter([self.candidate])
+
+    @property
+    def micro_batches(self) -> tuple[int, ...]:
+        """Those of the tuples, rising."""
+        family = self.family
+        return family.micro_batches if family else (self.candidate.micro_batch,)
+
+
+def decide_family(search: TupleSearch, family: Family) -> Decision | None:
+    """Judge all tuples of a family at once, if one rule decides them all."""
+    rule = family.rule
+    if rule is not None:
+        is_open = rule is Rule.NOT_SEARCHED
+        return Decision(
+            candidate=family.first,
+            family=family,
+            verdict=Verdict.UNDECIDED if is_open else Verdict.FAILS,
+            rule=rule,
+        )
+    failure = search.family_bounds.failure(family)
+    if failure is None:
+        return None
+    rule, tensor_bytes = failure
+    allowed = search.allowance(family.first)
+    return Decision(
+        candidate=family.first,
+        family=family,
+        verdict=Verdict.FAILS,
+        rule=rule,
+        least_lower_bytes=allowed.device(Bound.LOWER, tensor_bytes),
+    )
+
 
 def decide(search: TupleSearch, candidate: Candidate, floor: Floor) -> Decision:
-    """Judge one tuple."""
-    if candidate.rule is not None:
-        verdict = (
-            Verdict.UNDECIDED if candidate.rule is Rule.NOT_SEARCHED else Verdict.FAILS
-        )
-        return Decision(candidate=candidate, verdict=verdict, rule=candidate.rule)
+    """Judge one tuple that nothing decides at sight."""
     allowed = search.allowance(candidate)
-    capacity = allowed.tensor_capacity(Bound.LOWER)
+    capacity = search.capacity(candidate, Bound.LOWER)
     for rule, tensor_bytes in memory_bounds(search, candidate):
         if tensor_bytes > capacity:
             return Decision(
@@ -96,8 +129,8 @@ def decide(search: TupleSearch, candidate: Candidate, floor: Floor) -> Decision:
                 rule=rule,
                 least_lower_bytes=allowed.device(Bound.LOWER, tensor_bytes),
             )
-    corner = search.corner(candidate, Bound.LOWER)
-    return decide_rate(search, candidate, floor, allowed.device(Bound.LOWER, corner))
+    least = search.least_peak(candidate, Bound.LOWER)
+    return decide_rate(search, candidate, floor, allowed.device(Bound.LOWER, least))
 
 
 def memory_bounds(
@@ -106,10 +139,10 @@ def memory_bounds(
     """Yield lower bounds of the least peak in tensor bytes, the last one exact."""
     states, alone = search.simple_bounds(candidate, Bound.LOWER)
     yield Rule.STATES_EXCEED, states
+    yield Rule.MEMORY_RELAXED, search.family_bounds.relaxed(candidate, Bound.LOWER)
     yield Rule.LAYER_EXCEEDS, alone
-    yield Rule.MEMORY_RELAXED, search.families.relaxed(candidate, Bound.LOWER)
-    yield Rule.DOMINATED, search.families.dominated(candidate)
-    yield Rule.MEMORY_CORNER, search.corner(candidate, Bound.LOWER)
+    yield Rule.DOMINATED, search.family_bounds.dominated(candidate)
+    yield Rule.PEAK_EXCEEDS, search.least_peak(candidate, Bound.LOWER)
 
 
 def decide_rate(
@@ -119,7 +152,7 @@ def decide_rate(
     count = candidate.num_gpus
     best = samples_per_s(search, quick_bound(search, candidate, Bound.LOWER))
     if best >= floor.provable(count):
-        capacity = search.allowance(candidate).tensor_capacity(Bound.LOWER)
+        capacity = search.capacity(candidate, Bound.LOWER)
         partition = search.least_bound(candidate, FAILING, capacity)
         if partition is not None:
             best = min(best, samples_per_s(search, partition.value))
@@ -156,7 +189,7 @@ def fast_enough(
 
 
 def samples_per_s(search: TupleSearch, step_s: float) -> float:
-    """Return the throughput of a step."""
+    """Throughput of a step."""
     if step_s <= 0:
         return LARGEST_RATE
     return min(search.problem.global_batch_size / step_s, LARGEST_RATE)
@@ -165,7 +198,7 @@ def samples_per_s(search: TupleSearch, step_s: float) -> float:
 def quick_bound(
     search: TupleSearch, candidate: Candidate, seconds_bound: Bound
 ) -> float:
-    """Return a lower bound of the step that needs no cuts."""
+    """Lower bound of the step that needs no cuts."""
     total_s, largest_s = search.tables.pass_seconds(
         candidate.offer, seconds_bound, candidate.micro_batch
     )
@@ -177,5 +210,5 @@ def quick_bound(
 
 
 def is_zero_rate(decision: Decision) -> bool:
-    """Tell whether no rate was computed."""
+    """Whether no rate was computed."""
     return decision.best_samples_per_s == 0

@@ -13,12 +13,12 @@ enough, or the limit of walks is reached. `least_s` says how much is open then.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from plimsoll_planner.memory.recompute_labels import Floats
+from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.search.partition import suffix_values
 
 EXPANSIONS_A_WALK = 4
@@ -33,6 +33,27 @@ class WalkedCuts:
     step_s: float
     least_s: float
     """Lower bound over all cuts; equal to `step_s` where these are proven the best."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Walk:
+    """The walk of cuts, and when to stop looking for a shorter one."""
+
+    step_s: Callable[[tuple[int, ...]], float]
+    """Seconds of the step of given cuts, never below the bound of any of their stages.
+    """
+    is_least: bool
+    """No other choice of what recomputes makes the walk of the same cuts shorter."""
+    enough_s: float = 0.0
+    """A step of at most this ends the search."""
+    most_walks: int
+    """Limit of work, at least 1."""
+
+    def only(self, cuts: tuple[int, ...], bound_s: float) -> WalkedCuts:
+        """Walk of the only cuts that there are, whose step bound is `bound_s`."""
+        step_s = self.step_s(cuts)
+        least_s = step_s if self.is_least else min(step_s, bound_s)
+        return WalkedCuts(cuts=cuts, step_s=step_s, least_s=least_s)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -53,12 +74,9 @@ class Node:
 class CutSearch:
     """One branch and bound."""
 
-    values: list[Floats]
-    walk: Callable[[tuple[int, ...]], float]
-    is_least: bool
-    """No other choice of what recomputes makes the walk of the same cuts shorter."""
-    enough_s: float
-    most_walks: int
+    values: Sequence[Floats]
+    walk: Walk
+    left_walks: int
     nodes: list[Node] = field(default_factory=list[Node])
     best: tuple[float, tuple[int, ...]] = (np.inf, ())
     least_walked_s: float = np.inf
@@ -72,12 +90,12 @@ class CutSearch:
             return None
         start = float(suffix[0][0])
         self.nodes = [Node(start, num_stages, start, (0,))]
-        expansions = self.most_walks * EXPANSIONS_A_WALK * num_stages
-        while self.nodes and not self.is_over() and self.most_walks > 0:
+        expansions = self.left_walks * EXPANSIONS_A_WALK * num_stages
+        while self.nodes and not self.is_over() and self.left_walks > 0:
             node = heapq.heappop(self.nodes)
             if node.num_open == 0:
                 self.reach(node)
-                self.most_walks -= 1
+                self.left_walks -= 1
             elif expansions > 0 or not self.best[1]:
                 self.extend(node, suffix[num_stages - node.num_open + 1])
                 expansions -= 1
@@ -92,14 +110,14 @@ class CutSearch:
     def is_over(self) -> bool:
         """Whether the best step is short enough, or nothing shorter can be left."""
         step_s = self.best[0]
-        return step_s <= self.enough_s or self.nodes[0].bound_s >= step_s
+        return step_s <= self.walk.enough_s or self.nodes[0].bound_s >= step_s
 
     def reach(self, node: Node) -> None:
         """Walk cuts that are complete."""
         cuts = node.cuts[:-1]
-        step_s = self.walk(cuts)
+        step_s = self.walk.step_s(cuts)
         self.best = min(self.best, (step_s, cuts))
-        if not self.is_least:
+        if not self.walk.is_least:
             self.least_walked_s = min(self.least_walked_s, node.bound_s)
 
     def extend(self, node: Node, behind: Floats) -> None:
@@ -119,28 +137,11 @@ class CutSearch:
             )
 
 
-def shortest_walk(
-    values: list[Floats],
-    walk: Callable[[tuple[int, ...]], float],
-    *,
-    is_least: bool,
-    enough_s: float = 0.0,
-    most_walks: int,
-) -> WalkedCuts | None:
+def shortest_walk(values: Sequence[Floats], walk: Walk) -> WalkedCuts | None:
     """Cuts of the shortest walked step, None where every cut is impossible.
 
     Args:
         values: for each stage, the step bound [A, B]; infinite where not possible.
-        walk: seconds of the step of given cuts, never below any of their values.
-        is_least: the walk of given cuts is the shortest over all choices for them.
-        enough_s: a step of at most this ends the search.
-        most_walks: limit of work, at least 1.
+        walk: of given cuts, and when to end.
     """
-    search = CutSearch(
-        values=values,
-        walk=walk,
-        is_least=is_least,
-        enough_s=enough_s,
-        most_walks=most_walks,
-    )
-    return search.run()
+    return CutSearch(values=values, walk=walk, left_walks=walk.most_walks).run()

@@ -2,19 +2,29 @@
 
 technique    what a technique states of itself
 
-A new technique is a file here with a `Technique`, and its row in `TECHNIQUES`.
-Certificates then no longer list it as left out.
+A new technique is a file here whose `TECHNIQUE` is a `Technique`. Certificates then no
+longer list it as left out.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from itertools import product
+from pkgutil import iter_modules
 
 from plimsoll_planner.records.engine import EngineCapabilities
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.techniques.technique import StageChoice, Technique
 
-TECHNIQUES: tuple[Technique, ...] = ()
+
+def found() -> tuple[Technique, ...]:
+    """Techniques of all files here but `technique`, by file name."""
+    names = sorted(module.name for module in iter_modules(__path__, f"{__name__}."))
+    modules = map(import_module, names)
+    return tuple(one.TECHNIQUE for one in modules if hasattr(one, "TECHNIQUE"))
+
+
+TECHNIQUES: tuple[Technique, ...] = found()
 """Techniques that are searched, in the order in which they rewrite a layer."""
 PUBLISHED = ("offload", "tensor parallelism", "sharding", "in-flight caps")
 """Techniques that planners know. A certificate names those it was searched without."""

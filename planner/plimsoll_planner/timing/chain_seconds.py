@@ -65,7 +65,7 @@ class ChainSeconds:
 def chain_seconds(
     profile: ModelProfile, offer: Offer, bound: Bound, micro_batch: int
 ) -> ChainSeconds:
-    """Return measured seconds where there are any for the offer, else estimates.
+    """Measured seconds where there are any for the offer, else estimates.
 
     Raises:
         CannotPlanError: neither times nor rates, or all times are zero.
@@ -155,7 +155,7 @@ def estimated(
 
 
 def seconds_at(interval: SecondsInterval, bound: Bound) -> float:
-    """Return one of the three numbers."""
+    """One of the three numbers."""
     match bound:
         case Bound.LOWER:
             return interval.lower_s

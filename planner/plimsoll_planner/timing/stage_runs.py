@@ -191,7 +191,7 @@ def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floa
 def shared_bound(
     chain: ChainSeconds, placed: Topology, num_micro_batches: int
 ) -> float:
-    """Return all work over all cores, where ranks share cores; else 0."""
+    """All work over all cores, where ranks share cores; else 0."""
     if placed.concurrent_per_node is None:
         return 0.0
     work = placed.mesh.data * (

@@ -17,6 +17,11 @@ def down(seconds: float) -> float:
     return math.floor(seconds * TICKS_PER_S) / TICKS_PER_S
 
 
+def nearest(seconds: float) -> float:
+    """Round to whole ticks."""
+    return round(seconds * TICKS_PER_S) / TICKS_PER_S
+
+
 def up(seconds: float) -> float:
     """Round up to whole ticks."""
     return math.ceil(seconds * TICKS_PER_S) / TICKS_PER_S

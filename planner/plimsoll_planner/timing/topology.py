@@ -27,12 +27,12 @@ class Hop:
     s_per_byte: float = 0.0
 
     def seconds(self, num_bytes: float, num_messages: int = 1) -> float:
-        """Return the seconds that bytes take in some messages, in whole ticks."""
+        """Seconds that bytes take in some messages, in whole ticks."""
         return up(num_messages * self.latency_s + num_bytes * self.s_per_byte)
 
 
 def hop(link: Link | None) -> Hop:
-    """Return the times of a link."""
+    """Times of a link."""
     if link is None:
         return Hop()
     return Hop(latency_s=link.latency_s, s_per_byte=1 / link.bandwidth_bytes_per_s)
@@ -68,7 +68,7 @@ class Topology:
     def exchange_s(
         self, stage: int, gradient_bytes: float, num_exchanges: int
     ) -> float:
-        """Return the seconds of ring all-reduces: each 2 (D-1) steps of 1/D."""
+        """Seconds of ring all-reduces: each 2 (D-1) steps of 1/D."""
         replicas = self.mesh.data
         steps = 2 * (replicas - 1)
         exchange = self.exchanges[stage]
@@ -76,7 +76,7 @@ class Topology:
 
 
 def largest_pod(num_gpus: int, devices_per_node: int) -> int:
-    """Return the largest divisor of a number of devices that a node holds."""
+    """Largest divisor of a number of devices that a node holds."""
     most = min(num_gpus, devices_per_node)
     return next(size for size in range(most, 0, -1) if num_gpus % size == 0)
 

@@ -242,7 +242,8 @@ def test_explain_tells_every_count_and_every_tuple(
     assert header.split()[:2] == ["STAGES", "REPLICAS"]
     assert [line.split()[:6] for line in tuples[: tuples.index("")]] == [
         ["1", "2", "1-4", "h200-8", "fails", "states"],
-        ["2", "1", "1-4", "h200-8", "fails", "least"],
+        ["2", "1", "1", "h200-8", "fails", "least"],
+        ["2", "1", "2-4", "h200-8", "fails", "smaller"],
         ["2", "1", "8", "h200-8", "fails", "engine"],
     ]
     legend = "\n".join(tuples[tuples.index("") :])

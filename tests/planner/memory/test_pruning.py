@@ -12,8 +12,8 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
-from plimsoll_planner.memory.recompute_labels import build_labels
 from plimsoll_planner.memory.stage_peaks import (
     least_peaks,
     least_seconds,
@@ -37,9 +37,9 @@ def test_pruned_options_bound_the_exact_ones_from_both_sides(
     added = np.array([layer.recompute_s for layer in layers])
     flow = full_flow(in_flight)
     stages = stage_bytes(chain, HELD)
-    exact = build_labels(chain, HELD, added)
-    merged = build_labels(chain, HELD, added, is_lower=True, most=2)
-    dropped = build_labels(chain, HELD, added, most=2)
+    exact = build_options(chain, HELD, added)
+    merged = build_options(chain, HELD, added, is_lower=True, most=2)
+    dropped = build_options(chain, HELD, added, most=2)
     assert not exact.pruned.any()
     assert merged.peak.shape[2] <= 4
     assert dropped.peak.shape[2] <= 4
@@ -74,8 +74,8 @@ def test_pruning_without_seconds_keeps_both_ends(
 ) -> None:
     """The least saved and the least peak of each run; all were one part before."""
     chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
-    exact = build_labels(chain, HELD, None)
-    merged = build_labels(chain, HELD, None, is_lower=True, most=3)
+    exact = build_options(chain, HELD, None)
+    merged = build_options(chain, HELD, None, is_lower=True, most=3)
     assert (merged.least_saved == exact.least_saved).all()
     assert (merged.least_peak == exact.least_peak).all()
     flow = Flow(in_flight=in_flight, num_micro_batches=9, micro_batch=1, data_degree=1)
@@ -95,7 +95,7 @@ def test_many_different_layers_stay_within_bounds() -> None:
         layers.append(Layer(boundary=1, kept=kept, recompute_s=float(seconds)))
     chain = chain_bytes(chain_profile(layers), Bound.EXPECTED, 1)
     added = np.array([layer.recompute_s for layer in layers])
-    labels = build_labels(chain, HELD, added, most=64)
-    assert labels.pruned[0, 30]
-    assert not labels.pruned[0, 4]
-    assert labels.peak.shape[2] <= 128
+    options = build_options(chain, HELD, added, most=64)
+    assert options.pruned[0, 30]
+    assert not options.pruned[0, 4]
+    assert options.peak.shape[2] <= 128

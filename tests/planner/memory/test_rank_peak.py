@@ -216,5 +216,9 @@ def test_our_engine_holds_nothing_besides() -> None:
     """Plimsoll's own trainer is the formula as it stands."""
     held: Held = held_by(OURS)
     assert (held.input_in_flight, held.gradient_received) == (1, 1)
-    assert (held.output_kept, held.logits_kept, held.gradient_copies) == (False, 0, 0)
+    assert (held.output_kept, held.logits_kept, held.gradient_copies) == (
+        False,
+        0,
+        0,
+    )
     assert held.standing(4, 8) == 0

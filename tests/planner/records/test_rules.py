@@ -220,7 +220,7 @@ BROKEN: list[tuple[str, Callable[[], Any], str]] = [
         ),
         "HybridPlan.pods.gpus_per_pod",
     ),
-    ("nothing to search", lambda: Limits(max_gpus=1, schedules=()), "Limits.schedules"),
+    ("no sharding", lambda: Limits(max_gpus=1, shardings=()), "Limits.shardings"),
     (
         "no memory to search in",
         lambda: Limits(max_gpus=1, headroom=1.0),

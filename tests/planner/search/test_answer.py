@@ -51,7 +51,7 @@ from tests.support.questions import (
 
 
 def test_the_fewest_gpus_are_proven() -> None:
-    """Every smaller count fails by its states or by the corner, with rank and bytes."""
+    """Each smaller count fails by its states or its least peak, with rank and bytes."""
     answer = solved(a_question())
     assert answer.termination is Termination.OPTIMAL
     assert answer.plan.num_gpus == answer.certificate.fewest_at_floor == 3

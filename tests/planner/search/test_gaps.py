@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.memory.recompute_labels import build_labels
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Problem
 from plimsoll_planner.records.solution import LEAST_GAP, Solution, Termination
@@ -83,7 +83,7 @@ def test_a_gap_covers_what_pruning_hides(problem: Problem) -> None:
     """With two options a run, no plan of all options is better by more than the gap."""
     exact = solve(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cost_tables, "build_labels", partial(build_labels, most=2))
+        patch.setattr(cost_tables, "build_options", partial(build_options, most=2))
         answer = solve(problem)
     if not isinstance(answer, Solution):
         return

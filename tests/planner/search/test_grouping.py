@@ -53,9 +53,11 @@ def test_what_groups_decide_holds_for_all_cuts(problem: Problem, groups: int) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost_tables, "MOST_GROUPS", groups)
         coarse = Explorer(problem)
-    assert coarse.by_count == exact.by_count
+    assert coarse.families == exact.families
     for count in range(1, problem.limits.max_gpus + 1):
-        tuples = {d.candidate: d.verdict for d in exact.decide(count, floor)}
+        tuples = {
+            one: d.verdict for d in exact.decide(count, floor) for one in d.members()
+        }
         for decision in coarse.decide(count, floor):
             verdict = tuples[decision.candidate]
             if decision.verdict is not Verdict.UNDECIDED:

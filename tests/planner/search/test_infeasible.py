@@ -58,12 +58,12 @@ def test_machines_that_are_not_there_bind() -> None:
 
 def test_a_search_that_was_cut_off_proves_nothing() -> None:
     """Nothing binds that is known, and all that would do is a longer search."""
-    limits = Limits(max_gpus=8, max_tuples=1)
+    limits = Limits(max_gpus=8, max_tuples=0)
     answer = refused(a_question(limits=limits))
     assert answer.binding is Binding.WORK_LIMIT
     assert answer.nearest_miss is None
     assert answer.needed_gpus is None
-    assert "`limits.max_tuples` is 1" in answer.nearest_change
+    assert "`limits.max_tuples` is 0" in answer.nearest_change
     assert solved(a_question()).plan.num_gpus > 1
 
 

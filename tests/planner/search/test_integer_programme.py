@@ -14,13 +14,13 @@ from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.recompute_labels import build_labels
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.stage_peaks import (
     least_peaks,
     least_seconds,
     stage_bytes,
 )
-from plimsoll_planner.search.partition import least_corner
+from plimsoll_planner.search.partition import least_suffix_peaks
 from tests.support.chains import (
     SMALL,
     Activation,
@@ -69,14 +69,14 @@ def least_largest_by_flow(peaks: list[list[list[int]]], size: int) -> int:
 
 @settings(max_examples=draws(60))
 @given(random_profiles(6), st.integers(1, 4), st.integers(0, 4))
-def test_the_corner_is_the_optimum_of_a_flow(
+def test_the_least_peak_is_the_optimum_of_a_flow(
     profile: object, num_stages: int, more: int
 ) -> None:
     """Least largest peak over all cuts, as a path of binary variables."""
     chain = chain_bytes(profile, Bound.UPPER, 1)  # type: ignore[arg-type]
     num_stages = min(num_stages, chain.num_layers)
     count = num_stages + more
-    labels, stages = build_labels(chain, HELD, None), stage_bytes(chain, HELD)
+    options, stages = build_options(chain, HELD, None), stage_bytes(chain, HELD)
 
     def peaks(left: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         flow = Flow(
@@ -85,10 +85,10 @@ def test_the_corner_is_the_optimum_of_a_flow(
             micro_batch=1,
             data_degree=1,
         )
-        return least_peaks(stages, labels, flow)
+        return least_peaks(stages, options, flow)
 
     in_order = [peaks(num_stages - s).tolist() for s in range(num_stages)]
-    found = least_corner(peaks, num_stages)[num_stages][0]
+    found = least_suffix_peaks(peaks, num_stages)[num_stages][0]
     assert found == least_largest_by_flow(in_order, chain.num_layers)
 
 
@@ -157,8 +157,8 @@ def test_least_recomputing_is_the_optimum_over_choices(
     chain = chain_bytes(chain_profile(layers), Bound.UPPER, 1)
     added = np.array([layer.recompute_s for layer in layers])
     flow = full_flow(in_flight)
-    labels = build_labels(chain, HELD, added)
-    found = least_seconds(stage_bytes(chain, HELD), labels, flow, capacity)
+    options = build_options(chain, HELD, added)
+    found = least_seconds(stage_bytes(chain, HELD), options, flow, capacity)
     best = least_seconds_by_choice(chain, flow, capacity, list(added))
     mine = float(found[0, len(layers)])
     if best is None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES
-from plimsoll_planner.search.partition import least_corner, least_largest
+from plimsoll_planner.search.partition import least_largest, least_suffix_peaks
 
 
 def all_cuts(size: int, num_stages: int) -> Iterator[tuple[int, ...]]:
@@ -56,7 +56,7 @@ def test_least_largest_is_the_best_of_all_cuts(tables: list[list[list[int]]]) ->
 
 
 @given(matrices())
-def test_the_corner_answers_for_every_number_of_stages(
+def test_the_least_peak_answers_for_every_number_of_stages(
     tables: list[list[list[int]]],
 ) -> None:
     """f[e][0] is the least largest value of e stages, each valued by those left."""
@@ -66,8 +66,8 @@ def test_the_corner_answers_for_every_number_of_stages(
         array = np.array(table, dtype=np.int64)
         array[np.tri(size, size + 1, dtype=np.bool_)] = LARGEST_BYTES
         peaks.append(array)
-    corner = least_corner(lambda left: peaks[left - 1], len(tables))
+    least = least_suffix_peaks(lambda left: peaks[left - 1], len(tables))
     for stages in range(1, len(tables) + 1):
         in_order = tables[:stages][::-1]
         best = min(max(values_of(in_order, cuts)) for cuts in all_cuts(size, stages))
-        assert corner[stages][0] == best
+        assert least[stages][0] == best

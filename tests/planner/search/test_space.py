@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plimsoll_planner.records.certificate import Rule
-from plimsoll_planner.search.space import candidates
+from plimsoll_planner.search.space import families_of, members_of
 from tests.support.builders import a_probe, a_problem, a_profile
 
 
@@ -13,5 +13,6 @@ def test_no_micro_batch_is_smaller_than_what_was_profiled() -> None:
         profile=a_profile(probes=(a_probe(micro_batch=2), a_probe(micro_batch=4))),
         global_batch_size=4,
     )
-    assert [c.micro_batch for c in candidates(problem, 2, 1)] == [2, 4]
-    assert [c.rule for c in candidates(problem, 1, 4)] == [Rule.OUTSIDE_LIMITS]
+    tuples = members_of(families_of(problem, 2, 1))
+    assert [c.micro_batch for c in tuples] == [2, 4]
+    assert [f.rule for f in families_of(problem, 1, 4)] == [Rule.OUTSIDE_LIMITS]

@@ -20,8 +20,8 @@ from plimsoll_planner import techniques
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
-from plimsoll_planner.memory.recompute_labels import Floats
 from plimsoll_planner.records.engine import EngineCapabilities
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
@@ -248,7 +248,7 @@ def test_every_programme_is_the_best_of_all_plans(
     plans = list(Oracle(search, candidate).plans())
     assert all(step_s >= bound_s for _, bound_s, step_s in plans)
     least = min(peak for peak, _, _ in plans)
-    assert search.corner(candidate, Bound.UPPER) == least
+    assert search.least_peak(candidate, Bound.UPPER) == least
 
     capacity = least + slack
     found = search.least_bound(candidate, FITTING, capacity)
@@ -323,7 +323,7 @@ def test_stages_choose_independently(
         plans = list(Oracle(search, candidate).plans())
         assert all(step_s >= bound_s for _, bound_s, step_s in plans)
         least = min(peak for peak, _, _ in plans)
-        assert search.corner(candidate, Bound.UPPER) == least
+        assert search.least_peak(candidate, Bound.UPPER) == least
         assert max(search.simple_bounds(candidate, Bound.UPPER)) <= least
 
         capacity = least + slack
@@ -349,8 +349,8 @@ def test_stages_choose_independently(
 def test_simple_bounds_are_bounds(drawn: tuple[TupleSearch, Candidate]) -> None:
     """Neither the spread states nor the largest layer exceed the exact least peak."""
     search, candidate = drawn
-    corner = search.corner(candidate, Bound.LOWER)
-    assert max(search.simple_bounds(candidate, Bound.LOWER)) <= corner
+    least = search.least_peak(candidate, Bound.LOWER)
+    assert max(search.simple_bounds(candidate, Bound.LOWER)) <= least
     fastest = search.fastest(candidate)
     assert fastest is not None
     period = search.least_period(candidate)
@@ -394,5 +394,5 @@ def test_a_fixed_plan_is_obeyed(
     assert found is not None
     assert found.cuts == cuts
     assert {at for stage in found.recomputed for at in stage} == again
-    assert fixed.corner(candidate, Bound.UPPER) == max(found.peaks)
+    assert fixed.least_peak(candidate, Bound.UPPER) == max(found.peaks)
     assert fixed.fastest(candidate) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -41,7 +42,7 @@ ADMITTED_BY_A_CORNER: dict[int, list[int]] = {
 at some corner."""
 MEMORY_RULES = {
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
-    *(Rule.DOMINATED, Rule.MEMORY_CORNER),
+    *(Rule.DOMINATED, Rule.PEAK_EXCEEDS),
 }
 
 
@@ -80,13 +81,16 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 def judge_all(problem: Problem) -> dict[Mesh, Decision]:
-    """Return the search's decision on every tuple, by the enumerator's name of it."""
+    """Return the search's decision on every tuple, by the enumerator's name of it.
+
+    That on a family is one on each of its tuples.
+    """
     explorer = Explorer(problem)
     floor = Floor(total=problem.objective.min_samples_per_s or 0.0)
     found: dict[Mesh, Decision] = {}
-    for count in explorer.by_count:
-        for decision in explorer.decide(count, floor):
-            c = decision.candidate
+    for count in explorer.families:
+        decisions = explorer.decide(count, floor)
+        for decision, c in ((d, c) for d in decisions for c in d.members()):
             mesh = Mesh(
                 gpus=count,
                 offer=c.offer,
@@ -195,9 +199,9 @@ def test_the_answer_is_the_first_count_that_the_enumeration_admits(
         if mesh.gpus in failing and at_sight(problem, mesh) is None:
             step_s = judge.least_walk_s(mesh, capacity[mesh.offer])
             assert problem.global_batch_size / step_s < needed * (1 + 1e-6)
-    columns = [len(count.decisions.rule) for count in certificate.counts]
-    listed = [m for m in meshes(problem) if m.gpus <= len(columns)]
-    assert sum(columns) == len(listed)
+    members = [sum(count.decisions.num_members) for count in certificate.counts]
+    listed = [m for m in meshes(problem) if m.gpus <= len(members)]
+    assert sum(members) == len(listed)
 
 
 def two_kinds(seed: int) -> Asked:
@@ -273,8 +277,8 @@ def test_a_count_outside_the_limits_has_one_tuple() -> None:
         objective=Objective(),
     )
     explorer = Explorer(problem)
-    assert [c.rule for c in explorer.by_count[3]] == [Rule.OUTSIDE_LIMITS]
-    assert [(c.num_stages, c.mesh.data) for c in explorer.by_count[4]] == [
+    assert [c.rule for c in explorer.tuples_of(3)] == [Rule.OUTSIDE_LIMITS]
+    assert [(c.num_stages, c.mesh.data) for c in explorer.tuples_of(4)] == [
         (2, 2),
         (2, 2),
     ]
@@ -293,7 +297,9 @@ def test_tuples_over_the_work_limit_are_undecided() -> None:
     answer = solve(problem)
     assert answer.statistics.num_tuples == Explorer(problem).num_tuples - 7
     assert answer.certificate.cut_off.startswith("7 of ")
-    rules = [r for c in answer.certificate.counts for r in c.decisions.rule]
-    assert rules.count(Rule.NOT_SEARCHED) == 7
+    rules = sum(
+        (c.decisions.num_decided() for c in answer.certificate.counts), Counter[Rule]()
+    )
+    assert rules[Rule.NOT_SEARCHED] == 7
     whole = dataclasses.replace(problem, limits=Limits(max_gpus=4))
     assert solve(whole).certificate.is_exhaustive

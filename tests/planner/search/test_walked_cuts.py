@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_planner.search.walked_cuts import WalkedCuts, shortest_walk
+from plimsoll_planner.search.walked_cuts import Walk, WalkedCuts, shortest_walk
 from tests.planner.search.test_partition import all_cuts, matrices, values_of
 
 IMPOSSIBLE = 9
@@ -32,14 +32,13 @@ def search(
         )
         if max(values_of(tables, cuts)) < IMPOSSIBLE
     }
-    found = shortest_walk(
-        values,
-        walks.__getitem__,
+    walk = Walk(
+        step_s=walks.__getitem__,
         is_least=True,
         enough_s=enough_s,
         most_walks=most_walks,
     )
-    return found, walks
+    return shortest_walk(values, walk), walks
 
 
 EXCESS = st.lists(st.integers(0, 3), min_size=1, max_size=5)

@@ -1,7 +1,7 @@
 """Bounds of families: tuples that are decided together, before each is searched.
 
-In: a candidate. Out: lower bounds of its least peak at any speed (`corner`), in tensor
-bytes, that cost next to nothing. Called by `tuple_bounds`.
+In: a candidate. Out: lower bounds of its least peak at any speed, in tensor bytes, that
+cost next to nothing. Called by `tuple_bounds`.
 
 **Relaxed.** One bound for all D and b of a number of stages: every layer has the least
 bytes that it has at any micro-batch of the problem, a stage has as few micro-batches in
@@ -26,11 +26,11 @@ from typing import NamedTuple
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.stage_peaks import least_peaks
+from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.engine import ReceiveBuffers
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.schedules import SCHEDULES
-from plimsoll_planner.search.partition import least_corner
-from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.space import Candidate, Family
 from plimsoll_planner.search.tuple_context import TupleContext, least_of
 from plimsoll_planner.techniques import falls_with_replicas, stage_choices
 
@@ -39,22 +39,24 @@ class Known(NamedTuple):
     """Least peaks of one micro-batch, for every number of stages."""
 
     micro_batch: int
-    corners: list[Ints]
+    least_peaks: list[int]
 
 
-class Families:
+class FamilyBounds:
     """Bounds of families; keeps what their tuples share."""
 
     def __init__(self, context: TupleContext) -> None:
         """Begin with none known."""
         self._context = context
-        self._relaxed: dict[tuple[Bound, Strategy], list[Ints]] = {}
+        self._relaxed: dict[tuple[Bound, Strategy], list[int]] = {}
         self._known: dict[Strategy, list[Known]] = defaultdict(list)
+        self._capacities: dict[tuple[object, ...], int] = {}
 
     def relaxed(self, candidate: Candidate, bound: Bound) -> int:
         """Relaxed bound of the least peak; 0 if cuts are fixed or grouped."""
         context, stages = self._context, candidate.num_stages
-        if context.tables.is_grouped or context.fixed_cuts(stages) is not None:
+        placement = context.placement(stages)
+        if context.tables.is_grouped or not placement.is_free:
             return 0
         strategy = without_stages(candidate.strategy)
         if not falls_with_replicas():
@@ -62,10 +64,10 @@ class Families:
         key = (bound, strategy)
         if key not in self._relaxed:
             most = min(context.tables.num_layers, context.problem.limits.max_gpus)
-            self._relaxed[key] = least_corner(
+            self._relaxed[key] = placement.least_peaks(
                 lambda left: self._relaxed_peaks(strategy, bound, left), most
             )
-        return min(int(self._relaxed[key][stages][0]), LARGEST_BYTES)
+        return min(self._relaxed[key][stages], LARGEST_BYTES)
 
     def _relaxed_peaks(self, strategy: Strategy, bound: Bound, left: int) -> Ints:
         """[A, B]: relaxed peaks of a stage, `left` stages from it to the last."""
@@ -78,15 +80,63 @@ class Families:
             micro_batch=tables.micro_batches[0],
             data_degree=strategy.mesh.data,
         )
-        labels = tables.relaxed_labels(bound)
+        options = tables.relaxed_options(bound)
         return least_of(
-            least_peaks(tables.relaxed_stages(bound, choice), labels, choice.flow(flow))
+            least_peaks(
+                tables.relaxed_stages(bound, choice), options, choice.flow(flow)
+            )
             for choice in stage_choices(strategy, can)
         )
 
-    def note(self, candidate: Candidate, corners: list[Ints]) -> None:
+    def states(self, candidate: Candidate, bound: Bound) -> int:
+        """Least peak if all state, shared parts once, were spread evenly over P."""
+        chains = [
+            choice.bytes(self._context.tables.relaxed_bytes(bound))
+            for choice in self._context.choices(candidate)
+        ]
+        shared = sum(
+            (len(ties[0].members) - 1) * max(tie.state for tie in ties)
+            for ties in zip(*(chain.ties for chain in chains), strict=True)
+        )
+        total = int(least_of(chain.state for chain in chains).sum()) - shared
+        return int(-(-total // candidate.num_stages))
+
+    def failure(self, family: Family) -> tuple[Rule, int] | None:
+        """Rule by which all tuples fail for lack of memory, and a lower bound.
+
+        The bound is in tensor bytes; None if neither rule decides the family.
+        """
+        capacity = self._capacity(family, Bound.LOWER)
+        for rule, least in (
+            (Rule.STATES_EXCEED, self.states(family.first, Bound.LOWER)),
+            (Rule.MEMORY_RELAXED, self.relaxed(family.first, Bound.LOWER)),
+        ):
+            if least > capacity:
+                return rule, least
+        return None
+
+    def may_fit(self, family: Family) -> bool:
+        """Whether the upper bytes of some tuple may be within the capacity."""
+        least = self.least(family.first, Bound.UPPER)
+        return least <= self._capacity(family, Bound.UPPER)
+
+    def least(self, candidate: Candidate, bound: Bound) -> int:
+        """Larger one of both bounds, in tensor bytes."""
+        return max(self.states(candidate, bound), self.relaxed(candidate, bound))
+
+    def _capacity(self, family: Family, bound: Bound) -> int:
+        """Most tensor bytes that any of the tuples has room for."""
+        like, communicators, _ = self._context.surroundings(family.first)
+        key = (bound, like, communicators, family.micro_batches)
+        if key not in self._capacities:
+            self._capacities[key] = max(
+                self._context.capacity(one, bound) for one in family.members()
+            )
+        return self._capacities[key]
+
+    def note(self, candidate: Candidate, least_peaks: list[int]) -> None:
         """Remember least peaks, lower bytes, of all numbers of stages."""
-        known = Known(candidate.micro_batch, corners)
+        known = Known(candidate.micro_batch, least_peaks)
         self._known[without_stages(candidate.strategy)].append(known)
 
     def dominated(self, candidate: Candidate) -> int:
@@ -97,15 +147,15 @@ class Families:
             held.buffers is ReceiveBuffers.JUST_IN_TIME
             and not held.output_kept
             and candidate.num_micro_batches >= stages
-            and self._context.fixed_cuts(stages) is None
+            and self._context.placement(stages).is_free
         )
         if not is_monotone:
             return 0
         peaks = (
-            int(known.corners[stages][0])
+            known.least_peaks[stages]
             for known in self._known[without_stages(candidate.strategy)]
             if tables.num_probed < known.micro_batch < candidate.micro_batch
-            and stages < len(known.corners)
+            and stages < len(known.least_peaks)
         )
         return max(peaks, default=0)
 

@@ -43,11 +43,11 @@ def test_no_least_peak_is_below_a_bound_of_its_family(
     explorer = Explorer(replace(problem, engine=engine))
     search = explorer.search
     for candidate in explorer.open:
-        dominated = search.families.dominated(candidate)
+        dominated = search.family_bounds.dominated(candidate)
         for bound in (Bound.LOWER, Bound.UPPER):
-            corner = search.corner(candidate, bound)
-            assert search.families.relaxed(candidate, bound) <= corner
-        assert dominated <= search.corner(candidate, Bound.LOWER)
+            least = search.least_peak(candidate, bound)
+            assert search.family_bounds.relaxed(candidate, bound) <= least
+        assert dominated <= search.least_peak(candidate, Bound.LOWER)
 
 
 def a_family(saved: int, memory_bytes: int) -> Explorer:
@@ -69,10 +69,10 @@ def a_family(saved: int, memory_bytes: int) -> Explorer:
     )
 
 
-def rules_of(explorer: Explorer) -> list[tuple[int, Rule, int]]:
-    """Micro-batch, rule and least peak of every tuple of one device."""
+def rules_of(explorer: Explorer) -> list[tuple[tuple[int, ...], Rule, int]]:
+    """Micro-batches, rule and least peak of every decision on one device."""
     decisions = explorer.decide(1, Floor())
-    return [(d.candidate.micro_batch, d.rule, d.least_lower_bytes) for d in decisions]
+    return [(d.micro_batches, d.rule, d.least_lower_bytes) for d in decisions]
 
 
 def test_a_larger_micro_batch_is_decided_by_a_smaller_one() -> None:
@@ -81,17 +81,17 @@ def test_a_larger_micro_batch_is_decided_by_a_smaller_one() -> None:
     At b = 12 one layer alone needs 10 of state and 120.
     """
     assert rules_of(a_family(10, 90)) == [
-        (1, Rule.SEARCHED, 40),
-        (2, Rule.SEARCHED, 60),
-        (3, Rule.SEARCHED, 80),
-        (4, Rule.MEMORY_CORNER, 100),
-        (6, Rule.DOMINATED, 100),
-        (12, Rule.LAYER_EXCEEDS, 130),
+        ((1,), Rule.SEARCHED, 40),
+        ((2,), Rule.SEARCHED, 60),
+        ((3,), Rule.SEARCHED, 80),
+        ((4,), Rule.PEAK_EXCEEDS, 100),
+        ((6,), Rule.DOMINATED, 100),
+        ((12,), Rule.LAYER_EXCEEDS, 130),
     ]
 
 
 def test_a_family_that_fits_nowhere_is_decided_at_once() -> None:
     """20 of state and 2,000 at b = 1, the least of any: no micro-batch is searched."""
-    found = rules_of(a_family(1000, 2015))
-    assert found[:2] == [(b, Rule.MEMORY_RELAXED, 2020) for b in (1, 2)]
-    assert {rule for _, rule, _ in found[2:]} == {Rule.LAYER_EXCEEDS}
+    every = (1, 2, 3, 4, 6, 12)
+    assert rules_of(a_family(1000, 2015)) == [(every, Rule.MEMORY_RELAXED, 2020)]
+    assert rules_of(a_family(1000, 15)) == [(every, Rule.STATES_EXCEED, 20)]

@@ -1,17 +1,18 @@
 """All runs of layers with all useful choices of what recomputes, as arrays.
 
-In: a chain's bytes and what recomputing each layer costs in seconds. Out: `Labels`, for
-every run [A, B) the choices that no other choice beats. Called by `stage_peaks`, whose
-queries (least peak, least seconds under a capacity) read them for all runs at once.
+In: a chain's bytes and what recomputing each layer costs in seconds. Out:
+`OptionArrays`, for every run [A, B) the choices that no other choice beats. Called by
+`stage_peaks`, whose queries (least peak, least seconds under a capacity) read them for
+all runs at once.
 
-A choice of a run is summed up by a label (S, Q, T, N), letters as in `rank_peak`:
+A choice of a run is summed up by an option (S, Q, T, N), letters as in `rank_peak`:
 
     S   what one micro-batch in flight holds, without the received input
     Q   peak of forward, exchange and backward above what the stage starts from
     T   seconds added to the backward pass     N   how many layers recompute
 
-Its peak is start + (k-1) S + Q, so a label that is nowhere larger than another one
-replaces it, whatever k is. Labels are built from the right: with layer a in front,
+Its peak is start + (k-1) S + Q, so an option that is nowhere larger than another one
+replaces it, whatever k is. Options are built from the right: with layer a in front,
 
     S' = s_a + w_a + S
     Q' = max(ft_a + u_out, bt_a + u_out, s_a + w_a + Q, s_a + u_a + ft_{a+1} + u_out)
@@ -19,10 +20,10 @@ replaces it, whatever k is. Labels are built from the right: with layer a in fro
 and for the run that is one layer Q = max(ft_a + u_out, et_a, exchange). The last term
 of Q' is the forward pass of the layer that was first before: its input u_a is alive
 while it runs, whether or not it stays. That and w_a depend on the choice of the first
-layer, so only labels with the same first choice are compared.
+layer, so only options with the same first choice are compared.
 
 What the received input adds to backward (ht in `rank_peak`) depends on the run and the
-choice of its first layer alone. So it is added to Q at the end, and while labels are
+choice of its first layer alone. So it is added to Q at the end, and while options are
 built only where a layer in front keeps its output.
 
 Runs of equal layers. Let a, a+1 be alike, a kept and a+1 recomputed. Swapping the two
@@ -47,7 +48,7 @@ follow, or et, where a+1 is the last:
 
 (with ht_K where a keeps its output when it recomputes; the last layer's u_out, not sent
 yet in forward, is u) and the layers behind see the same sums. So where these hold, some
-best choice lets the first layers of a run recompute, and a label "kept, then
+best choice lets the first layers of a run recompute, and an option "kept, then
 recomputed" is never built.
 """
 
@@ -80,14 +81,14 @@ from plimsoll_planner.memory.run_options import (
 )
 
 Floats = NDArray[np.float64]
-MOST_LABELS = ((20, 160), (128, 64))
+MOST_OPTIONS = ((20, 160), (128, 64))
 """For each run and first choice, where a stage may begin with so many layers."""
-FEWEST_LABELS = 32
+FEWEST_OPTIONS = 32
 """Where it may begin with more; chosen so that arrays and time stay within bounds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Labels:
+class OptionArrays:
     """Arrays [A, B, n]; B goes to N inclusive, unused places hold the impossible.
 
     A counts the layers that a stage may begin with, N of them.
@@ -110,16 +111,16 @@ class Labels:
     bounds: Ints
     """[A]: the first layer of a run; L comes last."""
     fastest: Ints
-    """[A, B]: place of the label of the least T."""
+    """[A, B]: place of the option of the least T."""
     least_saved: Ints
-    """[A, B]: least S of any label."""
+    """[A, B]: least S of any option."""
     least_peak: Ints
-    """[A, B]: least Q of any label."""
+    """[A, B]: least Q of any option."""
     pruned: Flags
-    """[A, B]: whether labels of the run were left out; see `pruning`."""
+    """[A, B]: whether options of the run were left out; see `pruning`."""
 
     def recomputed(self, first: int, end: int, place: int) -> tuple[int, ...]:
-        """Layers that recompute in one label of the run [first, end)."""
+        """Layers that recompute in one option of the run [first, end)."""
         node = int(self.node[first, end, place])
         layers: list[int] = []
         for layer in range(int(self.bounds[first]), int(self.bounds[end])):
@@ -129,13 +130,13 @@ class Labels:
         return tuple(layers)
 
 
-def most_labels(num_starts: int) -> int:
-    """Labels that a run and first choice may have."""
-    fitting = (most for size, most in MOST_LABELS if num_starts <= size)
-    return next(fitting, FEWEST_LABELS)
+def most_options(num_starts: int) -> int:
+    """Options that a run and first choice may have."""
+    fitting = (most for size, most in MOST_OPTIONS if num_starts <= size)
+    return next(fitting, FEWEST_OPTIONS)
 
 
-def build_labels(
+def build_options(
     chain: ChainBytes,
     held: Held,
     recompute_s: Floats | None,
@@ -143,23 +144,23 @@ def build_labels(
     starts: Ints | None = None,
     is_lower: bool = False,
     most: int | None = None,
-) -> Labels:
-    """Build the labels of every run.
+) -> OptionArrays:
+    """Options of every run.
 
     Args:
         chain: the bytes.
         held: what the engine holds.
         recompute_s: seconds that recomputing adds, for each layer; None where only the
-            least memory is asked, which needs far fewer labels.
+            least memory is asked, which needs far fewer options.
         starts: the layers that a stage may begin with, 0 first; None: all.
-        is_lower: the labels serve to prove that something fails; see `pruning`.
-        most: labels for each run and first choice; None: `most_labels`, and as many as
-            runs of equal layers need where a stage may begin with any layer.
+        is_lower: the options serve to prove that something fails; see `pruning`.
+        most: options for each run and first choice; None: `most_options`, and as many
+            as runs of equal layers need if a stage may begin with any layer.
     """
     if starts is None:
         starts = np.arange(chain.num_layers)
     on = ground(chain, held, recompute_s, starts)
-    limit = most_labels(len(starts)) if most is None else most
+    limit = most_options(len(starts)) if most is None else most
     spares = most is None and len(starts) == chain.num_layers
     pruned = np.zeros(len(on.ends), dtype=np.bool_)
     rows: list[Row] = []
@@ -175,7 +176,7 @@ def build_labels(
         else:
             options = undominated(options, pruned)
         length = on.ends - layer if spares else np.zeros_like(on.ends)
-        crowded = crowded_labels(options, pruned, limit, length)
+        crowded = crowded_options(options, pruned, limit, length)
         if crowded.any():
             pruned = pruned.copy()
             pruned[options.end[crowded]] = True
@@ -198,14 +199,14 @@ class Row:
 
 
 def least_memory(options: Options) -> Options:
-    """Return the options that no other one beats in S and Q."""
+    """Options that no other one beats in S and Q."""
     group = options.group
     options = options.at(np.lexsort((options.peak, options.saved, group)))
     return options.at(stays_of_two(options.group, options.peak))
 
 
 def undominated(options: Options, pruned: Flags) -> Options:
-    """Return the options that no other one beats; of pruned runs some more."""
+    """Options that no other one beats; of pruned runs some more."""
     keys = (options.peak, options.saved, options.num_recomputed, options.seconds)
     options = options.at(np.lexsort((*keys, options.group)))
     others = (options.peak, options.num_recomputed)
@@ -213,7 +214,7 @@ def undominated(options: Options, pruned: Flags) -> Options:
     return options.at(stays_of_four(options.group, options.saved, others, judged))
 
 
-def crowded_labels(options: Options, pruned: Flags, most: int, length: Ints) -> Flags:
+def crowded_options(options: Options, pruned: Flags, most: int, length: Ints) -> Flags:
     """Return which options are of groups that have too many.
 
     Equal layers have an option for each number of them that recomputes, twice as many
@@ -242,7 +243,7 @@ def thinned(
 
 
 def received(on: Ground, row: Row) -> Options:
-    """Return the options of a row with what the engine holds in front of its stages."""
+    """Options of a row with what the engine holds in front of its stages."""
     peak = np.maximum(row.options.peak, outlived(on, row.layer, row.options))
     return replace(row.options, peak=peak)
 
@@ -251,8 +252,8 @@ UNUSED: dict[str, float] = {"peak": LARGEST_BYTES, "seconds": np.inf}
 """What unused places hold; 0 in the other arrays."""
 
 
-def gathered(rows: list[Row], on: Ground) -> Labels:
-    """Return the options as arrays [A, B, n]; rows come from the last layer on."""
+def gathered(rows: list[Row], on: Ground) -> OptionArrays:
+    """Options as arrays [A, B, n]; rows come from the last layer on."""
     num_starts = len(on.ends) - 1
     place_of = {int(layer): place for place, layer in enumerate(on.ends[:-1])}
     sizes = [len(row.options.end) for row in rows]
@@ -280,7 +281,7 @@ def gathered(rows: list[Row], on: Ground) -> Labels:
     pruned = np.zeros(shape[:2], dtype=np.bool_)
     for first, row, _ in kept:
         pruned[first] = row.pruned & (on.ends > row.layer)
-    return Labels(
+    return OptionArrays(
         saved=saved,
         peak=peak,
         seconds=seconds,

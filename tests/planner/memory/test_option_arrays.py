@@ -1,4 +1,4 @@
-"""Labels against the formula: every run, every set of layers that recompute."""
+"""Options against the formula: every run, every set of layers that recompute."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from plimsoll_planner.memory.chain_bytes import (
 )
 from plimsoll_planner.memory.engine_holdings import Held, held_by
 from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
-from plimsoll_planner.memory.recompute_labels import build_labels
 from plimsoll_planner.memory.run_options import swappable
 from plimsoll_planner.memory.stage_peaks import (
-    label_peaks,
     least_peaks,
     least_seconds,
+    option_peaks,
     peaks_of_run,
     stage_bytes,
 )
@@ -124,7 +124,7 @@ def check_against_formula(
     *,
     is_lower: bool = False,
 ) -> None:
-    """Compare labels and queries of every run with all of its choices."""
+    """Compare options and queries of every run with all of its choices."""
     held = held_by(holds)
     chain = chain_bytes(profile, Bound.EXPECTED, flow.micro_batch)
     if is_lower:
@@ -132,42 +132,45 @@ def check_against_formula(
     assert profile.costs.recompute is not None
     slopes = profile.costs.recompute.slope_s_per_sample
     added = np.array([slopes[row] for row in chain.row])
-    labels, stages = build_labels(chain, held, added), stage_bytes(chain, held)
-    every = np.indices(labels.least_peak.shape).reshape(2, -1)
-    peaks = label_peaks(stages, labels, flow, (every[0], every[1])).reshape(
-        labels.peak.shape
+    options, stages = (
+        build_options(chain, held, added),
+        stage_bytes(chain, held),
     )
-    corner = least_peaks(stages, build_labels(chain, held, None), flow)
+    every = np.indices(options.least_peak.shape).reshape(2, -1)
+    peaks = option_peaks(stages, options, flow, (every[0], every[1])).reshape(
+        options.peak.shape
+    )
+    at_any_speed = least_peaks(stages, build_options(chain, held, None), flow)
     for run in itertools.combinations(range(chain.num_layers + 1), 2):
         by_choice = {
             again: peak(chain, held, flow, run, again) for again in subsets(chain, *run)
         }
         least = min(by_choice.values())
-        assert corner[run] == least
-        used = np.flatnonzero(labels.peak[run] < LARGEST_BYTES)
+        assert at_any_speed[run] == least
+        used = np.flatnonzero(options.peak[run] < LARGEST_BYTES)
         for place in used:
-            again = frozenset(labels.recomputed(*run, int(place)))
+            again = frozenset(options.recomputed(*run, int(place)))
             assert peaks[run][place] == by_choice[again]
-            assert labels.seconds[run][place] == sum(added[l_] for l_ in again)
-            assert labels.num_recomputed[run][place] == len(again)
-        one_run = peaks_of_run(stages, labels, flow, *run)
+            assert options.seconds[run][place] == sum(added[l_] for l_ in again)
+            assert options.num_recomputed[run][place] == len(again)
+        one_run = peaks_of_run(stages, options, flow, *run)
         assert one_run[used].tolist() == peaks[run][used].tolist()
         fewest = min(len(c) for c, found in by_choice.items() if found == least)
         at_least = used[peaks[run][used] == least]
-        assert labels.num_recomputed[run][at_least].min() == fewest
+        assert options.num_recomputed[run][at_least].min() == fewest
         capacity = least + slack
         quickest = min(
             sum(added[l_] for l_ in again)
             for again, found in by_choice.items()
             if found <= capacity
         )
-        assert least_seconds(stages, labels, flow, capacity)[run] == quickest
-        assert least_seconds(stages, labels, flow, least - 1)[run] == np.inf
+        assert least_seconds(stages, options, flow, capacity)[run] == quickest
+        assert least_seconds(stages, options, flow, least - 1)[run] == np.inf
 
 
 @settings(max_examples=draws(300))
 @given(random_profiles(5), HOLDINGS, flows(), st.integers(0, 20))
-def test_labels_are_the_formula_for_all_choices(
+def test_options_are_the_formula_for_all_choices(
     profile: ModelProfile, holds: EngineHoldings, flow: Flow, slack: int
 ) -> None:
     """Peaks, least peak, fewest layers and least seconds of every run and engine."""
@@ -179,7 +182,7 @@ OUTPUTS_KEPT = PLIMSOLL_ON_TORCH_2_11.holds
 
 @settings(max_examples=draws(200))
 @given(random_profiles(5), flows(), st.integers(0, 20))
-def test_labels_are_the_formula_where_outputs_are_counted_once(
+def test_options_are_the_formula_where_outputs_are_counted_once(
     profile: ModelProfile, flow: Flow, slack: int
 ) -> None:
     """As for the lower bytes of an engine that keeps them: no term is lost or added."""
@@ -198,22 +201,22 @@ def test_runs_of_equal_layers_lose_nothing(
     check_against_formula(profile, OUTPUTS_KEPT, flow, slack, is_lower=True)
 
 
-def test_a_run_of_n_equal_layers_has_n_labels_more() -> None:
-    """One label for each number of layers that recompute, not one for each subset."""
+def test_a_run_of_n_equal_layers_has_n_options_more() -> None:
+    """One option for each number of layers that recompute, not one for each subset."""
     block = Layer(
         boundary=1,
         kept=Activation(saved=8, keeps_input=True, forward=9, backward=12),
         again=Activation(keeps_input=True, forward=5, backward=13),
     )
     chain = chain_bytes(chain_profile([block] * 12), Bound.EXPECTED, 1)
-    labels = build_labels(chain, held_by(an_engine().holds), np.ones(12))
-    assert (labels.peak[0, 12] < LARGEST_BYTES).sum() == 13
-    found = [labels.recomputed(0, 12, place) for place in range(13)]
+    options = build_options(chain, held_by(an_engine().holds), np.ones(12))
+    assert (options.peak[0, 12] < LARGEST_BYTES).sum() == 13
+    found = [options.recomputed(0, 12, place) for place in range(13)]
     assert sorted(found) == [tuple(range(size)) for size in range(13)]
 
 
 def test_a_layer_that_gains_nothing_is_kept() -> None:
-    """Recomputing an embedding saves no byte, so no label does it."""
+    """Recomputing an embedding saves no byte, so no option does it."""
     embedding = Layer(boundary=2, kept=Activation(forward=2, backward=2))
     useless = Layer(
         boundary=2,
@@ -221,6 +224,6 @@ def test_a_layer_that_gains_nothing_is_kept() -> None:
         again=Activation(keeps_input=True, forward=2, backward=2),
     )
     chain = chain_bytes(chain_profile([embedding, useless]), Bound.EXPECTED, 1)
-    labels = build_labels(chain, held_by(an_engine().holds), np.zeros(2))
-    assert (labels.peak[1, 2] < LARGEST_BYTES).sum() == 1
-    assert labels.recomputed(1, 2, 0) == ()
+    options = build_options(chain, held_by(an_engine().holds), np.zeros(2))
+    assert (options.peak[1, 2] < LARGEST_BYTES).sum() == 1
+    assert options.recomputed(1, 2, 0) == ()
