@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import plimsoll_planner
 from plimsoll_planner.records.problem import Limits, Objective, Override
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.search_fields import (
@@ -17,7 +18,7 @@ from plimsoll_planner.search_fields import (
     problem_parts,
 )
 
-PLANNER = Path(__file__).parents[2] / "planner" / "plimsoll_planner"
+PLANNER = Path(plimsoll_planner.__path__[0])
 SET_BY_NOBODY = {
     *("limits.pipeline_degrees", "limits.data_degrees", "limits.tensor_degrees"),
     *("limits.schedules", "limits.shardings"),

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import plimsoll_cli
+import plimsoll_operator
+import plimsoll_planner
 from plimsoll_cli.verbs.compare import compare
 from plimsoll_cli.verbs.plan import plan
 from plimsoll_planner.search_fields import FIELDS, INPUTS, SearchField
 
-ROOT = Path(__file__).parents[3]
-ROOTS = ("planner", "profiler_job", "training_job", "operator", "cli")
-RECORD = "planner/plimsoll_planner/records/problem.py"
-TABLE = "planner/plimsoll_planner/search_fields.py"
+PACKAGES = (plimsoll_planner, plimsoll_operator, plimsoll_cli)
+RECORD = "plimsoll_planner/records/problem.py"
+TABLE = "plimsoll_planner/search_fields.py"
 FIELD = '''
     headroom: Fraction = 0.0
     """Of the device memory, kept free on every device."""
@@ -65,16 +67,16 @@ def plant(file: Path, below: str, text: str) -> None:
 
 def test_a_new_field_is_a_field_of_a_record_and_a_row(tmp_path: Path) -> None:
     """Option, spec, schema, question and errors have it, and nothing else changed."""
-    for root in ROOTS:
+    for package in PACKAGES:
         skipped = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / root, tmp_path / root, ignore=skipped)
+        folder = Path(package.__path__[0])
+        shutil.copytree(folder, tmp_path / folder.name, ignore=skipped)
     plant(tmp_path / RECORD, FIELD, MADE_UP_FIELD)
     plant(tmp_path / TABLE, TABLE_HEAD, MADE_UP_ROW)
-    path = ":".join(str(tmp_path / root) for root in ROOTS)
     done = subprocess.run(
         [sys.executable, "-c", ASK],
         cwd=tmp_path,
-        env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
         capture_output=True,
         text=True,
         check=False,
