@@ -26,12 +26,12 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_profiler.errors import TooFewProbesError
-from plimsoll_profiler.profiling import profile
-from plimsoll_profiler.rehearser import environment_for
-from plimsoll_profiler.replay_process import environment_of
-from plimsoll_profiler.request import ProfileRequest
-from plimsoll_trainer.console import say
-from plimsoll_trainer.requirements import require_supported
+from plimsoll_profiler.profiling.profiler import profile
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_profiler.ranks.rehearser import environment_for
+from plimsoll_profiler.ranks.replay_process import environment_of
+from plimsoll_trainer.process.requirements import require_supported
+from plimsoll_trainer.reporting.console import say
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -114,7 +114,7 @@ def tell(done: int, total: int, what: str) -> None:
 def replay(options: argparse.Namespace) -> NoReturn:
     """Become the replayer, as the device that the plan is for."""
     plan = load(options.plan, HybridPlan)
-    become("replayer", options, environment_of(plan.offers[0].device_kind))
+    become("ranks.replayer", options, environment_of(plan.offers[0].device_kind))
 
 
 def rehearse(options: argparse.Namespace) -> NoReturn:
@@ -122,7 +122,7 @@ def rehearse(options: argparse.Namespace) -> NoReturn:
     plan = load(options.plan, HybridPlan)
     rank = () if options.rank is None else ("--rank", str(options.rank))
     extra = environment_for(plan, options.device_memory)
-    become("rehearser", options, extra, rank)
+    become("ranks.rehearser", options, extra, rank)
 
 
 def become(

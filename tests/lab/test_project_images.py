@@ -49,7 +49,7 @@ print(files, is_emulated_device())
 """
 TRAINER = """
 import torch
-import plimsoll_trainer.run, plimsoll_profiler.profiling
+import plimsoll_trainer.process.run, plimsoll_profiler.profiling.profiler
 from plimsoll_trainer.emulated.device import EmulatedDevice
 before = EmulatedDevice().current_bytes
 block = torch.zeros(1000, 1000)

@@ -22,8 +22,8 @@ A private name may change with any release, so each stands here once. They are f
                          in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
 
-`plimsoll_profiler.self_check` replays a toy against real processes and names the torch
-version where the two differ.
+`plimsoll_profiler.ranks.self_check` replays a toy against real processes and names the
+torch version where the two differ.
 """
 
 from __future__ import annotations

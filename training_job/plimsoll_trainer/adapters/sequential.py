@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals import FakeTensor
 from plimsoll_trainer.workload import Layer, Tie, Workload
-from plimsoll_trainer.wrapped_modules import check_unwrapped
 
 Factories = Sequence[Callable[[], nn.Module]] | Mapping[str, Callable[[], nn.Module]]
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.host_reader import HostReader
 from plimsoll_trainer.checkpoint.manifest import Manifest, fault_in, read_manifest
@@ -30,9 +29,10 @@ from plimsoll_trainer.checkpoint.state import (
     layer_specs,
     prefixes,
 )
-from plimsoll_trainer.control import Control
+from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
-from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.workload import Workload
 
 Warn = Callable[[str], None]

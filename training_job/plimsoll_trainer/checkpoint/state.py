@@ -17,11 +17,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.stage import StageSlice, build_layer
+from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.stage import StageSlice, build_layer
 from plimsoll_trainer.torch_internals import FakeTensorMode
-from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import Workload
 
 LAYERS, MASTERS, OPTIMIZER = "layers", "masters", "optimizer"

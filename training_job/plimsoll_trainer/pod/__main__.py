@@ -23,13 +23,13 @@ from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import ChildKind, End, Exit, Task
-from plimsoll_trainer.console import say
 from plimsoll_trainer.keeper import Keeper
 from plimsoll_trainer.pod.farewell import leave
 from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
 from plimsoll_trainer.pod.mail import Answer, Deadline, Mail, NewestOfEach
 from plimsoll_trainer.pod.outputs import PodOutputs
 from plimsoll_trainer.pod.reports import RankReports
+from plimsoll_trainer.reporting.console import say
 
 PATIENCE_S = 1800.0
 """For results and last reports, where the operator is away."""

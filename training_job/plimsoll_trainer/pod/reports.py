@@ -1,8 +1,9 @@
 """What the ranks of a pod report: read from a named pipe each, kept while it is news.
 
-In: the lines that `plimsoll_trainer.reports` writes. Out: the latest observation of
-each rank, and the first rank that ran out of device memory. A pipe takes no room on the
-node, however long the training; a rank whose pipe is full loses a line, never a step.
+In: the lines that `plimsoll_trainer.reporting.reports` writes. Out: the latest
+observation of each rank, and the first rank that ran out of device memory. A pipe takes
+no room on the node, however long the training; a rank whose pipe is full loses a line,
+never a step.
 """
 
 from __future__ import annotations
