@@ -25,7 +25,7 @@ from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of
-from plimsoll_trainer.pod.mail import Deadline, Mail
+from plimsoll_trainer.pod.report_client import Deadline, Mail
 from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.tokens import lasting, resigned, signing_key

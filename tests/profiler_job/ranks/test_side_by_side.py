@@ -88,7 +88,7 @@ def test_processes_end_when_nobody_wants_more() -> None:
 
 ABANDONED = """
 from plimsoll_profiler.ranks.side_by_side import side_by_side
-from tests.profiler_job.test_side_by_side import slow
+from tests.profiler_job.ranks.test_side_by_side import slow
 for pid in side_by_side(slow, 10_000, 2):
     print(pid, flush=True)
 """

@@ -41,7 +41,7 @@ LOADING = "print('loading', flush=True); input()"
 AS_FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
 """Of a process namespace, as in a container: the kernel spares it signals."""
 NO_MAIL = """
-from plimsoll_trainer.pod.mail import Mail
+from plimsoll_trainer.pod.report_client import Mail
 def send(*_): raise RuntimeError("no mail today")
 Mail.send = send
 """
@@ -397,7 +397,7 @@ def packets_lost() -> Iterator[int]:
 
 
 SHORT = """
-import plimsoll_trainer.pod.__main__ as pod, plimsoll_trainer.pod.mail as mail
+import plimsoll_trainer.pod.__main__ as pod, plimsoll_trainer.pod.report_client as mail
 pod.CUT_OFF_PATIENCE_S, mail.CONNECT_S, mail.ANSWER_S = 1, 0.1, 1
 """
 

@@ -23,10 +23,10 @@ from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import ChildKind, End, Exit, Task
-from plimsoll_trainer.keeper import Keeper
-from plimsoll_trainer.pod.farewell import leave
+from plimsoll_trainer.supervisor import Keeper
+from plimsoll_trainer.pod.termination_message import leave
 from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
-from plimsoll_trainer.pod.mail import Answer, Deadline, Mail, NewestOfEach
+from plimsoll_trainer.pod.report_client import Answer, Deadline, Mail, NewestOfEach
 from plimsoll_trainer.pod.outputs import PodOutputs
 from plimsoll_trainer.pod.reports import RankReports
 from plimsoll_trainer.reporting.console import say

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from plimsoll_planner.errors import one_line
-from plimsoll_trainer.keeper import LONGEST_LINE
+from plimsoll_trainer.supervisor import LONGEST_LINE
 
 JOIN_S = 5.0
 """For the rest of what an ended process has said; others may hold its pipe open."""

@@ -1,4 +1,4 @@
-"""The process that keeps one child: `python -m plimsoll_trainer.keeper FOLDER`.
+"""The process that keeps one child: `python -m plimsoll_trainer.supervisor FOLDER`.
 
 Starts the processes of the task in FOLDER, waits for them, writes down how each ended.
 At home it leads a session of its own, so a terminal's Ctrl-C does not reach it; in a
