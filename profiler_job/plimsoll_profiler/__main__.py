@@ -96,7 +96,7 @@ def run_profile(options: argparse.Namespace) -> None:
         source=Source(options.source),
         known_as=options.request_key,
     )
-    save(options.out, profile(request, tell))
+    save(options.out, profile(request, print_progress))
 
 
 def num_bytes(text: str) -> int:
@@ -106,7 +106,7 @@ def num_bytes(text: str) -> int:
     return int(text)
 
 
-def tell(done: int, total: int, what: str) -> None:
+def print_progress(done: int, total: int, what: str) -> None:
     """Print a line of progress."""
     print(json.dumps({"done": done, "total": total, "what": what}), flush=True)
 

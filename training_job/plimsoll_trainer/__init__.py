@@ -15,7 +15,7 @@ library, torch and numpy, and nothing else (docs/decisions/0006).
     reporting/                  what a rank reports
     checkpoint/                 what is saved, and how it is read
     process/                    one training process: `python -m plimsoll_trainer`
-    keeper, pod/                the process above the ranks, here and in a pod
+    supervisor, pod/            the process above the ranks, here and in a pod
 
 A room imports those above it and none below.
 """

@@ -1,8 +1,8 @@
-"""The process that keeps one child: `python -m plimsoll_trainer.supervisor FOLDER`.
+"""The supervisor of one task: `python -m plimsoll_trainer.supervisor FOLDER`.
 
-Starts the processes of the task in FOLDER, waits for them, writes down how each ended.
-At home it leads a session of its own, so a terminal's Ctrl-C does not reach it; in a
-pod it works for `plimsoll_trainer.pod`.
+Starts the task processes of FOLDER, waits for them, and writes down how each ended. On
+one machine it leads a session of its own, so a terminal's Ctrl-C does not reach it; in
+a pod it works for `plimsoll_trainer.pod`.
 
     one process fails      the others have some seconds to leave, then are killed
     SIGTERM                is passed on: the ranks save and leave; those that have not
@@ -10,8 +10,8 @@ pod it works for `plimsoll_trainer.pod`.
                            is started
     the time is up         all are killed
 
-A child is kept once: a lock lets one keeper in, and `began.json` turns later ones away.
-So whoever starts a keeper may be killed at any point and start another one.
+A task is run once: a lock admits one supervisor, and `began.json` turns later ones
+away. So whoever starts a supervisor may be killed at any point and start another one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ VMSTAT = Path("/proc/vmstat")
 
 
 def main() -> None:
-    """Keep the child of a folder, unless somebody does or did."""
+    """Run the task of a folder, unless another supervisor does or did."""
     folder = Path(sys.argv[1])
     with (folder / "lock").open("w") as lock:
         try:
@@ -67,16 +67,16 @@ def main() -> None:
             return
         if (folder / BEGAN).exists():
             return
-        keeper = Keeper(
+        supervisor = Supervisor(
             task=load(folder / TASK, Task), outputs=FileOutputs(folder=folder)
         )
-        signal.signal(signal.SIGTERM, keeper.ask)
+        signal.signal(signal.SIGTERM, supervisor.ask_to_stop)
         save(folder / BEGAN, Began(pid=os.getpid(), at_s=time.time()))
-        write_down(folder / END, keeper.keep())
+        write_down(folder / END, supervisor.run())
 
 
 class Outputs(Protocol):
-    """Where the processes of a task say what they say."""
+    """Where the output of the processes of a task goes."""
 
     @contextmanager
     def open(self, place: int) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
@@ -90,7 +90,7 @@ class Outputs(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FileOutputs:
-    """Files in the folder of the child."""
+    """Files in the folder of the task."""
 
     folder: Path
 
@@ -109,8 +109,8 @@ class FileOutputs:
 
 
 @dataclass(kw_only=True)
-class Keeper:
-    """Keeps the processes of one task."""
+class Supervisor:
+    """Supervises the processes of one task."""
 
     task: Task
     outputs: Outputs
@@ -123,19 +123,19 @@ class Keeper:
     """When the first one failed; seconds since they were started."""
     asked_s: float = 0.0
     """When they were asked to leave."""
-    is_asked: bool = False
+    is_asked_to_stop: bool = False
     was_stopped: bool = False
     was_late: bool = False
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """Be asked to stop, by a signal; answered between two polls."""
+    def ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        """Remember a signal; it is answered between two polls."""
         del number, frame
-        self.is_asked = True
+        self.is_asked_to_stop = True
 
-    def keep(self) -> End:
+    def run(self) -> End:
         """Start all processes and wait for the last one."""
-        if self.is_asked:
-            return self.unstarted()
+        if self.is_asked_to_stop:
+            return self.end_unstarted()
         killed_before, message = killed_for_memory(), ""
         started_s = time.monotonic()
         try:
@@ -146,7 +146,7 @@ class Keeper:
             self.kill()
         # All are polled each time: a later one may fail while the first lives on.
         while None in [process.poll() for process in self.processes]:
-            self.tend(time.monotonic() - started_s)
+            self.poll(time.monotonic() - started_s)
             time.sleep(POLL_S)
         self.note_failure(time.monotonic() - started_s)
         missing = len(self.task.commands) - len(self.processes)
@@ -163,8 +163,8 @@ class Keeper:
             message=message,
         )
 
-    def unstarted(self) -> End:
-        """Return the end of processes that nobody wants any more."""
+    def end_unstarted(self) -> End:
+        """The end of processes that were asked to stop before they were started."""
         trains = self.task.child_kind is ChildKind.TRAIN
         # Of a training nothing was done that could be lost; of the rest all is.
         status = int(ExitCode.CHECKPOINTED if trains else -signal.SIGTERM)
@@ -184,9 +184,9 @@ class Keeper:
                 env=os.environ | extra,
             )
 
-    def tend(self, passed_s: float) -> None:
-        """Look once at what has happened."""
-        if self.is_asked and not self.was_stopped:
+    def poll(self, passed_s: float) -> None:
+        """Act once on what has happened since."""
+        if self.is_asked_to_stop and not self.was_stopped:
             self.was_stopped, self.asked_s = True, passed_s
             for process in self.processes:
                 process.terminate()
@@ -249,9 +249,9 @@ def write_down(path: Path, end: End) -> None:
 
 
 def killed_for_memory() -> int:
-    """Count the processes that the kernel has killed for want of memory.
+    """Number of processes that the kernel has killed because memory was full.
 
-    Of this control group where it is counted there, else of the machine.
+    In this control group if it is counted there, else on the machine.
     """
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -263,7 +263,7 @@ def killed_for_memory() -> int:
 
 
 def counter(path: Path) -> int:
-    """Return `oom_kill` from a file of names and numbers; 0 where it is not told."""
+    """The number `oom_kill` in a file of names and numbers; 0 if it is not there."""
     pairs = (line.split() for line in path.read_text().splitlines())
     return next((int(pair[1]) for pair in pairs if pair[0] == "oom_kill"), 0)
 

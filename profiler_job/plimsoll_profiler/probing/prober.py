@@ -141,7 +141,7 @@ class Prober:
             result = self._probe(request, bench)
         except Exception as error:
             if not is_out_of_memory(error):
-                raise self.told(error, request) from error
+                raise self.named(error, request) from error
             result = ProbeResult(
                 case=request.case,
                 micro_batch=request.micro_batch,
@@ -151,8 +151,8 @@ class Prober:
         gc.collect()
         return result
 
-    def told(self, error: Exception, request: ProbeRequest) -> Exception:
-        """Say which layer raised what, unless an error is told elsewhere."""
+    def named(self, error: Exception, request: ProbeRequest) -> Exception:
+        """The error with the layer that raised it, unless it says all itself."""
         if isinstance(error, (PlimsollError, *NEEDS_NUMBERS)):
             return error
         name = self.workload.layers[self.cases[request.case].layer].name

@@ -142,10 +142,10 @@ def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
     done = [r for r in own if r.state is not None and r.kept is not None]
     states = [r.state for r in done if r.state is not None]
     if not states:
-        said = own[0].said if own else "no probe was asked for"
+        reason = own[0].said if own else "no probe was asked for"
         raise TooFewProbesError(
             f"layer {frame.layers[frame.cases[case].layer]!r} does not fit the device "
-            f"at the smallest micro-batch: {said}; use a device with more memory, or "
+            f"at the smallest micro-batch: {reason}; use a device with more memory, or "
             "split the layer"
         )
     return Kind(

@@ -48,7 +48,7 @@ class ProberProcess:
             ProbingFailedError: it ended for another reason.
         """
         require_module(request.entrypoint)
-        self._said: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
+        self._stderr: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             (
                 *(sys.executable, "-m", "plimsoll_profiler.probing.prober"),
@@ -58,7 +58,7 @@ class ProberProcess:
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             text=True,
             env=os.environ | environment_of(request),
         )
@@ -84,7 +84,7 @@ class ProberProcess:
             pipe.write(to_text(request) + "\n")
             pipe.flush()
         except BrokenPipeError:
-            pass  # what it said last is read below
+            pass  # its last words are read below
         return self._read(ProbeResult)
 
     def _read(self, kind: type[AnyDocument]) -> AnyDocument:
@@ -96,11 +96,11 @@ class ProberProcess:
         status = self._process.wait()
         if status == KILLED:
             raise ProberDiedError
-        self._said.seek(0)
-        said = self._said.read()
+        self._stderr.seek(0)
+        text = self._stderr.read()
         if os.environ.get(DEBUG_VARIABLE):
-            sys.stderr.write(said)
-        raise reason_of(status, said)
+            sys.stderr.write(text)
+        raise reason_of(status, text)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -118,19 +118,19 @@ class ProberProcess:
     def _end(self) -> None:
         self._process.kill()
         self._process.communicate()
-        self._said.close()
+        self._stderr.close()
 
 
-def reason_of(status: int, said: str) -> ProfilerError:
+def reason_of(status: int, stderr: str) -> ProfilerError:
     """Return the error that tells why the prober ended.
 
     Args:
         status: it ended with; below 0 the signal that ended it.
-        said: all that it wrote to stderr.
+        stderr: all that it wrote there.
     """
-    lines = said.strip().splitlines() or [f"it said nothing, exit status {status}"]
+    lines = stderr.strip().splitlines() or [f"it said nothing, exit status {status}"]
     if status < 0:
-        places = [f"{file}:{line}" for file, line in FRAME.findall(said)]
+        places = [f"{file}:{line}" for file, line in FRAME.findall(stderr)]
         theirs = [place for place in places if is_theirs(place)]
         where = "".join(f" at {place}" for place in (theirs or places)[:1])
         return BadWorkloadError(

@@ -65,7 +65,10 @@ def replay_plan(
     """
     require_supported()
     require_module(entrypoint)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryFile("w+") as stderr,
+    ):
         paths = (Path(folder) / "plan.json", Path(folder) / "profile.json")
         save(paths[0], plan)
         save(paths[1], profile)
@@ -76,13 +79,13 @@ def replay_plan(
                 *("--entrypoint", entrypoint),
             ),
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             text=True,
             env=os.environ | environment_of(plan.offers[0].device_kind),
         ) as process:
             last = last_line(process.stdout or (), on_progress)
-        said.seek(0)
-        complaints = said.read()
+        stderr.seek(0)
+        complaints = stderr.read()
     if process.returncode == ExitCode.DONE:
         return from_text(last, Replay)
     if os.environ.get(DEBUG_VARIABLE):

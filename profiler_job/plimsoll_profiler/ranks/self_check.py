@@ -118,13 +118,13 @@ def real_peaks() -> list[int]:
             )
             for rank in range(2)
         ]
-        said = [process.communicate()[0] for process in started]
+        printed = [process.communicate()[0] for process in started]
         if any(process.returncode for process in started):
             raise ReplayDisagreesError(
                 f"two ranks of a toy did not run on torch {torch.__version__}; what "
                 "they said stands above"
             )
-    return [int(text) for text in said]
+    return [int(text) for text in printed]
 
 
 def self_check() -> list[tuple[int, int]]:

@@ -141,8 +141,8 @@ def parse_config(config: PreTrainedConfig | Mapping[str, Any]) -> PreTrainedConf
     try:
         parsed: PreTrainedConfig = AutoConfig.for_model(kind, **fields)
     except Exception as error:
-        said = shorten(described(error), LONGEST_REASON)
-        raise WorkloadError(f"model_type {kind!r} with {fields}: {said}") from error
+        reason = shorten(described(error), LONGEST_REASON)
+        raise WorkloadError(f"model_type {kind!r} with {fields}: {reason}") from error
     check_spelling(kind, fields)
     return parsed
 

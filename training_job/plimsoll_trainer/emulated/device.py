@@ -74,8 +74,8 @@ def build(target: Path) -> None:
             check=False,
         )
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["nothing"])[0]
-            raise NoEmulatedDeviceError(f"{compiler} cannot build {SOURCE}: {said}")
+            reason = (done.stderr.strip().splitlines() or ["nothing"])[0]
+            raise NoEmulatedDeviceError(f"{compiler} cannot build {SOURCE}: {reason}")
         part.replace(target)
     except OSError as error:
         raise NoEmulatedDeviceError(

@@ -33,7 +33,7 @@ class Place:
     work: Path = Path(ROOT, "work")
     """Ours to write to."""
     token: Path = Path(ROOT, "token/token")
-    farewell: Path = Path("/dev/termination-log")
+    termination_log: Path = Path("/dev/termination-log")
 
 
 def unpack(place: Place) -> None:
@@ -77,5 +77,5 @@ def placed(kind: ChildKind, command: Command, rank: int) -> Command:
 
 
 def ingest_url() -> str:
-    """Return where letters go."""
+    """Address of the operator's ingest."""
     return os.environ.get(INGEST_VARIABLE, "")

@@ -1,8 +1,8 @@
-"""What the processes of a pod say: passed on to the container's log as it comes.
+"""Output of the processes of a pod, passed on to the container's log as it comes.
 
-Nothing is kept in files, which a long training would fill a node with; but the last
-line of each process on stderr, for that is why it ended, and what a replay prints, for
-that is its result.
+Nothing is kept in files, because a long training would fill a node with them. Kept are
+the last line of each process on stderr, which says why it ended, and what a replay
+prints, which is its result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plimsoll_planner.errors import one_line
 from plimsoll_trainer.supervisor import LONGEST_LINE
 
 JOIN_S = 5.0
-"""For the rest of what an ended process has said; others may hold its pipe open."""
+"""For the rest of the output of an ended process; others may hold its pipe open."""
 
 
 class PodOutputs:

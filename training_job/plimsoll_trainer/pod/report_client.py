@@ -1,17 +1,17 @@
-"""Letters from a pod to the operator: tried again until somebody takes them.
+"""Client of the operator's ingest: a request is repeated until it is answered.
 
-In: a body and where it goes. Out: it is there, or somebody has refused it, or patience
-is over. The operator may be away for minutes: nothing of a training waits for it. The
-token is read anew each time, for the kubelet renews it.
+In: a body and its path. Out: the operator has accepted it or refused it, or the time is
+over. The operator may be away for minutes; no training waits for it. The token is read
+anew for each request, because the kubelet renews it.
 
-    2xx                            taken
-    400 403 404 409 413 422        refused: no use in trying again
-    anything else, or no answer    tried again: 1 s, then twice as long, up to 30 s
+    2xx                            accepted
+    400 403 404 409 413 422        refused: it would be refused again
+    anything else, or no answer    repeated: after 1 s, then twice as long, up to 30 s
 
 What is no HTTP, or breaks off, is no answer: a proxy or a dying replica sends such. An
 operator that is away refuses connections; packets that nobody answers and names that
-nobody resolves are what a NetworkPolicy leaves of a connection. That is said at once,
-as the pod starts, and is not waited out for as long.
+nobody resolves are what a NetworkPolicy leaves of a connection. That is reported as the
+pod starts, and the operator is then waited for less long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import json
 import math
 import random
 import socket
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -37,14 +36,14 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """The operator is in the cluster; proxies that an image sets lead out of it."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 CLOSING_WAIT_S = 5.0
-"""Between tries of a report once the ranks have ended: the end is told after it."""
+"""Between tries of a report once the ranks have ended: their end is sent after it."""
 ANSWER_S = 20.0
-"""For the answer to one letter."""
+"""For the answer to one request."""
 CONNECT_S = 5.0
 """For the first connection, which only finds out whether there can be one."""
 POLL_S = 0.2
 SMALL_BYTES = 4096
-"""Letters up to this size are sent as they are."""
+"""Of an error's body, at most."""
 REFUSALS = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -61,7 +60,7 @@ Warn = Callable[[str], None]
 
 @dataclass
 class Deadline:
-    """Until when letters are tried; a pod that is being removed has less time."""
+    """Until when requests are repeated; a pod that is being removed has less time."""
 
     at_s: float = math.inf
     """On the monotonic clock."""
@@ -88,8 +87,8 @@ class Answer:
 
 
 @dataclass(kw_only=True)
-class Mail:
-    """Sends letters to one operator."""
+class ReportClient:
+    """Sends reports and results to one operator."""
 
     url: str
     """Of its ingest; without a path."""
@@ -138,10 +137,10 @@ class Mail:
                 reply.read()
         except urllib.error.HTTPError as error:
             self._note_answer()
-            said = f"{error.code}: {reason_in(error)}"
+            reason = f"{error.code}: {reason_in(error)}"
             if error.code in REFUSALS:
-                return Answer(refusal=said)
-            return Answer(fault=said)
+                return Answer(refusal=reason)
+            return Answer(fault=reason)
         except urllib.error.URLError as error:  # no connection
             self._note_fault(error.reason)
             return Answer(fault=self.cut_off or f"{type(error).__name__}: {error}")
@@ -158,7 +157,7 @@ class Mail:
             path: below the URL.
             body: JSON.
             deadline: one try is made in any case.
-            warn: told once why it takes longer.
+            warn: called once, with why it takes longer.
         """
         wait_s, has_warned = FIRST_WAIT_S, False
         while True:
@@ -176,7 +175,7 @@ class Mail:
 
 
 def unreached_text(url: str, fault: object) -> str:
-    """Say that an address cannot be reached, and what to look for."""
+    """Message that an address cannot be reached, and what to look for."""
     where = urlsplit(url)
     service, *others = (where.hostname or "").split(".")
     is_service = len(others) > 1 and others[1] == "svc"
@@ -190,84 +189,13 @@ def unreached_text(url: str, fault: object) -> str:
 
 
 def reason_in(error: urllib.error.HTTPError) -> str:
-    """Return why a letter was not taken: in the operator's words, if they come."""
+    """Why a request was not accepted: in the operator's words, if they come."""
     try:
         text = error.read(SMALL_BYTES)
     except (OSError, http.client.HTTPException):
         return error.reason
     try:
-        said = str(json.loads(text)["error"])
+        reason = str(json.loads(text)["error"])
     except (ValueError, LookupError, TypeError):
-        said = text.decode(errors="replace")
-    return one_line(said)[:500] or error.reason
-
-
-class NewestOfEach:
-    """Sends the newest letter of each rank, in a thread of its own.
-
-    A newer observation says all that an older one said, so that there is never more
-    than one to send for a rank.
-    """
-
-    def __init__(self, mail: Mail, path: str, warn: Warn) -> None:
-        """Start without letters."""
-        self._mail = mail
-        self._path = path
-        self._warn = warn
-        self._waiting: dict[int, bytes] = {}
-        self._changed = threading.Condition()
-        self._deadline: Deadline | None = None
-        self._has_warned = False
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def put(self, rank: int, body: bytes) -> None:
-        """Hand over a letter; returns at once."""
-        with self._changed:
-            self._waiting[rank] = body
-            self._changed.notify()
-
-    def close(self, deadline: Deadline) -> None:
-        """Send what waits, until then at most."""
-        with self._changed:
-            self._deadline = deadline
-            self._changed.notify()
-        self._thread.join()
-
-    def _work(self) -> None:
-        """Send until closed and empty, or the time is over."""
-        wait_s = FIRST_WAIT_S
-        while True:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self._waiting or self._deadline is not None
-                )
-                if not self._waiting or self._is_late():
-                    return
-                rank, body = self._waiting.popitem()
-            answer = self._mail.send(self._path, body)
-            if answer.refusal:
-                self._say_once(f"refused: {answer.refusal}")
-            if answer.is_taken or answer.refusal:
-                wait_s = FIRST_WAIT_S
-                continue
-            self._say_once(f"{answer.fault}; trying on")
-            with self._changed:
-                self._waiting.setdefault(rank, body)
-            retry = Deadline()
-            retry.within(wait_s)
-            while retry.left_s > 0 and not self._is_late():
-                if self._deadline is not None:
-                    retry.within(CLOSING_WAIT_S)
-                time.sleep(POLL_S)
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-
-    def _is_late(self) -> bool:
-        """Tell whether nobody waits for the letters any more."""
-        return self._deadline is not None and self._deadline.left_s <= 0
-
-    def _say_once(self, text: str) -> None:
-        """Warn of the first letter that was not taken."""
-        if not self._has_warned:
-            self._has_warned = True
-            self._warn(f"the operator takes no reports ({text}); training goes on")
+        reason = text.decode(errors="replace")
+    return one_line(reason)[:500] or error.reason

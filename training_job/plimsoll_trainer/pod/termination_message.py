@@ -1,4 +1,4 @@
-"""How a pod ends, for those who look at it afterwards.
+"""Termination message and exit code of a pod.
 
 In: the `End` of its processes. Out: the termination message, at most 4,096 bytes of it,
 and the exit code of the container.
@@ -17,14 +17,14 @@ from plimsoll_planner.records.task import End
 MOST_BYTES = 4096
 """Of a termination message; the kubelet cuts what is longer, and JSON with it."""
 CUTS = (1024, 400, 160, 60, 0)
-"""Characters of what each process said last, as long as it is all too long."""
+"""Characters of each process's last line, as long as the whole is too long."""
 SIGNAL_BASE = 128
 """As shells report a process that a signal ended."""
 
 
 def leave(end: End, path: Path) -> int:
     """Write the termination message; return the exit code."""
-    with contextlib.suppress(OSError):  # it is told to the operator as well
+    with contextlib.suppress(OSError):  # the operator gets it as well
         path.write_text(message_of(end))
     return exit_code_of(end)
 
@@ -40,7 +40,7 @@ def message_of(end: End) -> str:
 
 
 def shortened(end: End, most: int) -> End:
-    """Return an end with less of what its processes said."""
+    """The end with shorter last lines of its processes."""
     first = end.first or 0
     exits = tuple(
         replace(one, said=one.said[: max(most, CUTS[1] if place == first else 0)])

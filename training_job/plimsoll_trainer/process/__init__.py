@@ -1,7 +1,7 @@
 """The life of one training process, from its options to its exit code.
 
 requirements    which torch and numpy it needs
-options         what it is told
+options         its command line
 admission       whether the plan may run here
 assignment      the work of the job's ranks
 stopping        the request to stop

@@ -4,8 +4,9 @@ open      take over the folder, choose, read, agree on the first step
 boundary  between two steps: save when it is time and no rank still writes
 finish    save what is not saved yet, and wait for it; for room as well, however long
 
-A save that fails between two steps is told, and training goes on. At the end nothing
-does: ranks that left would be started again, to train again what they have trained.
+A save that fails between two steps is reported, and training goes on. At the end
+nothing does: ranks that left would be started again, to train again what they have
+trained.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Checkpointing:
         """The latest that is saved or being saved."""
         self._is_due = False
         self._waits = False
-        """For room, which was told."""
+        """For room, which was reported."""
 
     @property
     def saves(self) -> bool:
@@ -179,7 +180,7 @@ class Checkpointing:
             step: steps finished.
             any_busy: whether any rank still writes; alike on all.
         """
-        self._tell()
+        self._report_save()
         every = self._options.checkpoint_every
         if every and step % every == 0 and step > 0:
             self._is_due = True
@@ -200,7 +201,7 @@ class Checkpointing:
         if self._saver is None:
             return
         self._wait(self._saver)
-        failure = self._tell()
+        failure = self._report_save()
         if step == self._saved_step and not any(
             self._control.any_of(failure is not None)
         ):
@@ -209,7 +210,7 @@ class Checkpointing:
         while self._is_short_of_room(self._saver, step):
             self._wait_for_room(self._saver, step, wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-        self._tell()
+        self._report_save()
 
     def _is_short_of_room(self, saver: Saver, step: int) -> bool:
         """Save; whether that failed because the disk is full.
@@ -262,8 +263,8 @@ class Checkpointing:
             time.sleep(POLL_S)
         saver.discard()
 
-    def _tell(self) -> CheckpointError | None:
-        """Say how the last save went, where it has ended; return its failure.
+    def _report_save(self) -> CheckpointError | None:
+        """Report how the last save went, once it has ended; return its failure.
 
         Raises:
             TakenOverError: a later attempt has begun; the other ranks lose this one.

@@ -108,8 +108,8 @@ def is_lost_rank(error: BaseException) -> bool:
 
 def what_gloo_says(error: BaseException) -> str:
     """Return gloo's own words for a rank that is gone, without its advice."""
-    said = "".join(str(part) for part in causes(error))
-    return next((text for text in LOST if text in said), "")
+    texts = "".join(str(part) for part in causes(error))
+    return next((text for text in LOST if text in texts), "")
 
 
 def innermost(error: BaseException) -> BaseException:

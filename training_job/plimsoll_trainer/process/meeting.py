@@ -1,7 +1,7 @@
 """Where the ranks of a job find each other, and wait for the last one.
 
-In: what a rank was told. Out: the store that the process group is made from. Called by
-`run`. Pods of a gang start when there is room for each, minutes apart on a full
+In: the options of a rank. Out: the store that the process group is made from. Called by
+`run`. Pods of a worker group start when there is room for each, minutes apart on a full
 cluster; a process group gives the last one a minute. So all are waited for here, and
 whoever is asked to leave meanwhile does so at once: nothing was done yet.
 """
@@ -33,7 +33,7 @@ HERE = "plimsoll/here"
 def meeting_place(place: Place, options: Options, stop: StopSignal) -> Any:
     """Return the store of all ranks once they have come, or `stop` is set.
 
-    None stands for the address that torchrun has told.
+    None stands for the address in torchrun's environment.
 
     Raises:
         LostRankError: some did not come in time.
@@ -88,7 +88,7 @@ def counted(store: Any, num_new: int) -> int:
 def reached(meet_at: tuple[str, int], place: Place) -> Any:
     """Return the store of rank 0, None where that does not answer yet.
 
-    A store that is not there is told of in a page of C++ at each try: a plain
+    If there is no store, torch prints a page of C++ at each try: a plain
     connection is tried first.
     """
     try:

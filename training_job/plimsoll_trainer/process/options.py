@@ -13,7 +13,7 @@ from plimsoll_planner.exit_codes import ExitCode
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What a rank is told; alike on every rank."""
+    """Options of a rank; alike on every rank."""
 
     plan: Path
     entrypoint: str

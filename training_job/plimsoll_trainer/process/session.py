@@ -61,7 +61,7 @@ class Session:
         return ExitCode.DONE
 
     def _run_step(self, step: int, progress: Progress | None) -> None:
-        """Run one step and tell of it."""
+        """Run one step and report it."""
         begin_s = self.clock()
         result = self.trainer.run_step(step)
         loss = float(result.loss)  # waits for the device, so that the time is real
@@ -113,7 +113,7 @@ class Session:
             )
 
     def _say(self, text: str) -> None:
-        """Tell people, once for all ranks."""
+        """Write one line for people, once for all ranks."""
         if self.control.rank == 0:
             say(0, text)
 

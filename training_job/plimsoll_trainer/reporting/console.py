@@ -1,4 +1,4 @@
-"""What a rank says to people: one line on stderr, and the progress on stdout.
+"""Output of a rank for people: lines on stderr, and the progress on stdout.
 
     plimsoll: rank 2: what happened, with which values, and what to do
     step 12/200  loss 3.1234  norm 0.52  0.231 s/step  peak 1.25 GiB
@@ -35,7 +35,7 @@ def say(rank: int | None, text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepFigures:
-    """What people want to know of a step."""
+    """Figures of a step for people."""
 
     step: int
     """Steps finished."""

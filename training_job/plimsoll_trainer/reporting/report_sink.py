@@ -76,13 +76,13 @@ class BackgroundSink:
                 self._deliver(message)
             except Exception as error:  # noqa: BLE001 - none may end the thread
                 if wait_s is None or self._closing:
-                    self._say_once(error)
+                    self._warn_once(error)
                     break
                 self._pause(wait_s)
             else:
                 break
 
-    def _say_once(self, error: Exception) -> None:
+    def _warn_once(self, error: Exception) -> None:
         """Warn of the first loss."""
         if not self._has_warned:
             self._has_warned = True

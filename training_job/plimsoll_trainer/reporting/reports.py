@@ -1,4 +1,4 @@
-"""What a rank tells about itself, and when.
+"""What a rank reports about itself, and when.
 
 Every rank sends an `Observation` at the start, when a peak has grown by more than 5 %,
 every minute, and at the end. Lines of the report file:
@@ -9,8 +9,8 @@ every minute, and at the end. Lines of the report file:
     {"event": "resumed" | "checkpoint" | "failure" | "end", ...}
 
 A failure for want of device memory also has `phase` and `asked_bytes`. A checkpoint
-that was not saved is told by each save that fails; with `waits` training is over, and
-the rank waits for room.
+that was not saved is reported by each save that fails; with `waits` training is over,
+and the rank waits for room.
 
 Steps count from 1: `step` of them are finished. Steps are alike on all ranks and come
 from rank 0.
@@ -68,8 +68,8 @@ class Reporter:
         self._clock = clock
         self._step_s: deque[float] = deque(maxlen=STEPS_KEPT)
         self._num_steps = about.num_steps
-        self._told: dict[Phase, int] = {}
-        self._told_s = clock()
+        self._reported: dict[Phase, int] = {}
+        self._reported_s = clock()
 
     def event(self, event: str, **fields: object) -> None:
         """Write a line to the report file."""
@@ -81,7 +81,7 @@ class Reporter:
 
     def observe(self, reason: str) -> None:
         """Send an observation."""
-        self._told, self._told_s = self._watch.device_bytes, self._clock()
+        self._reported, self._reported_s = self._watch.device_bytes, self._clock()
         observation = dataclasses.replace(
             self._about,
             num_steps=self._num_steps,
@@ -108,11 +108,11 @@ class Reporter:
         self._num_steps = num_steps
         self._step_s.append(step_s)
         if any(
-            peak > CHANGE * self._told.get(phase, 0)
+            peak > CHANGE * self._reported.get(phase, 0)
             for phase, peak in self._watch.device_bytes.items()
         ):
             self.observe("change")
-        elif self._clock() - self._told_s >= self._every_s:
+        elif self._clock() - self._reported_s >= self._every_s:
             self.observe("time")
 
     def close(self) -> None:
