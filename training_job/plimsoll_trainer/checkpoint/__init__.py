@@ -18,5 +18,4 @@ it holds.
     folders     what may be read, what is in the way, what is too old
     saver       writes in the background, commits by rename
     loader      chooses, checks and reads
-    host_reader reads tensors out of torch's files
 """

@@ -13,6 +13,8 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -104,6 +106,23 @@ def require_emulated_device() -> None:
             "plimsoll_trainer does so by itself; start others with what "
             "plimsoll_trainer.emulated.device.environment gives"
         )
+
+
+@contextmanager
+def host_memory() -> Iterator[None]:
+    """Let tensors that this thread makes meanwhile lie in the host's memory, uncounted.
+
+    In a process that is no emulated device it changes nothing.
+    """
+    if not is_emulated_device():
+        yield
+        return
+    shim = ctypes.CDLL(None)
+    shim.plimsoll_set_on_host(1)
+    try:
+        yield
+    finally:
+        shim.plimsoll_set_on_host(0)
 
 
 class EmulatedDevice:
