@@ -4,6 +4,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
 
     errors              what can go wrong, and who catches it
     entrypoint_path     where the entry point is, before a process is started
+    process_environment what a process of ours has on top of our environment
     counting/           what counts bytes and work
     probing/            the process that probes layers
     profiling/          the profile of a workload, from its probes

@@ -26,10 +26,12 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_profiler.errors import TooFewProbesError
+from plimsoll_profiler.process_environment import (
+    environment_of,
+    environment_on_device,
+)
 from plimsoll_profiler.profiling.profiler import profile
 from plimsoll_profiler.profiling.request import ProfileRequest
-from plimsoll_profiler.ranks.rehearser import environment_for
-from plimsoll_profiler.ranks.replay_process import environment_of
 from plimsoll_trainer.process.requirements import require_supported
 from plimsoll_trainer.reporting.console import say
 
@@ -121,7 +123,7 @@ def rehearse(options: argparse.Namespace) -> NoReturn:
     """Become the rehearser, as the device that the plan is for."""
     plan = load(options.plan, HybridPlan)
     rank = () if options.rank is None else ("--rank", str(options.rank))
-    extra = environment_for(plan, options.device_memory)
+    extra = environment_on_device(plan, options.device_memory)
     become("ranks.rehearser", options, extra, rank)
 
 

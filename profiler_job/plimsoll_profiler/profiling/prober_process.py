@@ -16,8 +16,8 @@ from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import AnyDocument, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
-from plimsoll_planner.records.model_profile import DeviceKind, ProbeOutcome
-from plimsoll_profiler.entrypoint_path import python_path, require_module
+from plimsoll_planner.records.model_profile import ProbeOutcome
+from plimsoll_profiler.entrypoint_path import require_module
 from plimsoll_profiler.errors import (
     BadWorkloadError,
     EntryPointTooLargeError,
@@ -25,8 +25,8 @@ from plimsoll_profiler.errors import (
     ProfilerError,
 )
 from plimsoll_profiler.probing.messages import Frame, ProbeRequest, ProbeResult
+from plimsoll_profiler.process_environment import environment_of
 from plimsoll_profiler.profiling.request import ProfileRequest
-from plimsoll_trainer.emulated import device as emulated
 from plimsoll_trainer.errors import is_theirs
 
 KILLED = -9
@@ -60,7 +60,7 @@ class ProberProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
-            env=os.environ | environment_of(request),
+            env=os.environ | environment_of(request.device_kind, cap_of(request)),
         )
         try:
             self.frame = self._read(Frame)
@@ -148,14 +148,9 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 """In what faulthandler writes, the innermost first."""
 
 
-def environment_of(request: ProfileRequest) -> dict[str, str]:
-    """Return what the prober's environment needs on top."""
-    extra = {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()}
-    if request.device_kind is DeviceKind.EMULATED:
-        is_measured = request.source is Source.MEASURED
-        cap_bytes = request.device_memory_bytes if is_measured else 0
-        extra |= emulated.environment(cap_bytes)
-    return extra
+def cap_of(request: ProfileRequest) -> int:
+    """Memory of the emulated device, bytes; a trace has no cap."""
+    return request.device_memory_bytes if request.source is Source.MEASURED else 0
 
 
 def lost(request: ProbeRequest) -> ProbeResult:

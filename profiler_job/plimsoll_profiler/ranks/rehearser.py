@@ -1,8 +1,7 @@
 """The process that rehearses a rank: `python -m plimsoll_profiler.ranks.rehearser`.
 
 Prints a `Rehearsal` as one line of JSON, or one line of what is wrong on stderr. It is
-started as the device that the plan is for (`environment_for`): an emulated one is
-preloaded, and torch reads its allocator's setting once.
+started as the device that the plan is for (`environment_on_device`).
 """
 
 from __future__ import annotations
@@ -19,29 +18,8 @@ from plimsoll_planner.records.document import load, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.rehearsal import Rehearsal
-from plimsoll_profiler.entrypoint_path import python_path
 from plimsoll_profiler.ranks.other_processes import other_process_bytes
-from plimsoll_trainer.devices.allocator import allocator_environment
-from plimsoll_trainer.emulated import device as emulated
 from plimsoll_trainer.reporting.console import say
-
-
-def environment_for(plan: HybridPlan, device_memory_bytes: int = 0) -> dict[str, str]:
-    """What the rehearser's environment needs on top to be the plan's device.
-
-    Args:
-        plan: what is rehearsed.
-        device_memory_bytes: of an emulated device, where it is not what the plan has.
-
-    Raises:
-        NoEmulatedDeviceError: the library of the emulated device cannot be built.
-    """
-    found = {"PYTHONPATH": python_path()}
-    offer = plan.offers[0]
-    if offer.device_kind is DeviceKind.EMULATED:
-        cap_bytes = device_memory_bytes or offer.device_memory_bytes
-        return found | emulated.environment(cap_bytes) | {"OMP_NUM_THREADS": "1"}
-    return found | allocator_environment(os.environ)
 
 
 def main() -> int:

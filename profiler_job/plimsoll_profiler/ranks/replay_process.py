@@ -16,12 +16,12 @@ from pathlib import Path
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, save
-from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.replay import Replay
-from plimsoll_profiler.entrypoint_path import python_path, require_module
+from plimsoll_profiler.entrypoint_path import require_module
 from plimsoll_profiler.errors import BadWorkloadError, ReplayFailedError
-from plimsoll_trainer.emulated import device as emulated
+from plimsoll_profiler.process_environment import environment_of
 from plimsoll_trainer.process.requirements import require_supported
 
 OF_THE_WORKLOAD = (
@@ -107,12 +107,3 @@ def last_line(lines: Iterable[str], on_progress: OnProgress) -> str:
         else:
             last = line
     return last
-
-
-def environment_of(kind: DeviceKind) -> dict[str, str]:
-    """Return what the replayer's environment needs on top.
-
-    For the emulated device it is one, to see what kernels allocate inside.
-    """
-    extra = {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path()}
-    return extra | (emulated.environment(0) if kind is DeviceKind.EMULATED else {})

@@ -22,8 +22,6 @@ from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_profiler.__main__ import main
 from plimsoll_profiler.errors import BusyDeviceError
 from plimsoll_profiler.ranks import rehearsal, rehearser
-from plimsoll_profiler.ranks.rehearser import environment_for
-from plimsoll_trainer.devices.allocator import SETTING, VARIABLES
 from plimsoll_trainer.devices.device import Device
 from plimsoll_trainer.errors import DeviceFullError
 from tests.support.builders import MIB, a_peak, a_profile, an_offer
@@ -206,34 +204,3 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     )
     assert done.returncode == ExitCode.FAILED
     assert "plan.json: " in done.stderr
-
-
-def test_an_emulated_device_has_what_the_plan_says_or_what_it_really_has() -> None:
-    """Its library is preloaded, and one thread works, as for a rank."""
-    for given, cap_bytes in ((0, 64 * MIB), (3 * MIB, 3 * MIB)):
-        found = environment_for(a_small_plan(), given)
-        code = (
-            "from plimsoll_trainer.emulated.device import EmulatedDevice;"
-            "print(EmulatedDevice().cap_bytes)"
-        )
-        done = subprocess.run(
-            (sys.executable, "-c", code),
-            env=os.environ | found,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert int(done.stdout) == cap_bytes
-        assert found["OMP_NUM_THREADS"] == "1"
-
-
-def test_a_gpu_is_used_as_by_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the allocator that is planned for, unless the user has set it up."""
-    gpu = replace(a_small_plan(), offers=(an_offer(devices_per_node=2),))
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    found = environment_for(gpu)
-    assert found[VARIABLES[0]] == SETTING
-    assert "LD_PRELOAD" not in found
-    monkeypatch.setenv(VARIABLES[1], "max_split_size_mb:64")
-    assert VARIABLES[0] not in environment_for(gpu)

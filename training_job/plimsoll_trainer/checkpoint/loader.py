@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
-from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
