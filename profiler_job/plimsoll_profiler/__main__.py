@@ -25,13 +25,13 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_profiler.errors import TooFewProbesError
 from plimsoll_profiler.process_environment import (
     environment_of,
     environment_on_device,
 )
 from plimsoll_profiler.profiling.profiler import profile
 from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_trainer.errors import exit_code_of
 from plimsoll_trainer.process.requirements import require_supported
 from plimsoll_trainer.reporting.console import say
 
@@ -151,13 +151,6 @@ def become(
         *("--entrypoint", options.entrypoint, *more),
     )
     os.execve(sys.executable, words, os.environ | dict(extra))  # noqa: S606 - ourselves
-
-
-def exit_code_of(error: PlimsollError) -> ExitCode:
-    """Return what the exit of this process tells whoever started it."""
-    if isinstance(error, TooFewProbesError):
-        return ExitCode.DEVICE_OUT_OF_MEMORY
-    return getattr(error, "exit_code", ExitCode.FAILED)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.devices.allocator import allocator_environment
-from plimsoll_trainer.errors import NotSavedError
+from plimsoll_trainer.errors import NotSavedError, exit_code_of
 from plimsoll_trainer.process.admission import Place, admit
 from plimsoll_trainer.process.options import Options, parse
 from plimsoll_trainer.process.requirements import require_supported
@@ -36,13 +36,13 @@ def main() -> int:
         return train(options, place, stop)
     except NotSavedError as error:  # as asked: there is nothing to look for
         say(rank, str(error))
-        return int(error.exit_code)
+        return error.exit_code
     except PlimsollError as error:
         if options.debug or os.environ.get(DEBUG_VARIABLE):
             with suppress(OSError):  # a full disk behind a log
                 traceback.print_exc()
         say(rank, str(error))
-        return int(getattr(error, "exit_code", ExitCode.FAILED))
+        return exit_code_of(error)
     except KeyboardInterrupt:
         say(rank, "interrupted")
         return INTERRUPTED

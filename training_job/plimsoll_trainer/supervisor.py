@@ -84,7 +84,7 @@ class Outputs(Protocol):
         ...
 
     def last_line(self, place: int) -> str:
-        """Return the last line of a process on stderr, once it has ended."""
+        """Last line of a process on stderr, once it has ended."""
         ...
 
 
@@ -104,7 +104,7 @@ class FileOutputs:
             yield out, err
 
     def last_line(self, place: int) -> str:
-        """Return the last line that says anything."""
+        """Last line that says anything."""
         return last_line(self.folder / f"{place}.err")
 
 
@@ -218,7 +218,7 @@ class Supervisor:
                 process.kill()
 
     def exit_of(self, place: int) -> Exit:
-        """Return how one process ended."""
+        """Exit of one process."""
         return Exit(
             status=self.processes[place].returncode,
             by_keeper=place in self.ended_by_us,
@@ -227,7 +227,7 @@ class Supervisor:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log that says anything."""
+    """Last line of a log that says anything."""
     with path.open("rb") as log:
         log.seek(-min(path.stat().st_size, TAIL_BYTES), os.SEEK_END)
         lines = log.read().decode(errors="replace").split("\n")

@@ -55,7 +55,7 @@ class KernelWorkspaces:
         out: Any,
         made_bytes: int,
     ) -> int:
-        """Return the peak of one call above what was live before it.
+        """Peak of one call above what was live before it.
 
         Args:
             operator: any.
@@ -91,13 +91,13 @@ class KernelWorkspaces:
 
 @cache
 def kernel_workspaces() -> KernelWorkspaces:
-    """Return what this process knows; it is one device from start to end."""
+    """Workspaces known to this process, which is one device from start to end."""
     return KernelWorkspaces()
 
 
 @cache
 def may_allocate(operator: Any) -> bool:
-    """Tell whether an operator's kernel may allocate, by its kind alone."""
+    """Whether an operator's kernel may allocate, by its kind alone."""
     return (
         operator.namespace == "aten"
         and not operator.is_view
@@ -106,20 +106,20 @@ def may_allocate(operator: Any) -> bool:
 
 
 def works_on_each_number(operator: Any, tensors: list[Tensor]) -> bool:
-    """Tell whether an operator writes its result number by number, with no copy."""
+    """Whether an operator writes its result number by number, with no copy."""
     is_pointwise = torch.Tag.pointwise in operator.tags
     return is_pointwise and len({tensor.dtype for tensor in tensors}) == 1
 
 
 def described(leaf: object) -> object:
-    """Return what a kernel looks at before it allocates."""
+    """Key of a call: all that a kernel looks at before it allocates."""
     if isinstance(leaf, Tensor):
         return (tuple(leaf.shape), leaf.stride(), leaf.dtype)
     return leaf
 
 
 def like(leaf: Any) -> Any:
-    """Return a tensor with data in place of one without."""
+    """A tensor with data in place of one without."""
     if not isinstance(leaf, Tensor):
         return leaf
     made = torch.empty_strided(tuple(leaf.shape), leaf.stride(), dtype=leaf.dtype)
@@ -129,7 +129,7 @@ def like(leaf: Any) -> Any:
 def takes_long(
     operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
 ) -> bool:
-    """Tell whether a kernel is too long to be run for its workspace alone."""
+    """Whether a kernel is too long to be run for its workspace alone."""
     packet = operator.overloadpacket
     formula = attentions().get(packet) or flop_registry.get(packet)
     if formula is not None:

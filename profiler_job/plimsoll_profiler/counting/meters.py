@@ -101,11 +101,11 @@ class Bench:
     """The allocator's unit."""
 
     def rounded(self, num_bytes: int) -> int:
-        """Return what the allocator takes for a tensor."""
+        """Bytes that the allocator takes for a tensor."""
         return -(-num_bytes // self.block_bytes) * self.block_bytes
 
     def bytes_of(self, tensor: Tensor) -> int:
-        """Return what the allocator took for a tensor, all of its storage."""
+        """Bytes that the allocator took for a tensor, all of its storage."""
         return self.rounded(tensor.untyped_storage().nbytes())
 
     def wait(self) -> None:

@@ -112,7 +112,7 @@ ALIGNED_BYTES = 16
 
 
 def suits_flash(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> bool:
-    """Tell whether flash attention takes tensors, unless there is a mask."""
+    """Whether flash attention takes tensors, unless there is a mask."""
     return (
         query.ndim == key.ndim == value.ndim == FUSED_DIMENSIONS
         and query.dtype in HALVES
@@ -122,7 +122,7 @@ def suits_flash(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -
 
 
 def suits_efficient(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Tell whether efficient attention takes tensors."""
+    """Whether efficient attention takes tensors."""
     return (
         query.ndim == key.ndim == value.ndim == FUSED_DIMENSIONS
         and query.shape[-1] == key.shape[-1]

@@ -29,7 +29,7 @@ FOUND_BY_TRYING = "found by trying"
 
 
 def batch_statistics(layer: nn.Module, where: LayerCase, bench: Bench) -> list[str]:
-    """Return what lets samples depend on one another, empty where nothing does."""
+    """Names of what lets samples depend on one another; empty if nothing does."""
     found = {type(m).__name__ for m in layer.modules() if keeps_statistics(m)}
     if not found and bench.is_real and mixes_samples(layer, where, bench):
         found = {FOUND_BY_TRYING}

@@ -42,7 +42,7 @@ def cases_of(
 
 
 def key_of(workload: Workload, index: int, incoming: TensorSpec) -> Key:
-    """Return what tells one kind of layer from another."""
+    """Key of a kind of layer."""
     layer = workload.layers[index]
     ties = frozenset(
         place

@@ -107,7 +107,7 @@ class Outgoing(torch.autograd.Function):
 
 
 def forward_of(layer: nn.Module, case: LayerCase, device: torch.device) -> Forward:
-    """Return the pass that a stage would run for this layer."""
+    """The pass that a stage would run for this layer."""
     run: Forward = partial(run_layer, layer, device, 0)
     if case.recomputed:
         return partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)

@@ -64,7 +64,7 @@ def step_once(
 
 
 def nbytes(tensors: Iterable[Tensor], bench: Bench) -> int:
-    """Return the bytes of different tensors, in blocks of the device."""
+    """Bytes of different tensors, in blocks of the device."""
     storages = dict(storage_of(tensor) for tensor in tensors)
     return sum(bench.rounded(storage.nbytes()) for storage in storages.values())
 
@@ -80,7 +80,7 @@ def tied_layers(workload: Workload, bench: Bench) -> Iterator[TiedLayers]:
 def tied_state(
     workload: Workload, tie: Tie, layers: tuple[int, ...], bench: Bench
 ) -> TiedLayers:
-    """Return the bytes of one tensor that several layers share."""
+    """Bytes of one tensor that several layers share."""
     (first, name), *_ = tie.places
     layer = build_layer(workload, workload.index_of(first), bench.device)
     owner, _, attribute = name.rpartition(".")

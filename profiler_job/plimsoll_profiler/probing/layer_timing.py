@@ -33,7 +33,7 @@ PassSeconds = tuple[float, float]
 
 
 def num_in_turn(num_alike: int, layer_bytes: int) -> int:
-    """Return how many of a kind's layers take turns, the first one included.
+    """Number of a kind's layers that take turns, the first one included.
 
     Args:
         num_alike: layers of the kind in the model.
@@ -48,7 +48,7 @@ def time_ways(
     ways: Sequence[LayerCase],
     bench: Bench,
 ) -> list[PassSeconds]:
-    """Return the median seconds of each way to run a layer.
+    """Median seconds of each way to run a layer.
 
     Their differences matter, so all are timed in turn and under the same conditions.
 
@@ -69,7 +69,7 @@ def time_ways(
 def time_in_turn(
     alike: Sequence[nn.Module], ways: Sequence[LayerCase], bench: Bench
 ) -> list[PassSeconds]:
-    """Return median seconds of all forward, then all backward passes, by way.
+    """Median seconds of all forward, then all backward passes, by way.
 
     The first round is not counted: it meets memory that was never touched.
     """
@@ -94,7 +94,7 @@ class Runs:
 
     @property
     def are_enough(self) -> bool:
-        """Tell whether a median can be taken."""
+        """Whether a median can be taken."""
         num_runs = len(self.forward_s)
         took_s = sum(self.forward_s) + sum(self.backward_s)
         return num_runs >= MOST_RUNS or (num_runs >= FEWEST_RUNS and took_s >= ENOUGH_S)
@@ -113,7 +113,7 @@ def time_once(
 
 
 def median_s(run: Callable[[], object], bench: Bench) -> float:
-    """Return the median seconds of a few runs."""
+    """Median seconds of a few runs."""
     return statistics.median(seconds(run, bench) for _ in range(FEWEST_RUNS))
 
 

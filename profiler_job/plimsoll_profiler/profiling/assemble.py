@@ -69,11 +69,11 @@ class Kind:
 
     @property
     def recomputable(self) -> bool:
-        """Tell whether the layer was run with recompute."""
+        """Whether the layer was run with recompute."""
         return bool(self.recomputed)
 
     def passes(self, *, recomputed: bool) -> tuple[PassCosts, ...]:
-        """Return the probes of one way to run; a layer has at least the plain one."""
+        """Probes of one way to run; a layer has at least the plain one."""
         return self.recomputed if recomputed and self.recomputed else self.kept
 
 
@@ -158,7 +158,7 @@ def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
 
 
 def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:
-    """Return one result for each micro-batch and outcome, with the least seconds.
+    """One result for each micro-batch and outcome, with the least seconds.
 
     Bytes are alike in all rounds; seconds are not, and what else a machine does only
     ever adds to them.
@@ -181,7 +181,7 @@ def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:
 
 
 def quicker(one: PassCosts | None, other: PassCosts | None) -> PassCosts | None:
-    """Return the first of two rounds with the least seconds of both."""
+    """First of two rounds with the least seconds of both."""
     if one is None or other is None:
         return one
     return replace(
@@ -192,7 +192,7 @@ def quicker(one: PassCosts | None, other: PassCosts | None) -> PassCosts | None:
 
 
 def least(one_s: float | None, other_s: float | None) -> float | None:
-    """Return the smaller one, None where nothing was timed."""
+    """The smaller one, None where nothing was timed."""
     return None if one_s is None or other_s is None else min(one_s, other_s)
 
 
@@ -206,7 +206,7 @@ class Table:
 
     @property
     def is_timed(self) -> bool:
-        """Tell whether seconds were measured."""
+        """Whether seconds were measured."""
         return all(kind.kept[0].forward_s is not None for kind in self.kinds)
 
     def costs(self) -> LayerCosts:
@@ -288,7 +288,7 @@ class Table:
         )
 
     def error_of(self, kind: Kind) -> float:
-        """Return what a kind's bytes may be off by."""
+        """Bytes by which a kind may be off."""
         return self.relative_error + (LOST_PROBE_ERROR if kind.is_short else 0.0)
 
     def work(
@@ -345,7 +345,7 @@ class Table:
 
 
 def both_s(passes: PassCosts) -> float:
-    """Return the seconds of both passes."""
+    """Seconds of both passes."""
     return (passes.forward_s or 0.0) + (passes.backward_s or 0.0)
 
 

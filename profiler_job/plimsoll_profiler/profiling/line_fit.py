@@ -84,7 +84,7 @@ def largest_gap(
     micro_batches: Sequence[int],
     values: Sequence[float],
 ) -> float:
-    """Return the largest distance of a probe from a line; whole for whole numbers."""
+    """Largest distance of a probe from a line; whole for whole numbers."""
     pairs = zip(micro_batches, values, strict=True)
     return max(abs(constant + slope * b - value) for b, value in pairs)
 

@@ -122,7 +122,7 @@ class ProberProcess:
 
 
 def reason_of(status: int, stderr: str) -> ProfilerError:
-    """Return the error that tells why the prober ended.
+    """Error that tells why the prober ended.
 
     Args:
         status: it ended with; below 0 the signal that ended it.
@@ -154,7 +154,7 @@ def cap_of(request: ProfileRequest) -> int:
 
 
 def lost(request: ProbeRequest) -> ProbeResult:
-    """Return what is known of a probe that the prober did not survive."""
+    """Result of a probe that the prober did not survive."""
     return ProbeResult(
         case=request.case,
         micro_batch=request.micro_batch,

@@ -35,7 +35,7 @@ class ProfileRequest:
     """The request key, where whoever asks has one of its own."""
 
     def key(self) -> str:
-        """Return the request key: it finds a cached profile without running code.
+        """Request key: it finds a cached profile without running code.
 
         Raises:
             WorkloadError: the arguments are no JSON object.

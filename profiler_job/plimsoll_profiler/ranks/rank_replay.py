@@ -166,7 +166,7 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
 
 
 def batch_like(boundaries: Boundaries) -> MakeBatch:
-    """Return a function that makes batches of the right shape, without values."""
+    """A function that makes batches of the right shape, without values."""
 
     def make(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
         del step, first, count

@@ -19,6 +19,7 @@ from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_profiler.ranks.other_processes import other_process_bytes
+from plimsoll_trainer.errors import exit_code_of
 from plimsoll_trainer.reporting.console import say
 
 
@@ -32,10 +33,10 @@ def main() -> int:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         say(None, str(error))
-        return int(getattr(error, "exit_code", ExitCode.FAILED))
+        return exit_code_of(error)
     # Python flushes what is `sys.stdout` at its end, and this is not any more.
     print(to_text(found), file=out, flush=True)
-    return int(ExitCode.DONE)
+    return ExitCode.DONE
 
 
 def parser() -> argparse.ArgumentParser:

@@ -128,7 +128,7 @@ def real_peaks() -> list[int]:
 
 
 def self_check() -> list[tuple[int, int]]:
-    """Return real and replayed peak of each rank.
+    """Real and replayed peak of each rank, bytes.
 
     Raises:
         ReplayDisagreesError: they differ; names the torch version.

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from plimsoll_trainer.checkpoint.loader import Found, read_tensors
 from plimsoll_trainer.checkpoint.manifest import describe_file
@@ -26,7 +26,7 @@ FILE = "__0_0.distcp"
 @pytest.fixture
 def saved(tmp_path: Path) -> Found:
     """A checkpoint that torch wrote, with a manifest of its only file."""
-    dcp.save({"values": VALUES, "other": -VALUES}, checkpoint_id=tmp_path, no_dist=True)
+    save({"values": VALUES, "other": -VALUES}, checkpoint_id=tmp_path, no_dist=True)
     manifest = a_manifest(files=(describe_file(tmp_path / FILE),))
     return Found(folder=tmp_path, manifest=manifest)
 

@@ -219,7 +219,7 @@ def read_tensors(found: Found, tensors: Mapping[str, Tensor]) -> None:
 
 
 def saved_specs(metadata: Metadata) -> dict[str, TensorSpec]:
-    """Return shape and type of every tensor in a checkpoint."""
+    """Shape and type of every tensor in a checkpoint."""
     return {
         name: TensorSpec(tuple(entry.size), entry.properties.dtype)
         for name, entry in metadata.state_dict_metadata.items()
@@ -255,7 +255,7 @@ def check_same_model(
 
 
 def foreign(folder: Path, difference: str) -> UnusableCheckpointError:
-    """Return the error for a checkpoint of another model."""
+    """Error for a checkpoint of another model."""
     return UnusableCheckpointError(
         f"checkpoint {folder} is for another model: {difference}; pass the arguments "
         "it was trained with, or give a new --checkpoint-dir to begin anew"

@@ -108,7 +108,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def fault_in(folder: Path, files: Sequence[SavedFile]) -> str | None:
-    """Return what is wrong with the first file that is not as it was written.
+    """Fault of the first file that is not as it was written.
 
     Raises:
         CheckpointError: one cannot be read.

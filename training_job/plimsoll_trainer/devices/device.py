@@ -30,7 +30,7 @@ class UsedBytes:
     device: int
 
     def most(self, other: UsedBytes) -> UsedBytes:
-        """Return the larger of each number."""
+        """The larger of each number."""
         return UsedBytes(
             allocated=max(self.allocated, other.allocated),
             reserved=max(self.reserved, other.reserved),
@@ -72,7 +72,7 @@ class Device(Protocol):
         ...
 
     def read_peak(self) -> UsedBytes:
-        """Return the most since the last call, and count from now on."""
+        """The most since the last call; counting starts anew."""
         ...
 
 
@@ -109,7 +109,7 @@ class HostDevice:
         return self._counters.current_bytes
 
     def read_peak(self) -> UsedBytes:
-        """Return the most since the last call, and count from now on."""
+        """The most since the last call; counting starts anew."""
         peak = self._counters.peak_bytes
         self._counters.reset_peak()
         return UsedBytes(allocated=peak, reserved=peak, device=peak)
@@ -153,7 +153,7 @@ class CudaDevice:
         return torch.cuda.memory_allocated(self.torch_device)
 
     def read_peak(self) -> UsedBytes:
-        """Return the most since the last call, and count from now on.
+        """The most since the last call; counting starts anew.
 
         The driver knows no peak: what is outside the allocator now is taken for what
         was outside at the peak, for contexts and communicators only grow.

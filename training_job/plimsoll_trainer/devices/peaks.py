@@ -48,7 +48,7 @@ class PeakWatch:
         return {phase: used.device for phase, used in self._found.items()}
 
     def observed(self) -> tuple[ObservedPeak, ...]:
-        """Return what a report carries."""
+        """Peaks as a report carries them."""
         return tuple(
             ObservedPeak(
                 phase=phase,

@@ -36,7 +36,7 @@ COUNTERS = ("current_bytes", "peak_bytes", "cap_bytes", "num_refused")
 
 
 def environment(cap_bytes: int) -> dict[str, str]:
-    """Return what a worker's environment needs on top, for a device of `cap_bytes`.
+    """Variables that a worker's environment needs on top, for a device of `cap_bytes`.
 
     Raises:
         NoEmulatedDeviceError: the library cannot be built.
@@ -47,7 +47,7 @@ def environment(cap_bytes: int) -> dict[str, str]:
 
 
 def library() -> Path:
-    """Return the path of the library, built now if need be."""
+    """Path of the library, built now if need be."""
     if built := os.environ.get(LIBRARY_VARIABLE):
         return Path(built)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -90,7 +90,7 @@ def build(target: Path) -> None:
 
 
 def is_emulated_device() -> bool:
-    """Tell whether this process was started as one."""
+    """Whether this process was started as one."""
     return hasattr(ctypes.CDLL(None), "plimsoll_current_bytes")
 
 

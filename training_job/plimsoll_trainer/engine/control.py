@@ -37,7 +37,7 @@ class Control:
         self._flags = torch.zeros(MOST_FLAGS, dtype=torch.int32, device="cpu")
 
     def any_of(self, *flags: bool) -> tuple[bool, ...]:
-        """Tell for each flag whether it is set on any rank."""
+        """Whether each flag is set on any rank."""
         self._flags.zero_()
         for place, flag in enumerate(flags):
             self._flags[place] = int(flag)
@@ -48,7 +48,7 @@ class Control:
         return tuple(bool(flag) for flag in self._flags.tolist()[: len(flags)])
 
     def gather(self, value: T) -> list[T]:
-        """Return the value of every rank, by rank."""
+        """Value of every rank, by rank."""
         values: list[T | None] = [None] * self.num_ranks
         dist.all_gather_object(values, value, group=self._group)
         return cast("list[T]", values)

@@ -53,12 +53,12 @@ class LayerOptimizer:
 
 
 def master_of(parameter: nn.Parameter) -> nn.Parameter:
-    """Return an fp32 copy that the optimizer works on."""
+    """An fp32 copy that the optimizer works on."""
     return nn.Parameter(parameter.detach().to(torch.float32))
 
 
 def squared_norm(gradients: Iterable[Tensor], device: torch.device) -> Tensor:
-    """Return the sum of squares of all gradients, a scalar in fp32."""
+    """Sum of squares of all gradients, a scalar in fp32."""
     total = torch.zeros((), dtype=torch.float32, device=device)
     for gradient in gradients:
         total += torch.linalg.vector_norm(gradient, dtype=torch.float32) ** 2

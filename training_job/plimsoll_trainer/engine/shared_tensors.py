@@ -68,7 +68,7 @@ def shared_tensors(
 def stages_that_share(
     workload: Workload, slices: Sequence[StageSlice]
 ) -> list[tuple[int, ...]]:
-    """Return the sets of stages that need a group of their own for a tie.
+    """Sets of stages that need a group of their own for a tie.
 
     A tie over all stages uses the group of the pipeline. One of constants needs none.
     """
@@ -81,7 +81,7 @@ def stages_that_share(
 
 
 def stages_of(tie: Tie, workload: Workload, slices: Sequence[StageSlice]) -> list[int]:
-    """Return the stage of each place of a tie."""
+    """Stage of each place of a tie."""
     return [
         next(s for s, part in enumerate(slices) if part.holds(workload.index_of(layer)))
         for layer, _ in tie.places
@@ -89,7 +89,7 @@ def stages_of(tie: Tie, workload: Workload, slices: Sequence[StageSlice]) -> lis
 
 
 def named_tensor(stage: StageModule, index: int, name: str) -> Tensor:
-    """Return a parameter or buffer of one layer."""
+    """A parameter or buffer of one layer."""
     owner, _, attribute = name.rpartition(".")
     tensor: Tensor = getattr(stage.layers[str(index)].get_submodule(owner), attribute)
     return tensor

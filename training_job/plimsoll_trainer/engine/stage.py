@@ -42,7 +42,7 @@ class StageSlice:
     recomputed: frozenset[int] = frozenset()
 
     def holds(self, layer: int) -> bool:
-        """Tell whether a layer is in the slice."""
+        """Whether a layer is in the slice."""
         return self.first_layer <= layer < self.end_layer
 
 
@@ -55,13 +55,13 @@ class Received(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return the same memory."""
+        """The same memory."""
         del ctx
         return x.data
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Return the same gradient, contiguous."""
+        """The same gradient, contiguous."""
         del ctx
         return gradients[0].contiguous()
 

@@ -128,7 +128,7 @@ class Trainer:
         return [loss.detach() for loss in losses]
 
     def first_sample(self, micro_batch: int) -> int:
-        """Return where a micro-batch of this replica starts in the global batch."""
+        """First sample of a micro-batch of this replica in the global batch."""
         index = self.world.replica * self.num_micro_batches + micro_batch
         return index * self.micro_batch
 

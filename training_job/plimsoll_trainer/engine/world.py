@@ -38,16 +38,16 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Tell whether the model's inputs come in here."""
+        """Whether the model's inputs come in here."""
         return self.stage == 0
 
     @property
     def is_last(self) -> bool:
-        """Tell whether the loss is computed here."""
+        """Whether the loss is computed here."""
         return self.stage == self.num_stages - 1
 
     def rank_of(self, stage: int, replica: int) -> int:
-        """Return the global rank of a place."""
+        """Global rank of a place."""
         return stage * self.num_replicas + replica
 
 

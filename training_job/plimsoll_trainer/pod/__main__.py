@@ -129,7 +129,7 @@ def listen(ask: Callable[[int, FrameType | None], None]) -> None:
 
 
 def ranks_of(task: Task) -> list[int]:
-    """Return the ranks of this pod."""
+    """Ranks of this pod."""
     return [
         int(variable.value)
         for command in task.commands
@@ -157,7 +157,7 @@ def deadline_after(supervisor: Supervisor, client: ReportClient) -> Deadline:
 
 
 def last_line(path: Path) -> bytes:
-    """Return the last line that was printed."""
+    """Last line that was printed."""
     lines = path.read_bytes().splitlines()
     return lines[-1] if lines else b""
 

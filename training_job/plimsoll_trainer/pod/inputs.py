@@ -46,7 +46,7 @@ def unpack(place: Place) -> None:
 
 
 def task_from(environment: Mapping[str, str]) -> Task:
-    """Return what this pod is to do.
+    """Task of this pod.
 
     Raises:
         UnreadableError: the operator did not say.
@@ -67,7 +67,7 @@ def task_from(environment: Mapping[str, str]) -> Task:
 
 
 def placed(kind: ChildKind, command: Command, rank: int) -> Command:
-    """Return a command as this interpreter runs it; ranks learn which one they are."""
+    """A command as this interpreter runs it; ranks learn which one they are."""
     words = (sys.executable, *command.words)
     if kind is not ChildKind.TRAIN:
         return replace(command, words=words)

@@ -48,7 +48,7 @@ class PodOutputs:
             tee.entry.close()
 
     def last_line(self, place: int) -> str:
-        """Return the last line that says anything."""
+        """Last line that says anything."""
         return self._tees[place].last_line()
 
 
@@ -64,7 +64,7 @@ class Tee:
         self._thread.start()
 
     def last_line(self) -> str:
-        """Return it, once the process has ended."""
+        """The last line, once the process has ended."""
         self._thread.join(JOIN_S)
         return one_line(self._last.decode(errors="replace").strip())[:LONGEST_LINE]
 

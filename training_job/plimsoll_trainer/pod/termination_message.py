@@ -30,7 +30,7 @@ def leave(end: End, path: Path) -> int:
 
 
 def message_of(end: End) -> str:
-    """Return an end that is short enough; the first that failed is cut last."""
+    """An end that is short enough; the first that failed is cut last."""
     text = ""
     for most in CUTS:
         text = to_text(shortened(end, most))
@@ -50,7 +50,7 @@ def shortened(end: End, most: int) -> End:
 
 
 def exit_code_of(end: End) -> int:
-    """Return what the exit code of the container says of all processes."""
+    """Exit code of the container, from those of all processes."""
     statuses = [one.status for one in end.exits]
     if not any(statuses):
         return ExitCode.DONE

@@ -51,7 +51,7 @@ class Place:
 
 
 def bad_start(fault: str) -> PlanMismatchError:
-    """Return the error for a wrong environment."""
+    """Error for a wrong environment."""
     return PlanMismatchError(
         f"{fault} in the environment: start the ranks with torchrun, or unset "
         f"{', '.join(TORCHRUN)} to run alone"

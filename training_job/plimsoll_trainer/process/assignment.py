@@ -82,7 +82,7 @@ def assign(
 
 
 def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
-    """Return the layers of every stage, in order."""
+    """Layers of every stage, in order."""
     return tuple(
         StageSlice(
             first_layer=stage.chunks[0].first_layer,
@@ -130,7 +130,7 @@ def check_in_flight(plan: HybridPlan, stage: Stage, place: int) -> None:
 
 
 def cannot_run(what: str, instead: str) -> PlanMismatchError:
-    """Return the error for a part of a plan."""
+    """Error for a part of a plan."""
     return PlanMismatchError(
         f"the plan asks for {what}, which this trainer cannot run yet: plan with "
         f"engine plimsoll, which runs {instead}"

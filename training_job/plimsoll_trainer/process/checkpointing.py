@@ -85,12 +85,12 @@ class Checkpointing:
 
     @property
     def saves(self) -> bool:
-        """Tell whether there is a folder to save into."""
+        """Whether there is a folder to save into."""
         return self._options.checkpoint_dir is not None
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether this rank still writes."""
+        """Whether this rank still writes."""
         return self._saver is not None and self._saver.is_busy
 
     def choose(self, workload: Workload, assignment: Assignment, world: World) -> None:
@@ -294,6 +294,6 @@ class Checkpointing:
         return None
 
     def _folders(self) -> Folders | None:
-        """Return the job's own folder."""
+        """The job's own folder."""
         root = self._options.checkpoint_dir
         return Folders(root, self._options.attempt) if root else None

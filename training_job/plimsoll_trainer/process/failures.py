@@ -43,7 +43,7 @@ IN_BACKWARD = "Failed to run stage backward"
 
 
 def explain(error: BaseException, phase: Phase, device: Device | None) -> PlimsollError:
-    """Return the error that ends this rank.
+    """Error that ends this rank.
 
     Args:
         error: what was raised.
@@ -68,7 +68,7 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
 def device_full(
     error: BaseException, phase: Phase, device: Device | None
 ) -> DeviceFullError:
-    """Say how full the device is, and what did not fit."""
+    """Error of a full device: how full it is, and what did not fit."""
     asked_bytes = next(filter(None, map(bytes_asked, causes(error))), 0)
     what = f"{asked_bytes} bytes more" if asked_bytes else "more"
     text = f"out of device memory in {phase}: {what} asked for"
@@ -84,7 +84,7 @@ def device_full(
 
 
 def phase_of(error: BaseException, phase: Phase) -> Phase:
-    """Tell forward from backward, which alternate, by what the runtime says."""
+    """Forward or backward, which alternate, by the runtime's own words."""
     texts = [str(part) for part in causes(error)]
     if phase is Phase.FORWARD and any(IN_BACKWARD in text for text in texts):
         return Phase.BACKWARD
@@ -92,13 +92,13 @@ def phase_of(error: BaseException, phase: Phase) -> Phase:
 
 
 def bytes_asked(error: BaseException) -> int | None:
-    """Return the bytes that an allocator could not give, where it says so."""
+    """Bytes that an allocator could not give, where it says so."""
     found = ASKED.search(str(error))
     return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
 def is_lost_rank(error: BaseException) -> bool:
-    """Tell whether an error means that another rank is gone."""
+    """Whether an error means that another rank is gone."""
     return any(
         isinstance(part, (dist.DistBackendError, dist.DistNetworkError))
         or (isinstance(part, RuntimeError) and any(t in str(part) for t in LOST))
@@ -107,13 +107,13 @@ def is_lost_rank(error: BaseException) -> bool:
 
 
 def what_gloo_says(error: BaseException) -> str:
-    """Return gloo's own words for a rank that is gone, without its advice."""
+    """Gloo's own words for a rank that is gone, without its advice."""
     texts = "".join(str(part) for part in causes(error))
     return next((text for text in LOST if text in texts), "")
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Return what was raised first: the runtime wraps what a layer raises."""
+    """The error that was raised first: the runtime wraps what a layer raises."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -31,7 +31,7 @@ HERE = "plimsoll/here"
 
 
 def meeting_place(place: Place, options: Options, stop: StopSignal) -> Any:
-    """Return the store of all ranks once they have come, or `stop` is set.
+    """Store of all ranks once they have come, or `stop` is set.
 
     None stands for the address in torchrun's environment.
 
@@ -49,7 +49,7 @@ def meeting_place(place: Place, options: Options, stop: StopSignal) -> Any:
 def met(
     meet_at: tuple[str, int], place: Place, options: Options, stop: StopSignal
 ) -> Any:
-    """Return a store at the address of rank 0, once all ranks have reached it.
+    """A store at the address of rank 0, once all ranks have reached it.
 
     Raises:
         LostRankError: some did not come in time.
@@ -86,7 +86,7 @@ def counted(store: Any, num_new: int) -> int:
 
 
 def reached(meet_at: tuple[str, int], place: Place) -> Any:
-    """Return the store of rank 0, None where that does not answer yet.
+    """Store of rank 0, None where that does not answer yet.
 
     If there is no store, torch prints a page of C++ at each try: a plain
     connection is tried first.

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import digest_of
@@ -33,7 +32,7 @@ from plimsoll_trainer.engine.equal_replicas import check_replicas
 from plimsoll_trainer.engine.shared_tensors import stages_that_share
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.engine.world import World, join_world
-from plimsoll_trainer.errors import DeviceFullError
+from plimsoll_trainer.errors import DeviceFullError, exit_code_of
 from plimsoll_trainer.process.admission import Admitted, Place
 from plimsoll_trainer.process.assignment import Assignment, assign
 from plimsoll_trainer.process.checkpointing import Checkpointing
@@ -207,7 +206,7 @@ def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Rep
 
 
 def nccl_version() -> str:
-    """Return the version of NCCL as people write it."""
+    """Version of NCCL as people write it."""
     found: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     return ".".join(map(str, found))
 
@@ -224,8 +223,3 @@ def num_communicators(workload: Workload, assignment: Assignment, world: World) 
         + sum(degree > 1 for degree in degrees)
         + sum(world.stage in stages for stages in sharing)
     )
-
-
-def exit_code_of(error: PlimsollError) -> ExitCode:
-    """Return what the exit of this process tells whoever started it."""
-    return getattr(error, "exit_code", ExitCode.FAILED)

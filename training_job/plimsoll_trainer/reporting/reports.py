@@ -122,7 +122,7 @@ class Reporter:
 
 
 def jsonable(value: object) -> object:
-    """Return a value that JSON can hold: it has no NaN and no infinity."""
+    """A value that JSON can hold: it has no NaN and no infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

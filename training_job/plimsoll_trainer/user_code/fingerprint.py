@@ -84,7 +84,7 @@ NUM_NAMED = 3
 
 
 def source_in_words(entrypoint: str) -> str:
-    """Say where the source of a workload lies, and which files changed last."""
+    """Place of a workload's source, and the files that changed last, in words."""
     files = source_files(entrypoint)
     latest = sorted(files, key=written_s, reverse=True)[:NUM_NAMED]
     return (
@@ -95,12 +95,12 @@ def source_in_words(entrypoint: str) -> str:
 
 
 def written_s(named: tuple[str, Path]) -> float:
-    """Return when a file was last written."""
+    """Time when a file was last written."""
     return named[1].stat().st_mtime
 
 
 def source_digest(files: Iterable[tuple[str, Path]]) -> str:
-    """Return `sha256:...` over names and contents, wherever the files lie.
+    """Digest `sha256:...` over names and contents, wherever the files lie.
 
     Raises:
         MissingSourceError: a file cannot be read.
@@ -114,7 +114,7 @@ def source_digest(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the version of an installed distribution, or None."""
+    """Version of an installed distribution, or None."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -79,7 +79,7 @@ class ModuleFiles:
 
 
 def source_files(entrypoint: str) -> list[tuple[str, Path]]:
-    """Return every Python file of a workload, by name relative to where it is found.
+    """Every Python file of a workload, by name relative to where it is found.
 
     Raises:
         MissingSourceError: there is no such module, or a file cannot be read.
@@ -121,7 +121,7 @@ class Place:
 
 
 def home_of(entrypoint: str) -> Place:
-    """Return where an entry point lies.
+    """Place of an entry point.
 
     Raises:
         MissingSourceError: there is no such module.
@@ -194,7 +194,7 @@ def is_library(place: Place) -> bool:
 
 
 def files_around(own: Place) -> dict[str, Path]:
-    """Return all Python files of a package, or in and below a script's folder."""
+    """All Python files of a package, or in and below a script's folder."""
     return {
         file.relative_to(
             own.root if not own.packages else folder.parent
