@@ -64,28 +64,6 @@ class CudaMeter:
         torch.cuda.reset_peak_memory_stats()
 
 
-class EmulatedMeter:
-    """The counters of the emulated device."""
-
-    def __init__(self) -> None:
-        """Take the device that this process is."""
-        self._device = EmulatedDevice()
-
-    @property
-    def current_bytes(self) -> int:
-        """Bytes of all tensors alive now."""
-        return self._device.current_bytes
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most of them since `reset_peak`."""
-        return self._device.peak_bytes
-
-    def reset_peak(self) -> None:
-        """Start counting the peak from what is alive now."""
-        self._device.reset_peak()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
     """A place to probe on."""
@@ -181,7 +159,7 @@ def measuring_bench(kind: DeviceKind) -> Bench:
             kind=kind,
             device=torch.device("cpu"),
             product=EMULATED_PRODUCT,
-            meter=EmulatedMeter(),
+            meter=EmulatedDevice(),
             is_real=True,
             block_bytes=1,
         )

@@ -53,7 +53,7 @@ from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.stage import build_layer
-from plimsoll_trainer.errors import WorkloadError, located
+from plimsoll_trainer.errors import WorkloadError, exit_code_of, located
 from plimsoll_trainer.out_of_memory import is_out_of_memory
 from plimsoll_trainer.process.failures import explain
 from plimsoll_trainer.torch_internals import NEEDS_NUMBERS
@@ -85,7 +85,7 @@ def main() -> int:
             traceback.print_exc()
         reason = explain(error, Phase.BUILD, None)
         print(reason, file=sys.stderr)
-        return getattr(reason, "exit_code", ExitCode.FAILED)
+        return exit_code_of(reason)
     return ExitCode.DONE
 
 

@@ -18,10 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plimsoll_planner.records.device_overhead import OverheadKey
-from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
-from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.task import FullDevice
@@ -36,7 +33,7 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import DeviceFullError, PlanMismatchError
 from plimsoll_trainer.process.assignment import Assignment
 from plimsoll_trainer.process.failures import explain
-from plimsoll_trainer.process.run import nccl_version
+from plimsoll_trainer.reporting.reports import first_observation
 from plimsoll_trainer.torch_internals import single_process
 from plimsoll_trainer.workload import Workload
 
@@ -116,7 +113,7 @@ def rehearse(job: RehearsalJob) -> Rehearsal:
         )
     return Rehearsal(
         observation=replace(
-            about(job),
+            first_observation(job.plan, job.rank, job.device),
             num_steps=len(step_s),
             step_s=tuple(step_s[1:]),
             peaks=watch.observed(),
@@ -168,25 +165,3 @@ def fill_with_noise(device: torch.device) -> Callable[[Tensor], None]:
             tensor.zero_()
 
     return fill
-
-
-def about(job: RehearsalJob) -> Observation:
-    """What is known of a rank before it has run."""
-    fingerprint = job.plan.fingerprint
-    return Observation(
-        plan_digest=digest_of(job.plan),
-        revision=job.plan.revision,
-        attempt=1,
-        rank=job.rank,
-        fingerprint=fingerprint,
-        device_kind=job.device.kind,
-        overhead_key=OverheadKey(
-            device_product=job.device.product,
-            image=fingerprint.image,
-            torch_version=fingerprint.torch_version,
-            nccl_version=nccl_version() if job.device.backend == "nccl" else "",
-        ),
-        num_communicators=0,
-        num_steps=0,
-        peaks=(),
-    )

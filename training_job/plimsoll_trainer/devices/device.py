@@ -169,6 +169,12 @@ class CudaDevice:
         )
 
 
+def nccl_version() -> str:
+    """Version of NCCL as people write it."""
+    found: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    return ".".join(map(str, found))
+
+
 def open_device(kind: DeviceKind, local_rank: int) -> Device:
     """Open the device that the plan asks for, and no other.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll_planner.records.document import load
-from plimsoll_planner.records.model_profile import Fingerprint, ModelProfile
+from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_trainer.errors import PlanMismatchError, TrainerError
 from plimsoll_trainer.process.options import Options
@@ -65,7 +65,6 @@ class Admitted:
     options: Options
     place: Place
     plan: HybridPlan
-    fingerprint: Fingerprint
     profiles: tuple[ModelProfile, ...]
 
 
@@ -83,15 +82,9 @@ def admit(options: Options, place: Place) -> Admitted:
     check_world(plan, place.num_ranks)
     check_report_file(options.report_file)
     profiles = tuple(load(path, ModelProfile) for path in options.fingerprint_from)
-    fingerprint = fingerprint_of(options.entrypoint, plan.fingerprint.arguments)
-    require_same(fingerprint, plan.fingerprint, options.entrypoint)
-    return Admitted(
-        options=options,
-        place=place,
-        plan=plan,
-        fingerprint=fingerprint,
-        profiles=profiles,
-    )
+    here = fingerprint_of(options.entrypoint, plan.fingerprint.arguments)
+    require_same(here, plan.fingerprint, options.entrypoint)
+    return Admitted(options=options, place=place, plan=plan, profiles=profiles)
 
 
 def check_world(plan: HybridPlan, num_ranks: int) -> None:

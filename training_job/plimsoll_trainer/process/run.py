@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from plimsoll_planner.exit_codes import ExitCode
-from plimsoll_planner.records.device_overhead import OverheadKey
 from plimsoll_planner.records.document import digest_of
-from plimsoll_planner.records.observation import Observation
 from plimsoll_trainer.devices.device import Device, open_device
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.boundaries import boundaries_of
@@ -43,7 +40,7 @@ from plimsoll_trainer.process.session import Session
 from plimsoll_trainer.process.stopping import StopSignal
 from plimsoll_trainer.reporting.console import say
 from plimsoll_trainer.reporting.report_sink import file_sink
-from plimsoll_trainer.reporting.reports import Reporter
+from plimsoll_trainer.reporting.reports import Reporter, first_observation
 from plimsoll_trainer.user_code.arguments import parse_arguments
 from plimsoll_trainer.user_code.entrypoint import load_workload
 from plimsoll_trainer.workload import Workload
@@ -176,39 +173,19 @@ def prepare(
 
 def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Reporter:
     """Set up the reports of this rank."""
-    options, plan, rank = job.admitted.options, job.admitted.plan, job.rank
-    fingerprint = job.admitted.fingerprint
-    warn = partial(say, rank)
-    about = Observation(
-        plan_digest=digest_of(plan),
-        revision=plan.revision,
+    options = job.admitted.options
+    about = replace(
+        first_observation(job.admitted.plan, job.rank, device),
         attempt=options.attempt,
-        rank=rank,
-        fingerprint=fingerprint,
-        device_kind=device.kind,
-        overhead_key=OverheadKey(
-            device_product=device.product,
-            image=fingerprint.image,
-            torch_version=fingerprint.torch_version,
-            nccl_version=nccl_version() if device.backend == "nccl" else "",
-        ),
         num_communicators=num_communicators(job.workload, job.assignment, world),
-        num_steps=0,
-        peaks=(),
     )
-    path = (options.report_file or "").replace("{rank}", str(rank))
+    path = (options.report_file or "").replace("{rank}", str(job.rank))
     return Reporter(
         about,
         watch,
-        lines=file_sink(Path(path), warn) if path else None,
+        lines=file_sink(Path(path), partial(say, job.rank)) if path else None,
         every_s=options.report_every_s,
     )
-
-
-def nccl_version() -> str:
-    """Version of NCCL as people write it."""
-    found: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    return ".".join(map(str, found))
 
 
 def num_communicators(workload: Workload, assignment: Assignment, world: World) -> int:

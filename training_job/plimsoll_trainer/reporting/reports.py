@@ -26,8 +26,11 @@ from collections import deque
 from collections.abc import Callable
 
 from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation
-from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_trainer.devices.device import Device, nccl_version
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.errors import DeviceFullError
 from plimsoll_trainer.reporting.report_sink import BackgroundSink
@@ -38,6 +41,28 @@ STEPS_KEPT = 50
 """Latest step times in an observation."""
 PATIENCE_S = 5.0
 """To deliver the last reports."""
+
+
+def first_observation(plan: HybridPlan, rank: int, device: Device) -> Observation:
+    """What is known of a rank before it has run; it is the only attempt, and alone."""
+    fingerprint = plan.fingerprint
+    return Observation(
+        plan_digest=digest_of(plan),
+        revision=plan.revision,
+        attempt=1,
+        rank=rank,
+        fingerprint=fingerprint,
+        device_kind=device.kind,
+        overhead_key=OverheadKey(
+            device_product=device.product,
+            image=fingerprint.image,
+            torch_version=fingerprint.torch_version,
+            nccl_version=nccl_version() if device.backend == "nccl" else "",
+        ),
+        num_communicators=0,
+        num_steps=0,
+        peaks=(),
+    )
 
 
 class Reporter:
