@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("torch")
+
 from plimsoll_profiler.process_environment import environment_on_device
 from plimsoll_trainer.devices.allocator import SETTING, VARIABLES
 from tests.profiler_job.ranks.test_rehearser import a_small_plan

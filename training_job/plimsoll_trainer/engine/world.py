@@ -1,4 +1,4 @@
-"""The ranks of a job and their groups.
+"""The ranks of a job and their groups, made one by one (docs/decisions/0021).
 
 rank = stage * D + replica              P stages, D replicas, G = P * D ranks
 
