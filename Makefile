@@ -35,7 +35,7 @@ OLDER_TORCH := tests/training_job tests/profiler_job tests/gates/test_private_na
 test-torch:     ## trainer, profiler, replay and a whole run on an older torch; TORCH=2.11
 	@test "$(filter 2.%,$(TORCH))" || { echo "name the release: make test-torch TORCH=2.11" >&2; exit 2; }
 	@$(MAKE) --no-print-directory env-dev TORCH=$(TORCH)
-	@$(BIN)/python -m plimsoll_profiler.self_check
+	@$(BIN)/python -m plimsoll_profiler.ranks.self_check
 	@$(BIN)/python -m pytest -q -p no:cacheprovider $(OF_OLDER_TORCH) $(OLDER_TORCH)
 	@rm -rf build/quickstart-torch
 	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart-torch

@@ -23,9 +23,9 @@ from plimsoll_planner.records.offer import ComputeRate, Link, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.search.answer import solve
-from plimsoll_profiler.profiling import profile
-from plimsoll_profiler.replay_process import replay_plan
-from plimsoll_profiler.request import ProfileRequest
+from plimsoll_profiler.profiling.profiler import profile
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_profiler.ranks.replay_process import replay_plan
 
 ENTRYPOINT = "examples.llama:llama_70b"
 NUM_STAGES, GLOBAL_BATCH = 7, 32

@@ -17,7 +17,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Offer
 from plimsoll_planner.units import product_name
 from plimsoll_trainer.errors import NoGpuError
-from plimsoll_trainer.requirements import require_supported
+from plimsoll_trainer.process.requirements import require_supported
 
 EMULATED_BYTES = 2**30
 MOST_STAGES = 8

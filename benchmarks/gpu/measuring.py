@@ -24,9 +24,9 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.rehearsal import MeasuredRank, Rehearsal
-from plimsoll_profiler.profiling import profile
-from plimsoll_profiler.replay_process import replay_plan
-from plimsoll_profiler.request import ProfileRequest
+from plimsoll_profiler.profiling.profiler import profile
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_profiler.ranks.replay_process import replay_plan
 
 MOST_SAMPLES = 4096
 """Largest micro-batch at which the edge of a device is looked for."""

@@ -17,7 +17,7 @@ from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, Stage
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
-from plimsoll_profiler.request import MICRO_BATCHES
+from plimsoll_profiler.profiling.request import MICRO_BATCHES
 
 BOUNDS = (Bound.LOWER, Bound.EXPECTED, Bound.UPPER)
 

@@ -13,11 +13,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from plimsoll_trainer.boundaries import boundaries_of
-from plimsoll_trainer.stage import StageSlice
-from plimsoll_trainer.training import Trainer
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.workload import Workload
-from plimsoll_trainer.world import join_world
 from tests.support.workloads import a_gpt
 
 MICRO_BATCH = 2

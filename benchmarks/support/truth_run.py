@@ -30,15 +30,15 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.answer import solve
-from plimsoll_profiler.profiling import profile
-from plimsoll_profiler.rank_replay import ReplayJob, replay_stage
-from plimsoll_profiler.request import ProfileRequest
-from plimsoll_trainer.assignment import slices_of
-from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_profiler.profiling.profiler import profile
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_profiler.ranks.rank_replay import ReplayJob, replay_stage
 from plimsoll_trainer.emulated.device import EmulatedDevice
-from plimsoll_trainer.stage import StageSlice
-from plimsoll_trainer.training import Trainer
-from plimsoll_trainer.world import join_world
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.process.assignment import slices_of
 from tests.support import ranks
 
 GLOBAL_BATCH = 16

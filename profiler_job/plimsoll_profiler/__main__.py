@@ -25,13 +25,15 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_profiler.errors import TooFewProbesError
-from plimsoll_profiler.profiling import profile
-from plimsoll_profiler.rehearser import environment_for
-from plimsoll_profiler.replay_process import environment_of
-from plimsoll_profiler.request import ProfileRequest
-from plimsoll_trainer.console import say
-from plimsoll_trainer.requirements import require_supported
+from plimsoll_profiler.process_environment import (
+    environment_of,
+    environment_on_device,
+)
+from plimsoll_profiler.profiling.profiler import profile
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_trainer.errors import exit_code_of
+from plimsoll_trainer.process.requirements import require_supported
+from plimsoll_trainer.reporting.console import say
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -96,7 +98,7 @@ def run_profile(options: argparse.Namespace) -> None:
         source=Source(options.source),
         known_as=options.request_key,
     )
-    save(options.out, profile(request, tell))
+    save(options.out, profile(request, print_progress))
 
 
 def num_bytes(text: str) -> int:
@@ -106,7 +108,7 @@ def num_bytes(text: str) -> int:
     return int(text)
 
 
-def tell(done: int, total: int, what: str) -> None:
+def print_progress(done: int, total: int, what: str) -> None:
     """Print a line of progress."""
     print(json.dumps({"done": done, "total": total, "what": what}), flush=True)
 
@@ -114,15 +116,15 @@ def tell(done: int, total: int, what: str) -> None:
 def replay(options: argparse.Namespace) -> NoReturn:
     """Become the replayer, as the device that the plan is for."""
     plan = load(options.plan, HybridPlan)
-    become("replayer", options, environment_of(plan.offers[0].device_kind))
+    become("ranks.replayer", options, environment_of(plan.offers[0].device_kind))
 
 
 def rehearse(options: argparse.Namespace) -> NoReturn:
     """Become the rehearser, as the device that the plan is for."""
     plan = load(options.plan, HybridPlan)
     rank = () if options.rank is None else ("--rank", str(options.rank))
-    extra = environment_for(plan, options.device_memory)
-    become("rehearser", options, extra, rank)
+    extra = environment_on_device(plan, options.device_memory)
+    become("ranks.rehearser", options, extra, rank)
 
 
 def become(
@@ -149,13 +151,6 @@ def become(
         *("--entrypoint", options.entrypoint, *more),
     )
     os.execve(sys.executable, words, os.environ | dict(extra))  # noqa: S606 - ourselves
-
-
-def exit_code_of(error: PlimsollError) -> ExitCode:
-    """Return what the exit of this process tells whoever started it."""
-    if isinstance(error, TooFewProbesError):
-        return ExitCode.DEVICE_OUT_OF_MEMORY
-    return getattr(error, "exit_code", ExitCode.FAILED)
 
 
 if __name__ == "__main__":

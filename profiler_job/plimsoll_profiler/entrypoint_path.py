@@ -17,7 +17,7 @@ from plimsoll_profiler.errors import BadWorkloadError
 
 
 def folders() -> list[str]:
-    """Return the folders of a process that finds the entry point as from here.
+    """Folders of a process that finds the entry point as from here.
 
     The path of a command begins with the folder of the command, not the current one.
     """
@@ -25,7 +25,7 @@ def folders() -> list[str]:
 
 
 def python_path() -> str:
-    """Return those folders as PYTHONPATH."""
+    """Those folders as PYTHONPATH."""
     return os.pathsep.join(folders())
 
 

@@ -11,7 +11,8 @@
         ├── ProbingFailedError      the probing process ended, and not for memory
         └── TooFewProbesError       not enough runs ended well to fit a line
 
-The entry point catches `ProfilerError`, prints its text and exits with FAILED.
+The entry point catches `ProfilerError`, prints its text and exits with its `exit_code`,
+or FAILED if it has none.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class ProfilerError(PlimsollError):
 
 class TooFewProbesError(ProfilerError):
     """A line over the micro-batch needs two different micro-batches."""
+
+    exit_code = ExitCode.DEVICE_OUT_OF_MEMORY
 
 
 class NoDeviceError(ProfilerError):

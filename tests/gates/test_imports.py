@@ -129,6 +129,38 @@ def test_a_planted_import_breaks_its_contract(
     assert "l.3" in done.stdout
 
 
+TRAINER, PROFILER = "training_job/plimsoll_trainer", "profiler_job/plimsoll_profiler"
+IN_ROOMS = [
+    (f"{TRAINER}/engine", "import plimsoll_trainer.process.options", "process life on"),
+    (f"{TRAINER}/engine", "import plimsoll_trainer.devices.device", "process life on"),
+    (f"{TRAINER}/checkpoint", "import plimsoll_trainer.reporting", "process life on"),
+    (f"{TRAINER}/process", "import plimsoll_trainer.supervisor", "process life on"),
+    (f"{TRAINER}/attic", "", "process life on"),
+    (f"{PROFILER}/counting", "import plimsoll_profiler.probing.cases", "what counts"),
+    (f"{PROFILER}/probing", "import plimsoll_profiler.ranks", "what counts"),
+]
+
+
+@pytest.mark.parametrize(("room", "statement", "contract"), IN_ROOMS)
+def test_a_planted_import_between_rooms_breaks_its_contract(
+    room: str, statement: str, contract: str, copy: Path
+) -> None:
+    """Rooms of trainer and profiler are layers; a new one has to be given a place."""
+    is_new = not (copy / room).exists()
+    (copy / room).mkdir(exist_ok=True)
+    planted = copy / room / ("__init__.py" if is_new else "planted.py")
+    planted.write_text(f'"""Planted."""\n\n{statement}\n')
+    try:
+        done = lint(copy)
+    finally:
+        shutil.rmtree(planted.parent) if is_new else planted.unlink()
+    assert done.returncode != 0
+    broken = [line for line in done.stdout.splitlines() if line.endswith("BROKEN")]
+    assert broken
+    assert all(contract in line for line in broken), done.stdout
+    assert ("attic" if is_new else "planted") in done.stdout
+
+
 def imports_of(tree: ast.AST) -> Iterator[str]:
     """Yield the top-level name of every import, inside functions too."""
     for node in ast.walk(tree):

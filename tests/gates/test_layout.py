@@ -41,10 +41,9 @@ def test_a_source_root_holds_one_package_and_its_dockerfile(
 
 
 LISTED = [
-    ROOT / "training_job" / "plimsoll_trainer",
-    ROOT / "profiler_job" / "plimsoll_profiler",
-    *(file.parent for file in (ROOT / "planner").rglob("__init__.py")),
-    *(file.parent for file in (ROOT / "cli").rglob("__init__.py")),
+    file.parent
+    for folder in ("planner", "cli", "training_job", "profiler_job")
+    for file in (ROOT / folder).rglob("__init__.py")
 ]
 """Packages whose docstring is a table of contents."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_planner.engines import dotted
-from plimsoll_trainer import requirements
+from plimsoll_trainer.process import requirements
 from tools import bootstrap
 from tools.bootstrap import SetUpError
 

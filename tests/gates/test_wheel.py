@@ -198,7 +198,7 @@ def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
     """Without any extra, the types that travel into users' images still import."""
     python = environment(tmp_path / "env", sys.executable, str(wheel))
     run(python, "-I", "-c", IMPORT_ALL, "plimsoll_planner.records", cwd=tmp_path)
-    run(python, "-I", "-c", "import plimsoll_trainer.admission", cwd=tmp_path)
+    run(python, "-I", "-c", "import plimsoll_trainer.process.admission", cwd=tmp_path)
 
 
 @pytest.mark.nightly

@@ -25,7 +25,7 @@ from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of
-from plimsoll_trainer.pod.mail import Deadline, Mail
+from plimsoll_trainer.pod.report_client import Deadline, ReportClient
 from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.tokens import lasting, resigned, signing_key
@@ -269,9 +269,12 @@ def test_a_letter_waits_for_a_token_that_is_taken(
         file.write_text(lasting(server, good, 60.0))
 
     async def work(post: Post, store: Store) -> None:
-        mail, letter = Mail(url=post.url, token=file), json.dumps(OBSERVED).encode()
-        send = ("/v1/observation", letter, Deadline(), renew)
-        answer = await asyncio.to_thread(mail.send_until, *send)
+        client, body = (
+            ReportClient(url=post.url, token=file),
+            json.dumps(OBSERVED).encode(),
+        )
+        send = ("/v1/observation", body, Deadline(), renew)
+        answer = await asyncio.to_thread(client.send_until, *send)
         assert (answer.is_taken, len(warnings)) == (True, 1)
         assert "401" in warnings[0]
         (found,) = await store.within(namespace).observations.of(gang.plan_uid, 1)

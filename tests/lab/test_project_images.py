@@ -41,7 +41,7 @@ print("ready")
 """
 RUNTIME = """
 import pathlib
-import plimsoll_trainer.keeper, plimsoll_planner.records.plan
+import plimsoll_trainer.supervisor, plimsoll_planner.records.plan
 from plimsoll_trainer.emulated.device import is_emulated_device
 files = sorted(p.name for p in pathlib.Path("/plimsoll").iterdir())
 assert not list(pathlib.Path("/plimsoll").rglob("__pycache__"))
@@ -49,7 +49,7 @@ print(files, is_emulated_device())
 """
 TRAINER = """
 import torch
-import plimsoll_trainer.run, plimsoll_profiler.profiling
+import plimsoll_trainer.process.run, plimsoll_profiler.profiling.profiler
 from plimsoll_trainer.emulated.device import EmulatedDevice
 before = EmulatedDevice().current_bytes
 block = torch.zeros(1000, 1000)

@@ -30,7 +30,7 @@ from tests.support.specs import a_spec
 
 pytest.importorskip("torch", reason="torch is missing: run `make test`")
 from plimsoll_profiler.__main__ import parser
-from plimsoll_trainer.options import Options, parse
+from plimsoll_trainer.process.options import Options, parse
 
 FOLDER = Path("/run/plimsoll/work")
 IN_POD = Where(folder=FOLDER)

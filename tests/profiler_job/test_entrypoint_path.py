@@ -14,9 +14,9 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.entrypoint_path import python_path, require_module
 from plimsoll_profiler.errors import BadWorkloadError
-from plimsoll_profiler.prober_process import ProberProcess
-from plimsoll_profiler.replay_process import replay_plan
-from plimsoll_profiler.request import ProfileRequest
+from plimsoll_profiler.profiling.prober_process import ProberProcess
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_profiler.ranks.replay_process import replay_plan
 from tests.support.builders import a_plan, a_profile
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plimsoll_trainer.admission import Place, admit
 from plimsoll_trainer.emulated import device
-from plimsoll_trainer.options import Options
-from plimsoll_trainer.run import run
-from plimsoll_trainer.stopping import StopSignal
+from plimsoll_trainer.process.admission import Place, admit
+from plimsoll_trainer.process.options import Options
+from plimsoll_trainer.process.run import run
+from plimsoll_trainer.process.stopping import StopSignal
 from tests.support.plans import ENTRYPOINT, write_plan
 from tests.support.ranks import Died, run_ranks, try_ranks
 

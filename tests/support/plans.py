@@ -9,7 +9,7 @@ from typing import Any
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan, PodShape
-from plimsoll_trainer.fingerprint import fingerprint_of
+from plimsoll_trainer.user_code.fingerprint import fingerprint_of
 from tests.support.builders import a_plan, a_stage, an_offer
 
 ENTRYPOINT = "tiny_model:workload"

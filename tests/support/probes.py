@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from plimsoll_planner.records.model_profile import ProbeOutcome
-from plimsoll_profiler.messages import LayerState, PassCosts, ProbeResult
+from plimsoll_profiler.probing.messages import LayerState, PassCosts, ProbeResult
 
 STATE = LayerState(
     parameter_bytes=8,

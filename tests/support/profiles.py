@@ -1,8 +1,9 @@
 """Profiles for tests, probed without starting torch anew for each.
 
 All but the process is real: the workload is loaded, probed and assembled as by
-`plimsoll_profiler.profiling.profile`, on a rank of `tests.support.ranks` that was
-forked under the emulated device, or, for CUDA or without workspaces, in the test's own.
+`plimsoll_profiler.profiling.profiler.profile`, on a rank of `tests.support.ranks` that
+was forked under the emulated device, or, for CUDA or without workspaces, in the test's
+own.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Any
 
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
-from plimsoll_profiler.assemble import assemble
-from plimsoll_profiler.meters import open_bench
-from plimsoll_profiler.prober import Prober
-from plimsoll_profiler.profiling import Findings, ask_all
-from plimsoll_profiler.request import ProfileRequest
-from plimsoll_trainer.arguments import parse_arguments
-from plimsoll_trainer.entrypoint import load_workload
-from plimsoll_trainer.fingerprint import fingerprint_of
+from plimsoll_profiler.counting.meters import open_bench
+from plimsoll_profiler.probing.prober import Prober
+from plimsoll_profiler.profiling.assemble import assemble
+from plimsoll_profiler.profiling.profiler import Findings, ask_all
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_trainer.user_code.arguments import parse_arguments
+from plimsoll_trainer.user_code.entrypoint import load_workload
+from plimsoll_trainer.user_code.fingerprint import fingerprint_of
 from tests.support.ranks import Died, try_ranks
 
 GPT = "tests.support.workloads:a_gpt"

@@ -25,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONTEXT = multiprocessing.get_context("forkserver")
-PRELOAD = ["torch", "torch.distributed.pipelining", "plimsoll_trainer.run"]
+PRELOAD = ["torch", "torch.distributed.pipelining", "plimsoll_trainer.process.run"]
 TIMEOUT_S = 240.0
 
 

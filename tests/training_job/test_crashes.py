@@ -19,7 +19,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.checkpoint.folders import step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import fault_in, read_manifest
 from plimsoll_trainer.checkpoint.saver import Saver
-from plimsoll_trainer.options import Options
+from plimsoll_trainer.process.options import Options
 from tests.support.jobs import Job, Signal, events, losses, texts, train
 from tests.support.ranks import Died, try_ranks
 

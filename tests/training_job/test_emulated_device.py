@@ -103,6 +103,30 @@ print(*found, device.current_bytes)
     assert printed == "12 12 12"
 
 
+def test_what_a_thread_makes_on_the_host_is_not_counted() -> None:
+    """Neither alive nor freed; what other threads make meanwhile counts as ever."""
+    printed = worker(
+        """
+import threading
+from plimsoll_trainer.emulated.device import host_memory
+found = []
+def beside():
+    found.append(torch.empty(5))
+with host_memory():
+    on_host = torch.empty(2000)
+    thread = threading.Thread(target=beside)
+    thread.start()
+    thread.join()
+    counted = device.current_bytes - start
+later = torch.empty(3)
+both = device.current_bytes - start
+del on_host
+print(counted, both, device.current_bytes - start)
+"""
+    )
+    assert printed == "20 32 32"
+
+
 def test_a_tensor_may_be_freed_by_another_thread() -> None:
     """Torch's backward runs on threads of its own; the sum still comes out even."""
     printed = worker(

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.boundaries import boundaries_of
-from plimsoll_trainer.gradients import gradient_of
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.engine.stage import StageSlice, build_layer, loss_alone
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.random_keys import random_key, seed_device
-from plimsoll_trainer.stage import StageSlice, build_layer, loss_alone
-from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import Tie, Workload
-from plimsoll_trainer.world import join_world
 from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt, a_turning, some_tokens, sum_of_tokens
 

@@ -15,8 +15,8 @@ pytest.importorskip("transformers")
 
 import torch
 
-from plimsoll_trainer.boundaries import boundaries_of
-from plimsoll_trainer.stage import StageSlice, build_stage
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "workload.md"

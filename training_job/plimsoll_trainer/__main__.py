@@ -11,14 +11,14 @@ from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
-from plimsoll_trainer.admission import Place, admit
-from plimsoll_trainer.allocator import allocator_environment
-from plimsoll_trainer.console import say
-from plimsoll_trainer.errors import NotSavedError
-from plimsoll_trainer.options import Options, parse
-from plimsoll_trainer.requirements import require_supported
-from plimsoll_trainer.restart import be_device_of
-from plimsoll_trainer.stopping import StopSignal
+from plimsoll_trainer.devices.allocator import allocator_environment
+from plimsoll_trainer.errors import NotSavedError, exit_code_of
+from plimsoll_trainer.process.admission import Place, admit
+from plimsoll_trainer.process.options import Options, parse
+from plimsoll_trainer.process.requirements import require_supported
+from plimsoll_trainer.process.restart import be_device_of
+from plimsoll_trainer.process.stopping import StopSignal
+from plimsoll_trainer.reporting.console import say
 
 INTERRUPTED = 130
 """As shells report Ctrl-C."""
@@ -36,13 +36,13 @@ def main() -> int:
         return train(options, place, stop)
     except NotSavedError as error:  # as asked: there is nothing to look for
         say(rank, str(error))
-        return int(error.exit_code)
+        return error.exit_code
     except PlimsollError as error:
         if options.debug or os.environ.get(DEBUG_VARIABLE):
             with suppress(OSError):  # a full disk behind a log
                 traceback.print_exc()
         say(rank, str(error))
-        return int(getattr(error, "exit_code", ExitCode.FAILED))
+        return exit_code_of(error)
     except KeyboardInterrupt:
         say(rank, "interrupted")
         return INTERRUPTED
@@ -55,8 +55,8 @@ def train(options: Options, place: Place, stop: StopSignal) -> ExitCode:
     be_device_of(admitted, stop)
     if admitted.plan.offers[0].device_kind is DeviceKind.CUDA:
         os.environ.update(allocator_environment(os.environ))
-    from plimsoll_trainer.failures import explain  # noqa: PLC0415
-    from plimsoll_trainer.run import run  # noqa: PLC0415
+    from plimsoll_trainer.process.failures import explain  # noqa: PLC0415
+    from plimsoll_trainer.process.run import run  # noqa: PLC0415
 
     try:
         return run(admitted, stop)

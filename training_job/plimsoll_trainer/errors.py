@@ -147,8 +147,13 @@ class NoEmulatedDeviceError(TrainerError):
     """The library of the emulated device cannot be built, or was not preloaded."""
 
 
+def exit_code_of(error: PlimsollError) -> ExitCode:
+    """Exit code of a process that an error ends."""
+    return getattr(error, "exit_code", ExitCode.FAILED)
+
+
 def described(error: BaseException) -> str:
-    """Return what was raised, and the first line of its text."""
+    """Type of an error, and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
@@ -158,7 +163,7 @@ LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "pl
 
 
 def located(error: BaseException) -> str:
-    """Return what was raised, its first line, and where in the user's own code.
+    """Type of an error, its first line, and its place in the user's own code.
 
     What a library raised that no code of the user's called is placed in the library.
     """
@@ -176,12 +181,12 @@ def located(error: BaseException) -> str:
 
 
 def is_ours(file: str) -> bool:
-    """Tell whether code is Plimsoll's."""
+    """Whether code is Plimsoll's."""
     return not set(OURS).isdisjoint(Path(file).parts)
 
 
 def is_theirs(file: str) -> bool:
-    """Tell whether code is the user's own, neither Plimsoll's nor of a library."""
+    """Whether code is the user's own, neither Plimsoll's nor of a library."""
     return file[0] != "<" and not is_ours(file) and not file.startswith(LIBRARIES)
 
 

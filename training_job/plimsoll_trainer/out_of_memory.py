@@ -1,4 +1,4 @@
-"""Tells whether an error means that the device is full.
+"""Whether an error means that the device is full.
 
 A full GPU raises `torch.OutOfMemoryError` where torch's allocator asked for memory, and
 plain errors with a text where CUDA or one of its libraries did; a full emulated device
@@ -29,7 +29,7 @@ FULL = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error, or one that it was raised from, means a full device."""
+    """Whether an error, or one that it was raised from, means a full device."""
     return any(
         isinstance(part, torch.OutOfMemoryError)
         or (isinstance(part, RuntimeError) and FULL.search(str(part)))

@@ -22,8 +22,8 @@ A private name may change with any release, so each stands here once. They are f
                          in a process group in which nothing is sent: replay
     lists_by_default     lets optimizers choose as on a GPU, on fake tensors
 
-`plimsoll_profiler.self_check` replays a toy against real processes and names the torch
-version where the two differ.
+`plimsoll_profiler.ranks.self_check` replays a toy against real processes and names the
+torch version where the two differ.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def lists_by_default() -> Iterator[None]:
 
 
 def argument_names(packet: Any) -> list[str]:
-    """Return the names of an operator's arguments, in order."""
+    """Names of an operator's arguments, in order."""
     return [argument.name for argument in packet.default._schema.arguments]
 
 
@@ -283,13 +283,13 @@ def of_arguments(formula: Callable[..., int]) -> Callable[..., int]:
 
 
 def storage_of(tensor: Tensor) -> tuple[int, UntypedStorage]:
-    """Return a tensor's storage and a key that is its own while it lives."""
+    """A tensor's storage and a key that is its own while it lives."""
     storage = tensor.untyped_storage()
     return storage._cdata, storage
 
 
 def num_writes(tensor: Tensor) -> int:
-    """Return how often a tensor was written to since it was made."""
+    """Number of writes to a tensor since it was made."""
     return tensor._version
 
 

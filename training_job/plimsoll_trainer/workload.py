@@ -147,7 +147,7 @@ class Workload:
         return DTYPES[self.gradient_precision]
 
     def index_of(self, name: str) -> int:
-        """Return the place of a layer in the chain."""
+        """Place of a layer in the chain."""
         return next(i for i, layer in enumerate(self.layers) if layer.name == name)
 
 
@@ -209,7 +209,7 @@ LOOPS_BY_DEFAULT = (torch.optim.Adafactor,)
 def optimizer_mode(
     optimizer: torch.optim.Optimizer, device_kind: DeviceKind
 ) -> OptimizerMode:
-    """Tell how an optimizer walks its parameters on a kind of device.
+    """Mode in which an optimizer walks its parameters on a kind of device.
 
     Torch's own default is spelt out: lists on a GPU, one after the other elsewhere.
     Where the parameters lie now says nothing, as a trace for a GPU runs on the CPU.

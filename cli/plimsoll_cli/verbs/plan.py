@@ -101,7 +101,7 @@ def answer_to(problem: Problem) -> Solution | Infeasible:
 def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
     """Search and replay in turns, with a line for what is under way."""
     from plimsoll_planner.search.replayed import solve_with_replay  # noqa: PLC0415
-    from plimsoll_profiler.replay_process import replay_plan  # noqa: PLC0415
+    from plimsoll_profiler.ranks.replay_process import replay_plan  # noqa: PLC0415
 
     with Console(stderr=True).status("searching") as status:
 

@@ -23,7 +23,7 @@ from plimsoll_planner.records.model_profile import (
     ModelProfile,
     ProbeOutcome,
 )
-from plimsoll_profiler.request import MICRO_BATCHES, ProfileRequest
+from plimsoll_profiler.profiling.request import MICRO_BATCHES, ProfileRequest
 
 LESS_IMPORTANT = ("RECOMPUTED", "FLOP", "PARAMETERS", "FORWARD", "BACKWARD", "SAVED")
 
@@ -130,7 +130,7 @@ def profile(
 
 def with_progress(request: ProfileRequest) -> ModelProfile:
     """Profile, with a bar on a terminal; other verbs do not wait for numpy."""
-    from plimsoll_profiler.profiling import profile as run  # noqa: PLC0415 - as above
+    from plimsoll_profiler.profiling.profiler import profile as run  # noqa: PLC0415 - as above
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     page = Console(stderr=True)

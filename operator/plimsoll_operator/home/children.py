@@ -32,7 +32,7 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
 
 MARK = "PLIMSOLL_CHILD"
-KEEPER = "plimsoll_trainer.keeper"
+KEEPER = "plimsoll_trainer.supervisor"
 START_S, KILL_S = 30.0, 10.0
 """At most, for a keeper to begin and for a killed process to go."""
 POLL_S = 0.02

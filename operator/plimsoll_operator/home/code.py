@@ -21,7 +21,7 @@ async def fingerprint_now(plan: StoredPlan) -> Fingerprint | None:
     workload = plan.spec.workload
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", f"{TRAINER}.fingerprint"),
+            *(sys.executable, "-m", f"{TRAINER}.user_code.fingerprint"),
             *(workload.entrypoint, workload.args),
             cwd=plan.folder,
             stdout=asyncio.subprocess.PIPE,

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 import torch
 
 from benchmarks.gpu.models import NAMES, workload
-from plimsoll_trainer.boundaries import boundaries_of
+from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.workload import Workload
 
 PARAMETERS = {

@@ -26,14 +26,14 @@ from plimsoll_trainer.adapters.causal_lm import (
     next_token_loss,
     parse_config,
 )
-from plimsoll_trainer.boundaries import boundaries_of
-from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.stage import (
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import (
     StageModule,
     StageSlice,
     build_layer,
     build_stage,
 )
+from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 

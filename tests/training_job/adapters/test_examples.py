@@ -14,8 +14,8 @@ import torch
 
 from examples import llama, mlp, tiny_gpt, wide_layer
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.boundaries import boundaries_of
-from plimsoll_trainer.stage import StageSlice, build_stage
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.torch_internals import FakeTensorMode
 from plimsoll_trainer.workload import Workload
 

@@ -20,14 +20,14 @@ from plimsoll_planner.records.model_profile import (
     Precision,
 )
 from plimsoll_trainer.adapters.sequential import from_factories, from_sequential
-from plimsoll_trainer.boundaries import boundaries_of
 from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice, build_layer
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.stage import StageSlice, build_layer
 from plimsoll_trainer.torch_internals import FakeTensorMode
-from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import AdamW, Workload
-from plimsoll_trainer.world import join_world
 from tests.support.profiles import a_request, profile_here, profile_on_device
 from tests.support.ranks import run_ranks
 from tests.support.workloads import (

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from plimsoll_trainer.checkpoint.folders import steps_in
-from plimsoll_trainer.options import Options
+from plimsoll_trainer.process.options import Options
 from tests.support.jobs import (
     Job,
     events,

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.boundaries import TensorSpec, boundaries_of
 from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
+from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.stage import StageSlice
-from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import AdamW, Layer, Workload
-from plimsoll_trainer.world import join_world
 from tests.support.jobs import Job, events, texts
 from tests.support.ranks import run_ranks
 from tests.support.workloads import a_gpt

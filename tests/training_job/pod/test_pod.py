@@ -21,7 +21,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import ChildKind, Command, End, Task, Variable
-from plimsoll_trainer.pod import mail, start
+from plimsoll_trainer.pod import pending_reports, report_client, start
 from tests.support.builders import an_observation
 from tests.support.office import Office, an_office
 from tests.support.ports import free_ports
@@ -33,17 +33,17 @@ from plimsoll_trainer.pod.__main__ import main
 from plimsoll_trainer.pod.inputs import Place
 root = Path(sys.argv[1])
 place = Place(inputs=root / "inputs", work=root / "work",
-              token=root / "token", farewell=root / "farewell")
+              token=root / "token", termination_log=root / "termination")
 sys.exit(main(place))
 """
 PATIENCE_S = 240.0
 LOADING = "print('loading', flush=True); input()"
 AS_FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
 """Of a process namespace, as in a container: the kernel spares it signals."""
-NO_MAIL = """
-from plimsoll_trainer.pod.mail import Mail
-def send(*_): raise RuntimeError("no mail today")
-Mail.send = send
+NO_CLIENT = """
+from plimsoll_trainer.pod.report_client import ReportClient
+def send(*_): raise RuntimeError("no client today")
+ReportClient.send = send
 """
 NO_ANSWERS = {
     "another protocol": b"220 mail is ready\r\n\r\n",
@@ -102,9 +102,9 @@ class Pod:
         return pod.returncode, out, err
 
     @property
-    def farewell(self) -> End:
+    def message(self) -> End:
         """Its termination message."""
-        return from_text((self.root / "farewell").read_text(), End)
+        return from_text((self.root / "termination").read_text(), End)
 
 
 @pytest.fixture
@@ -175,8 +175,8 @@ def test_a_full_device_is_part_of_the_end(pod: Pod, office: Office) -> None:
     code, *_ = pod.run(a_task(script))
     assert code == ExitCode.DEVICE_OUT_OF_MEMORY
     [end] = office.at("/v1/end")
-    assert end == pod.farewell.to_json()
-    full = pod.farewell.full_device
+    assert end == pod.message.to_json()
+    full = pod.message.full_device
     assert full is not None
     assert (full.rank, full.phase, full.asked_bytes) == (0, Phase.BACKWARD, 512)
 
@@ -186,16 +186,16 @@ def test_the_last_line_on_stderr_is_part_of_the_end_and_of_the_log(pod: Pod) -> 
     code, _, err = pod.run(a_task("import sys; sys.exit('no such layer')"))
     assert code == 1
     assert "no such layer" in err
-    assert pod.farewell.exits[0].said == "no such layer"
-    assert pod.farewell.first == 0
+    assert pod.message.exits[0].said == "no such layer"
+    assert pod.message.first == 0
 
 
 def test_a_termination_message_is_never_cut_by_the_kubelet(pod: Pod) -> None:
     """Eight ranks that all say a lot still make one document."""
     script = "import sys; sys.exit('ä' * 1000)"
     pod.run(a_task(*[script] * 8))
-    assert (pod.root / "farewell").stat().st_size <= 4096
-    assert [one.status for one in pod.farewell.exits] == [1] * 8
+    assert (pod.root / "termination").stat().st_size <= 4096
+    assert [one.status for one in pod.message.exits] == [1] * 8
 
 
 def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> None:
@@ -235,9 +235,9 @@ def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
     os.kill(int(children.read_text()), signal.SIGTERM)
     out, err = running.communicate("go on\n", timeout=PATIENCE_S)
     assert (running.returncode, out) == (status, ""), err
-    assert pod.farewell.was_stopped
+    assert pod.message.was_stopped
     trains = kind is ChildKind.TRAIN
-    assert office.at("/v1/end") == [pod.farewell.to_json()] * trains
+    assert office.at("/v1/end") == [pod.message.to_json()] * trains
 
 
 def test_a_pod_that_is_removed_as_its_ranks_end_leaves_soon(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_pod_that_is_removed_as_its_ranks_end_leaves_soon(tmp_path: Path) -> N
     running.send_signal(signal.SIGTERM)
     running.wait(PATIENCE_S)
     assert running.returncode == 0
-    assert not pod.farewell.was_stopped
+    assert not pod.message.was_stopped
     os.kill(int(holder), signal.SIGKILL)
     running.communicate()
 
@@ -276,18 +276,18 @@ def test_a_report_that_waits_is_told_once_the_ranks_have_ended(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator was away for long, and is back; nobody waits for the next try."""
-    monkeypatch.setattr(mail, "FIRST_WAIT_S", 3600.0)
+    monkeypatch.setattr(pending_reports, "FIRST_WAIT_S", 3600.0)
     (tmp_path / "token").write_text("secret\n")
     office.answers = lambda _: 503 if office.tries == 1 else 204
     away = threading.Event()
-    letters = mail.NewestOfEach(
-        mail.Mail(url=office.url, token=tmp_path / "token"),
+    pending = pending_reports.PendingReports(
+        report_client.ReportClient(url=office.url, token=tmp_path / "token"),
         "/v1/observation",
         lambda _: away.set(),
     )
-    letters.put(0, b"{}")
+    pending.put(0, b"{}")
     assert away.wait(PATIENCE_S)
-    letters.close(mail.Deadline())
+    pending.close(report_client.Deadline())
     assert office.at("/v1/observation") == [{}]
 
 
@@ -363,7 +363,7 @@ def test_what_is_no_answer_is_waited_out(pod: Pod, office: Office, what: str) ->
     assert code == 0, err
     assert [where for where, _ in office.letters] == ["/v1/observation", "/v1/end"]
     assert "Traceback" not in err
-    assert [one.status for one in pod.farewell.exits] == [0]
+    assert [one.status for one in pod.message.exits] == [0]
 
 
 def test_a_refusal_whose_reason_breaks_off_is_one(pod: Pod, office: Office) -> None:
@@ -378,13 +378,13 @@ def test_a_refusal_whose_reason_breaks_off_is_one(pod: Pod, office: Office) -> N
 @pytest.mark.parametrize(
     ("kind", "status"), [(ChildKind.TRAIN, 0), (ChildKind.REPLAY, 1)]
 )
-def test_a_pod_says_how_it_ended_whatever_the_mail_does(
+def test_a_pod_says_how_it_ended_whatever_the_client_does(
     pod: Pod, kind: ChildKind, status: int
 ) -> None:
     """A training that is done is done; a result that nobody has is none."""
-    code, _, err = pod.run(a_task("print('{}')", kind=kind), before=NO_MAIL)
-    assert (code, [one.status for one in pod.farewell.exits]) == (status, [status])
-    assert "RuntimeError: no mail today" in err
+    code, _, err = pod.run(a_task("print('{}')", kind=kind), before=NO_CLIENT)
+    assert (code, [one.status for one in pod.message.exits]) == (status, [status])
+    assert "RuntimeError: no client today" in err
 
 
 @contextmanager
@@ -397,8 +397,8 @@ def packets_lost() -> Iterator[int]:
 
 
 SHORT = """
-import plimsoll_trainer.pod.__main__ as pod, plimsoll_trainer.pod.mail as mail
-pod.CUT_OFF_PATIENCE_S, mail.CONNECT_S, mail.ANSWER_S = 1, 0.1, 1
+import plimsoll_trainer.pod.__main__ as pod, plimsoll_trainer.pod.report_client as http
+pod.CUT_OFF_PATIENCE_S, http.CONNECT_S, http.ANSWER_S = 1, 0.1, 1
 """
 
 
@@ -420,13 +420,15 @@ def test_a_pod_that_is_cut_off_says_so_at_once_and_ends_soon(
     assert found == code
     assert err.splitlines()[0].startswith(said)
     assert "Traceback" not in err
-    last = pod.farewell.exits[0].said
+    last = pod.message.exits[0].said
     assert ("does not take the result: the operator's address" in last) == bool(code)
 
 
 def test_what_cuts_a_pod_off_is_named() -> None:
     """Service, namespace and port, as the chart writes the address."""
-    found = mail.unreached_text("http://p-ingest.ops.svc:8090", TimeoutError("late"))
+    found = report_client.unreached_text(
+        "http://p-ingest.ops.svc:8090", TimeoutError("late")
+    )
     assert "from Service p-ingest of namespace ops, TCP port 8090" in found
 
 
@@ -437,7 +439,7 @@ def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> Non
     assert code == 1
     assert "422: not so" in err, err
     assert "Traceback" not in err
-    assert "422: not so" in pod.farewell.exits[0].said
+    assert "422: not so" in pod.message.exits[0].said
 
 
 def test_an_operator_that_refuses_reports_ends_no_training(

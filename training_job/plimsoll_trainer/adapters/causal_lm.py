@@ -141,8 +141,8 @@ def parse_config(config: PreTrainedConfig | Mapping[str, Any]) -> PreTrainedConf
     try:
         parsed: PreTrainedConfig = AutoConfig.for_model(kind, **fields)
     except Exception as error:
-        said = shorten(described(error), LONGEST_REASON)
-        raise WorkloadError(f"model_type {kind!r} with {fields}: {said}") from error
+        reason = shorten(described(error), LONGEST_REASON)
+        raise WorkloadError(f"model_type {kind!r} with {fields}: {reason}") from error
     check_spelling(kind, fields)
     return parsed
 
@@ -215,7 +215,7 @@ def next_token_loss(logits: Tensor, targets: Tensor) -> SumAndCount:
 
 
 def layers_of(anatomies: Anatomies, anatomy: Anatomy) -> tuple[Layer, ...]:
-    """Return the chain; equal blocks are of one kind, named after the first of them."""
+    """Chain of layers; equal blocks are of one kind, named after the first of them."""
     kinds: dict[str, str] = {}
     blocks = []
     for place, signature in enumerate(signatures(anatomy)):
@@ -265,7 +265,7 @@ def signatures(anatomy: Anatomy) -> list[str]:
 
 
 def plain_facts(block: nn.Module) -> dict[tuple[str, str], object]:
-    """Return numbers and words that the modules of a block remember."""
+    """Numbers and words that the modules of a block remember."""
     return {
         (path, name): value
         for path, module in block.named_modules()

@@ -158,7 +158,7 @@ def on_meta(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def spine_of(model: PreTrainedModel, num_blocks: int) -> tuple[str, ...]:
-    """Return the paths from the model down to the list of its blocks.
+    """Paths from the model down to the list of its blocks.
 
     Raises:
         WorkloadError: there is no list of that many modules.
@@ -292,7 +292,7 @@ def note_block(
 
 
 def hidden_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return the activations: the first tensor that has a gradient."""
+    """Activations: the first tensor that has a gradient."""
     for tensor in tensors_of((args, kwargs)):
         if tensor.requires_grad:
             return tensor

@@ -42,7 +42,7 @@ class Form:
     dtype: torch.dtype
 
     def shape(self, batch: int) -> tuple[int, ...]:
-        """Return the shape for a number of samples."""
+        """Shape for a number of samples."""
         sizes = zip(self.at_zero, self.per_sample, strict=True)
         return tuple(fixed + slope * batch for fixed, slope in sizes)
 
@@ -58,7 +58,7 @@ class BlockCall:
     """Which of the tensors among the arguments the activations are."""
 
     def hidden_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """Return the activations out of the arguments of such a call."""
+        """Activations out of the arguments of such a call."""
         return tensors_of((args, kwargs))[self.hidden_at]
 
 
@@ -101,7 +101,7 @@ class Anatomy:
 
 
 def wrapped(x: Tensor, tuple_length: int) -> Any:
-    """Return activations as a block of the model does."""
+    """Activations as a block of the model does."""
     return (x, *[None] * (tuple_length - 1)) if tuple_length else x
 
 
@@ -116,7 +116,7 @@ class ReachedBlockError(Exception):
 
 
 def blocks_at(model: nn.Module, spine: Sequence[str]) -> list[nn.Module]:
-    """Return the blocks."""
+    """Blocks."""
     return list(cast(nn.ModuleList, model.get_submodule(spine[-1])))
 
 

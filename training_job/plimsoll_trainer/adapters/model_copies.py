@@ -93,7 +93,7 @@ def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
 
 
 def own(tensor: Tensor) -> Tensor:
-    """Return a tensor that keeps no larger one alive."""
+    """A tensor that keeps no larger one alive."""
     fits = tensor.untyped_storage().nbytes() <= tensor.nbytes
     return tensor if fits else tensor.clone()
 

@@ -64,7 +64,7 @@ class Block(nn.Module):
         return map_leaves(tree, Slot, lambda slot: self._constant(slot, x.shape[0]))
 
     def _constant(self, slot: Slot, batch: int) -> Tensor:
-        """Return what was computed for one sample for as many as there are."""
+        """Result for one sample, repeated for as many as there are."""
         constant = self.get_buffer(buffer_of(slot))
         if not slot.grows:
             return constant
@@ -175,7 +175,7 @@ class StandIn(nn.Module):
 
 
 def nothing(near: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return a tensor of one element in memory, on the device of another."""
+    """A tensor of one element in memory, on the device of another."""
     value = float("nan") if dtype.is_floating_point else 0
     return near.new_full((), value, dtype=dtype).expand(*shape)
 

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals import FakeTensor
 from plimsoll_trainer.workload import Layer, Tie, Workload
-from plimsoll_trainer.wrapped_modules import check_unwrapped
 
 Factories = Sequence[Callable[[], nn.Module]] | Mapping[str, Callable[[], nn.Module]]
 
@@ -112,7 +112,7 @@ def without_recompute(
 def children_of(
     model: nn.Sequential | Iterable[nn.Module],
 ) -> list[tuple[str, nn.Module]]:
-    """Return the layers in order by name; a module that is used twice occurs twice.
+    """Layers in order by name; a module that is used twice occurs twice.
 
     Raises:
         WorkloadError: the model does more than to call its children in turn, or is
@@ -151,7 +151,7 @@ LISTS = (nn.Sequential, nn.ModuleList)
 
 
 def keeps_statistics(module: nn.Module) -> bool:
-    """Tell whether a forward pass of one of torch's norms changes what it keeps."""
+    """Whether a forward pass of one of torch's norms changes what it keeps."""
     return any(getattr(m, "track_running_stats", False) for m in module.modules())
 
 

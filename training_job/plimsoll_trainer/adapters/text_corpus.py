@@ -72,7 +72,7 @@ class TextCorpus:
         return self._ends[-1] if self._ends else 0
 
     def digest(self) -> str:
-        """Return the SHA-256 of the text; other text, other digest."""
+        """SHA-256 of the text; other text, other digest."""
         whole = hashlib.sha256()
         for file in self.files:
             with file.open("rb") as stream:
@@ -99,7 +99,7 @@ class TextCorpus:
         return tokens[:, :-1].long(), tokens[:, 1:].long()
 
     def position(self, step: int, index: int) -> int:
-        """Return where in the text a sample begins."""
+        """Place in the text where a sample begins."""
         return random_key(self.seed, step, index) % (
             self.num_tokens - self.sequence_length
         )

@@ -22,12 +22,12 @@ def map_leaves(tree: Any, kind: type[LeafT], change: Callable[[LeafT], Any]) -> 
 
 
 def leaves_of(tree: Any, kind: type[LeafT]) -> list[LeafT]:
-    """Return the leaves of a kind, in the order of `map_leaves`."""
+    """Leaves of a kind, in the order of `map_leaves`."""
     found: list[LeafT] = []
     map_leaves(tree, kind, found.append)
     return found
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """Return the tensors of a tree, in the order of `map_leaves`."""
+    """Tensors of a tree, in the order of `map_leaves`."""
     return leaves_of(tree, Tensor)

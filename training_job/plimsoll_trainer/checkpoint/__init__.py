@@ -16,7 +16,7 @@ it holds.
     host_copy   tensors of a rank in host memory, where a device may go on
     manifest    what a checkpoint says about itself
     folders     what may be read, what is in the way, what is too old
+    room        whether a failed save lacked room, and how to wait for it
     saver       writes in the background, commits by rename
     loader      chooses, checks and reads
-    host_reader reads tensors out of torch's files
 """

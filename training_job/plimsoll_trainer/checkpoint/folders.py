@@ -33,11 +33,11 @@ class Folders:
         self.attempt = attempt
 
     def committed(self, step: int) -> Path:
-        """Return where a finished checkpoint lies."""
+        """Folder of a finished checkpoint."""
         return self.root / f"step-{step:08d}"
 
     def partial(self, step: int) -> Path:
-        """Return where this attempt writes one."""
+        """Folder that this attempt writes one into."""
         return self.root / f"step-{step:08d}.partial-{self.attempt}"
 
     def open(self) -> None:
@@ -124,20 +124,20 @@ class Folders:
 
 
 def free(path: Path) -> Path:
-    """Return a path, or one like it that is not taken."""
+    """A path, or one like it that is not taken."""
     while path.exists():
         path = path.with_name(f"{path.name}x")
     return path
 
 
 def step_of(folder: Path) -> int:
-    """Return the step in the name of a committed checkpoint."""
+    """Step in the name of a committed checkpoint."""
     found = COMMITTED.fullmatch(folder.name)
     return int(found[1]) if found else -1
 
 
 def steps_in(root: Path) -> list[Path]:
-    """Return the committed checkpoints below a folder, the latest first."""
+    """Committed checkpoints below a folder, the latest first."""
     if not root.is_dir():
         return []
     found = [entry for entry in root.iterdir() if step_of(entry) >= 0]
@@ -145,7 +145,7 @@ def steps_in(root: Path) -> list[Path]:
 
 
 def attempts_in(root: Path) -> list[int]:
-    """Return the attempts that have used a folder."""
+    """Attempts that have used a folder."""
     found = (ATTEMPT.fullmatch(entry.name) for entry in root.iterdir())
     return [int(match[1]) for match in found if match]
 

@@ -5,23 +5,24 @@
          v
     names and shapes those of this model? -> read into the live tensors
 
-Each file is checked by one rank. Tensors are read one after the other, through host
-memory into the tensors that training uses, so the device holds nothing twice.
+To choose a checkpoint, each file is checked by one rank. Before it is read, each rank
+checks the files that it reads again, because torch's reader compares no checksum.
+Tensors are read one after the other, through host memory into the tensors that training
+uses, so the device holds nothing twice.
 """
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
-from plimsoll_trainer.boundaries import TensorSpec
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
-from plimsoll_trainer.checkpoint.host_reader import HostReader
 from plimsoll_trainer.checkpoint.manifest import Manifest, fault_in, read_manifest
 from plimsoll_trainer.checkpoint.state import (
     LAYERS,
@@ -30,9 +31,11 @@ from plimsoll_trainer.checkpoint.state import (
     layer_specs,
     prefixes,
 )
-from plimsoll_trainer.control import Control
+from plimsoll_trainer.emulated.device import host_memory
+from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
-from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.workload import Workload
 
 Warn = Callable[[str], None]
@@ -151,7 +154,7 @@ def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
     Raises:
         UnusableCheckpointError: naming the first difference.
     """
-    saved = saved_specs(HostReader(found.folder).read_metadata())
+    saved = saved_specs(FileSystemReader(found.folder).read_metadata())
     names = [layer.name for layer in workload.layers]
     check_same_model(
         found.folder,
@@ -174,32 +177,49 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
         UnusableCheckpointError: it was written for another model, or is broken.
         CheckpointError: it cannot be read.
     """
-    reader = HostReader(found.folder)
-    metadata = reader.read_metadata()
-    saved = saved_specs(metadata)
+    saved = saved_specs(FileSystemReader(found.folder).read_metadata())
     if any(name.startswith(f"{OPTIMIZER}.") for name in saved):
         state.make_optimizer_state()
     tensors = state.tensors()
     here = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
     check_same_model(found.folder, saved, here, state.layers, layers)
+    read_tensors(found, tensors)
+
+
+def read_tensors(found: Found, tensors: Mapping[str, Tensor]) -> None:
+    """Read tensors by name, in place.
+
+    Raises:
+        UnusableCheckpointError: a file is not as it was written.
+        CheckpointError: a file cannot be read.
+    """
+    reader = FileSystemReader(found.folder)
+    metadata = reader.read_metadata()
     planner = DefaultLoadPlanner(
         flatten_state_dict=False, flatten_sharded_tensors=False
     )
     planner.set_up_planner(dict(tensors), metadata, is_coordinator=True)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
+    plan = planner.create_local_plan()
+    names = {reader.storage_data[i.storage_index].relative_path for i in plan.items}
+    files = [file for file in found.manifest.files if file.name in names]
+    if difference := fault_in(found.folder, files):
+        raise UnusableCheckpointError(
+            f"checkpoint {found.folder} is corrupt: {difference}; name another one "
+            "with --resume-from"
+        )
     try:
-        reader.read_data(planner.create_local_plan(), planner)
-    except (OSError, zipfile.BadZipFile) as error:
-        is_broken = isinstance(error, zipfile.BadZipFile)
-        raised = UnusableCheckpointError if is_broken else CheckpointError
-        raise raised(
+        with host_memory():
+            reader.read_data(plan, planner)
+    except OSError as error:
+        raise CheckpointError(
             f"checkpoint {found.folder} cannot be read: {error}; name another one "
             "with --resume-from"
         ) from error
 
 
 def saved_specs(metadata: Metadata) -> dict[str, TensorSpec]:
-    """Return shape and type of every tensor in a checkpoint."""
+    """Shape and type of every tensor in a checkpoint."""
     return {
         name: TensorSpec(tuple(entry.size), entry.properties.dtype)
         for name, entry in metadata.state_dict_metadata.items()
@@ -235,7 +255,7 @@ def check_same_model(
 
 
 def foreign(folder: Path, difference: str) -> UnusableCheckpointError:
-    """Return the error for a checkpoint of another model."""
+    """Error for a checkpoint of another model."""
     return UnusableCheckpointError(
         f"checkpoint {folder} is for another model: {difference}; pass the arguments "
         "it was trained with, or give a new --checkpoint-dir to begin anew"

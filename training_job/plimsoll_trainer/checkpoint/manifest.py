@@ -14,7 +14,7 @@ from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.bounds import Bytes, Count, Digest, Index, Label, Name
 from plimsoll_planner.records.document import Document, load
 from plimsoll_planner.records.record import Record
-from plimsoll_trainer.batches import make_batch
+from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.workload import Workload
 
@@ -108,7 +108,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def fault_in(folder: Path, files: Sequence[SavedFile]) -> str | None:
-    """Return what is wrong with the first file that is not as it was written.
+    """Fault of the first file that is not as it was written.
 
     Raises:
         CheckpointError: one cannot be read.

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from plimsoll_planner.errors import DISK_FULL
-from plimsoll_trainer.control import Control
+from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.errors import causes
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0

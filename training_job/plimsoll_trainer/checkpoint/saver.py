@@ -117,16 +117,16 @@ class Saver:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether this rank still writes."""
+        """Whether this rank still writes."""
         return self._thread is not None and self._thread.is_alive()
 
     def take_failure(self) -> CheckpointError | None:
-        """Return what went wrong with the last save, once."""
+        """Failure of the last save, once."""
         failure, self._failure = self._failure, None
         return failure
 
     def take_figures(self) -> SaveFigures | None:
-        """Return how the last save went, once it has ended well."""
+        """Figures of the last save, once it has ended well."""
         figures, self._figures = self._figures, None
         return figures
 
@@ -186,14 +186,14 @@ class Saver:
         return Written(plan=plan, results=results, files=files)
 
     def _publish(self, folder: Path, word: str, content: bytes) -> None:
-        """Tell rank 0 how this rank's part went."""
+        """Write this rank's message for rank 0."""
         target = self._message(folder, self._rank, word)
         part = target.with_name(f"{target.name}.part")
         part.write_bytes(content)
         part.replace(target)
 
     def _message(self, folder: Path, rank: int, word: str) -> Path:
-        """Return where a rank says how this save went."""
+        """Path of a rank's message about this save."""
         return folder / f".rank-{rank}.{self._num_saves}.{word}"
 
     def _wait_for(self, folder: Path, rank: int, end_s: float) -> Written:
@@ -283,7 +283,7 @@ def write_metadata(folder: Path, written: Sequence[Written]) -> None:
 
 
 def reason_of(error: Exception, folder: Path, num_bytes: int) -> str:
-    """Return why this rank's part of a checkpoint could not be written, as text."""
+    """Reason why this rank's part of a checkpoint could not be written."""
     if isinstance(error, CheckpointError):
         return str(error)
     if isinstance(error, OSError) and error.errno is not None:

@@ -17,11 +17,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from plimsoll_trainer.boundaries import TensorSpec
+from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.stage import StageSlice, build_layer
+from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
-from plimsoll_trainer.stage import StageSlice, build_layer
 from plimsoll_trainer.torch_internals import FakeTensorMode
-from plimsoll_trainer.training import Trainer
 from plimsoll_trainer.workload import Workload
 
 LAYERS, MASTERS, OPTIMIZER = "layers", "masters", "optimizer"
@@ -70,7 +70,7 @@ def check_optimizer(workload: Workload, device: torch.device) -> None:
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> set[tuple[int, str, str]]:
-    """Return group, name and text of every setting of an optimizer."""
+    """Group, name and text of every setting of an optimizer."""
     return {
         (place, name, repr(value))
         for place, group in enumerate(optimizer.param_groups)
@@ -163,22 +163,22 @@ class RankState:
         return list(self._index)[part.first_layer : part.end_layer]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything that this rank holds now, by name."""
+        """Tensors that this rank holds now, by name."""
         return self._tensors | dict(self._optimizer_tensors())
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """Return what this rank saves; over all ranks every name occurs once."""
+        """Tensors that this rank saves; over all ranks every name occurs once."""
         return {n: t for n, t in self.tensors().items() if self._saves(n)}
 
     def _saves(self, name: str) -> bool:
-        """Tell whether this rank is the one that saves a tensor."""
+        """Whether this rank is the one that saves a tensor."""
         world = self._trainer.world
         index = self._index[self._layer(name)]
         here = self._trainer.part.holds(index)
         return here and index % world.num_replicas == world.replica
 
     def _layer(self, name: str) -> str:
-        """Return the layer in a name that this rank holds."""
+        """Layer in a name that this rank holds."""
         base = name.partition(".")[2]
         while base not in self._layer_of:
             base = base.rpartition(".")[0]
@@ -207,5 +207,5 @@ class RankState:
 
 
 def prefixes(layers: Sequence[str]) -> tuple[str, ...]:
-    """Return what the names of these layers' tensors begin with."""
+    """Beginnings of the names of these layers' tensors."""
     return tuple(f"{kind}.{layer}." for layer in layers for kind in KINDS)

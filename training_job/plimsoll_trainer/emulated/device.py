@@ -13,6 +13,8 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -34,7 +36,7 @@ COUNTERS = ("current_bytes", "peak_bytes", "cap_bytes", "num_refused")
 
 
 def environment(cap_bytes: int) -> dict[str, str]:
-    """Return what a worker's environment needs on top, for a device of `cap_bytes`.
+    """Variables that a worker's environment needs on top, for a device of `cap_bytes`.
 
     Raises:
         NoEmulatedDeviceError: the library cannot be built.
@@ -45,7 +47,7 @@ def environment(cap_bytes: int) -> dict[str, str]:
 
 
 def library() -> Path:
-    """Return the path of the library, built now if need be."""
+    """Path of the library, built now if need be."""
     if built := os.environ.get(LIBRARY_VARIABLE):
         return Path(built)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -74,8 +76,8 @@ def build(target: Path) -> None:
             check=False,
         )
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["nothing"])[0]
-            raise NoEmulatedDeviceError(f"{compiler} cannot build {SOURCE}: {said}")
+            reason = (done.stderr.strip().splitlines() or ["nothing"])[0]
+            raise NoEmulatedDeviceError(f"{compiler} cannot build {SOURCE}: {reason}")
         part.replace(target)
     except OSError as error:
         raise NoEmulatedDeviceError(
@@ -88,7 +90,7 @@ def build(target: Path) -> None:
 
 
 def is_emulated_device() -> bool:
-    """Tell whether this process was started as one."""
+    """Whether this process was started as one."""
     return hasattr(ctypes.CDLL(None), "plimsoll_current_bytes")
 
 
@@ -104,6 +106,23 @@ def require_emulated_device() -> None:
             "plimsoll_trainer does so by itself; start others with what "
             "plimsoll_trainer.emulated.device.environment gives"
         )
+
+
+@contextmanager
+def host_memory() -> Iterator[None]:
+    """Let tensors that this thread makes meanwhile lie in the host's memory, uncounted.
+
+    In a process that is no emulated device it changes nothing.
+    """
+    if not is_emulated_device():
+        yield
+        return
+    shim = ctypes.CDLL(None)
+    shim.plimsoll_set_on_host(1)
+    try:
+        yield
+    finally:
+        shim.plimsoll_set_on_host(0)
 
 
 class EmulatedDevice:

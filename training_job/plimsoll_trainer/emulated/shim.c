@@ -6,7 +6,8 @@
  * crashes when it gets none), so the caller must lie in libc10, where the allocator is.
  * A block that would bring the sum over the cap is refused with ENOMEM, which torch
  * raises as out of memory: what a full device does. Blocks may be left to the host; they
- * are known by their address until they are given back, with 0 bytes.
+ * are known by their address until they are given back, with 0 bytes. A thread may ask for
+ * memory of the host, which is not counted at all.
  *
  * Thread-safe. A block is found again by its address in one of SHARDS tables, each with
  * a lock of its own, because torch frees on other threads than it allocates on.
@@ -49,6 +50,10 @@ uint64_t plimsoll_cap_bytes(void) { return cap_bytes; }
 uint64_t plimsoll_num_refused(void) { return num_refused; }
 void plimsoll_reset_peak(void) { peak_bytes = current_bytes; }
 void plimsoll_set_cap(uint64_t bytes) { cap_bytes = bytes; }
+
+/* Whether this thread asks for memory of the host; read without any allocation. */
+static _Thread_local int on_host __attribute__((tls_model("initial-exec")));
+void plimsoll_set_on_host(int value) { on_host = value; }
 
 static size_t mixed(uintptr_t block)
 {
@@ -187,7 +192,7 @@ int posix_memalign(void **out, size_t alignment, size_t size)
 {
     if (alignment % sizeof(void *) || alignment & (alignment - 1) || !alignment)
         return EINVAL;
-    int counted = alignment == TENSOR_ALIGNMENT && size &&
+    int counted = alignment == TENSOR_ALIGNMENT && size && !on_host &&
                   from_torch(__builtin_return_address(0));
     if (counted && take(size))
         return ENOMEM;

@@ -1,9 +1,10 @@
 """`python -m plimsoll_trainer.pod`: the first process of a pod.
 
-Keeps the processes of its task, tells the operator what they report and how they ended,
-and leaves with an exit code that says the same. A SIGTERM, which Kubernetes sends
-before it removes a pod, is passed on to the ranks: they save and leave. It waits while
-nobody listens for it (see `start`); one that came before the ranks lets none start.
+Supervises the processes of its task, passes on to the operator what they report and how
+they ended, and leaves with an exit code that says the same. A SIGTERM, which Kubernetes
+sends before it removes a pod, is passed on to the ranks: they save and leave. It waits
+while nobody listens for it (see `start`); after one that came before the ranks, none
+starts.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import ChildKind, End, Exit, Task
-from plimsoll_trainer.console import say
-from plimsoll_trainer.keeper import Keeper
-from plimsoll_trainer.pod.farewell import leave
 from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
-from plimsoll_trainer.pod.mail import Answer, Deadline, Mail, NewestOfEach
 from plimsoll_trainer.pod.outputs import PodOutputs
+from plimsoll_trainer.pod.pending_reports import PendingReports
+from plimsoll_trainer.pod.report_client import Answer, Deadline, ReportClient
 from plimsoll_trainer.pod.reports import RankReports
+from plimsoll_trainer.pod.termination_message import leave
+from plimsoll_trainer.reporting.console import say
+from plimsoll_trainer.supervisor import Supervisor
 
 PATIENCE_S = 1800.0
 """For results and last reports, where the operator is away."""
@@ -42,7 +44,7 @@ PRINTED, PROFILE = "printed", "profile.json"
 
 
 def main(place: Place | None = None) -> int:
-    """Keep the pod's processes; return the exit code of the container."""
+    """Supervise the pod's processes; return the exit code of the container."""
     place = place or Place()
     hold_signal()
     try:
@@ -52,44 +54,44 @@ def main(place: Place | None = None) -> int:
     except (OSError, PlimsollError) as error:
         say(None, str(error))
         failed = Exit(status=int(ExitCode.FAILED), said=str(error)[:1024])
-        return leave(End(at_s=time.time(), exits=(failed,)), place.farewell)
-    mail = Mail(url=ingest_url(), token=place.token)
-    threading.Thread(target=mail.try_to_connect, args=(warn,), daemon=True).start()
+        return leave(End(at_s=time.time(), exits=(failed,)), place.termination_log)
+    client = ReportClient(url=ingest_url(), token=place.token)
+    threading.Thread(target=client.try_to_connect, args=(warn,), daemon=True).start()
     if task.child_kind is ChildKind.TRAIN:
-        end = train(task, place, mail)
+        end = train(task, place, client)
     else:
-        end = make_result(task, place, mail)
-    return leave(end, place.farewell)
+        end = make_result(task, place, client)
+    return leave(end, place.termination_log)
 
 
-def train(task: Task, place: Place, mail: Mail) -> End:
-    """Keep the ranks of this pod, and tell what they report while they train."""
-    letters = NewestOfEach(mail, "/v1/observation", warn)
-    reports = RankReports(place.work, ranks_of(task), letters.put)
-    keeper = listening_keeper(task, PodOutputs())
-    end = keeper.keep()
-    deadline = deadline_after(keeper, mail)
+def train(task: Task, place: Place, client: ReportClient) -> End:
+    """Supervise the ranks of this pod, and pass on what they report meanwhile."""
+    pending = PendingReports(client, "/v1/observation", warn)
+    reports = RankReports(place.work, ranks_of(task), pending.put)
+    supervisor = listening_supervisor(task, PodOutputs())
+    end = supervisor.run()
+    deadline = deadline_after(supervisor, client)
     reports.close()
     end = replace(end, full_device=reports.full_device)
-    letters.close(deadline)
-    post(mail, "/v1/end", to_text(end).encode(), deadline)
+    pending.close(deadline)
+    post(client, "/v1/end", to_text(end).encode(), deadline)
     return end
 
 
-def make_result(task: Task, place: Place, mail: Mail) -> End:
-    """Keep a process that makes one document, and hand that over.
+def make_result(task: Task, place: Place, client: ReportClient) -> End:
+    """Supervise a process that makes one document, and hand that over.
 
     A profile is written to a file, a replay and a rehearsal are printed.
     """
     prints = task.child_kind is not ChildKind.PROFILE
     printed = place.work / PRINTED
-    keeper = listening_keeper(task, PodOutputs(printed if prints else None))
-    end = keeper.keep()
+    supervisor = listening_supervisor(task, PodOutputs(printed if prints else None))
+    end = supervisor.run()
     if any(one.status for one in end.exits):
         return end
     body = last_line(printed) if prints else (place.work / PROFILE).read_bytes()
-    deadline = deadline_after(keeper, mail)
-    answer = post(mail, f"/v1/{task.child_kind}", body, deadline)
+    deadline = deadline_after(supervisor, client)
+    answer = post(client, f"/v1/{task.child_kind}", body, deadline)
     if answer.is_taken:
         return end
     why = answer.refusal or answer.fault
@@ -99,20 +101,20 @@ def make_result(task: Task, place: Place, mail: Mail) -> End:
     return replace(end, exits=(failed,), first=0)
 
 
-def post(mail: Mail, path: str, body: bytes, deadline: Deadline) -> Answer:
-    """Send a letter; whatever happens, the pod leaves as its processes have ended."""
+def post(client: ReportClient, path: str, body: bytes, deadline: Deadline) -> Answer:
+    """Send a document; the pod leaves as its processes ended, whatever happens."""
     try:
-        return mail.send_until(path, body, deadline, warn)
+        return client.send_until(path, body, deadline, warn)
     except Exception as error:  # noqa: BLE001 - a training that is done stays done
         traceback.print_exc()
         return Answer(fault=f"{type(error).__name__}: {error}")
 
 
-def listening_keeper(task: Task, outputs: PodOutputs) -> Keeper:
-    """Return a keeper for the processes of a task, asked to stop by a SIGTERM."""
-    keeper = Keeper(task=task, outputs=outputs)
-    listen(keeper.ask)  # before there are processes, which inherit what is blocked
-    return keeper
+def listening_supervisor(task: Task, outputs: PodOutputs) -> Supervisor:
+    """A supervisor for the processes of a task, which a SIGTERM asks to stop."""
+    supervisor = Supervisor(task=task, outputs=outputs)
+    listen(supervisor.ask_to_stop)  # before processes, which inherit what is blocked
+    return supervisor
 
 
 def hold_signal() -> None:
@@ -127,7 +129,7 @@ def listen(ask: Callable[[int, FrameType | None], None]) -> None:
 
 
 def ranks_of(task: Task) -> list[int]:
-    """Return the ranks of this pod."""
+    """Ranks of this pod."""
     return [
         int(variable.value)
         for command in task.commands
@@ -136,26 +138,26 @@ def ranks_of(task: Task) -> list[int]:
     ]
 
 
-def deadline_after(keeper: Keeper, mail: Mail) -> Deadline:
-    """Return until when the operator is waited for; a SIGTERM brings it forward.
+def deadline_after(supervisor: Supervisor, client: ReportClient) -> Deadline:
+    """Until when the operator is waited for; a SIGTERM brings it forward.
 
     Also one that came when nothing was left to stop: while the end was put together.
     """
     deadline = Deadline()
-    deadline.within(CUT_OFF_PATIENCE_S if mail.cut_off else PATIENCE_S)
+    deadline.within(CUT_OFF_PATIENCE_S if client.cut_off else PATIENCE_S)
 
     def ask(number: int, frame: FrameType | None) -> None:
         del number, frame
         deadline.within(STOPPED_PATIENCE_S)
 
     listen(ask)  # first: from here on none is missed
-    if keeper.is_asked:
+    if supervisor.is_asked_to_stop:
         deadline.within(STOPPED_PATIENCE_S)
     return deadline
 
 
 def last_line(path: Path) -> bytes:
-    """Return the last line that was printed."""
+    """Last line that was printed."""
     lines = path.read_bytes().splitlines()
     return lines[-1] if lines else b""
 

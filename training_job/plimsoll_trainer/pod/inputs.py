@@ -33,7 +33,7 @@ class Place:
     work: Path = Path(ROOT, "work")
     """Ours to write to."""
     token: Path = Path(ROOT, "token/token")
-    farewell: Path = Path("/dev/termination-log")
+    termination_log: Path = Path("/dev/termination-log")
 
 
 def unpack(place: Place) -> None:
@@ -46,7 +46,7 @@ def unpack(place: Place) -> None:
 
 
 def task_from(environment: Mapping[str, str]) -> Task:
-    """Return what this pod is to do.
+    """Task of this pod.
 
     Raises:
         UnreadableError: the operator did not say.
@@ -67,7 +67,7 @@ def task_from(environment: Mapping[str, str]) -> Task:
 
 
 def placed(kind: ChildKind, command: Command, rank: int) -> Command:
-    """Return a command as this interpreter runs it; ranks learn which one they are."""
+    """A command as this interpreter runs it; ranks learn which one they are."""
     words = (sys.executable, *command.words)
     if kind is not ChildKind.TRAIN:
         return replace(command, words=words)
@@ -77,5 +77,5 @@ def placed(kind: ChildKind, command: Command, rank: int) -> Command:
 
 
 def ingest_url() -> str:
-    """Return where letters go."""
+    """Address of the operator's ingest."""
     return os.environ.get(INGEST_VARIABLE, "")

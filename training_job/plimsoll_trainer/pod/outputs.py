@@ -1,8 +1,8 @@
-"""What the processes of a pod say: passed on to the container's log as it comes.
+"""Output of the processes of a pod, passed on to the container's log as it comes.
 
-Nothing is kept in files, which a long training would fill a node with; but the last
-line of each process on stderr, for that is why it ended, and what a replay prints, for
-that is its result.
+Nothing is kept in files, because a long training would fill a node with them. Kept are
+the last line of each process on stderr, which says why it ended, and what a replay
+prints, which is its result.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO
 
 from plimsoll_planner.errors import one_line
-from plimsoll_trainer.keeper import LONGEST_LINE
+from plimsoll_trainer.supervisor import LONGEST_LINE
 
 JOIN_S = 5.0
-"""For the rest of what an ended process has said; others may hold its pipe open."""
+"""For the rest of the output of an ended process; others may hold its pipe open."""
 
 
 class PodOutputs:
@@ -48,7 +48,7 @@ class PodOutputs:
             tee.entry.close()
 
     def last_line(self, place: int) -> str:
-        """Return the last line that says anything."""
+        """Last line that says anything."""
         return self._tees[place].last_line()
 
 
@@ -64,7 +64,7 @@ class Tee:
         self._thread.start()
 
     def last_line(self) -> str:
-        """Return it, once the process has ended."""
+        """The last line, once the process has ended."""
         self._thread.join(JOIN_S)
         return one_line(self._last.decode(errors="replace").strip())[:LONGEST_LINE]
 

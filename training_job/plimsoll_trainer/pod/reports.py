@@ -1,8 +1,9 @@
 """What the ranks of a pod report: read from a named pipe each, kept while it is news.
 
-In: the lines that `plimsoll_trainer.reports` writes. Out: the latest observation of
-each rank, and the first rank that ran out of device memory. A pipe takes no room on the
-node, however long the training; a rank whose pipe is full loses a line, never a step.
+In: the lines that `plimsoll_trainer.reporting.reports` writes. Out: the latest
+observation of each rank, and the first rank that ran out of device memory. A pipe takes
+no room on the node, however long the training; a rank whose pipe is full loses a line,
+never a step.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ from plimsoll_planner.records.task import FullDevice
 CHUNK_BYTES = 65_536
 POLL_S = 0.5
 
-Told = Callable[[int, bytes], None]
-"""Takes a rank, and its newest observation as a letter."""
+OnObservation = Callable[[int, bytes], None]
+"""Takes a rank, and its newest observation as JSON."""
 
 
 class RankReports:
     """Reads what all ranks of a pod report, in a thread of its own."""
 
-    def __init__(self, work: Path, ranks: Iterable[int], told: Told) -> None:
+    def __init__(
+        self, work: Path, ranks: Iterable[int], on_observation: OnObservation
+    ) -> None:
         """Open the pipes, before any rank is started."""
-        self._told = told
+        self._on_observation = on_observation
         self._torn: dict[int, bytes] = {}
         self._selector = selectors.DefaultSelector()
         for rank in ranks:
@@ -72,10 +75,10 @@ class RankReports:
                 self._understand(rank, json.loads(line))
 
     def _understand(self, rank: int, line: dict[str, Any]) -> None:
-        """Keep what one line tells."""
+        """Keep what one line reports."""
         if line["event"] == "observation":
             found = Observation.from_json(line["observation"], "observation")
-            self._told(rank, to_text(found).encode())
+            self._on_observation(rank, to_text(found).encode())
         elif line["event"] == "failure" and "asked_bytes" in line:
             full = FullDevice(
                 rank=rank,

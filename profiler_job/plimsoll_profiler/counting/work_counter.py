@@ -1,0 +1,91 @@
+"""Counts the work of a pass: floating-point operations, and bytes moved.
+
+FLOPs come from a table of operators: torch's own, and `flop_formulas`. Of an operator
+that does arithmetic and is in neither, the name is reported, and what it is assumed to
+do (`uncounted_work`).
+Bytes are what every operator that is not a view reads and writes, as if nothing stayed
+in a cache: an estimate from above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from plimsoll_profiler.counting.flop_formulas import formulas
+from plimsoll_profiler.counting.uncounted_work import assumed_flop, is_counted
+from plimsoll_trainer.torch_internals import TorchDispatchMode, tree_iter, unsafe_view
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What a pass does."""
+
+    flop: float
+    traffic_bytes: float
+    uncounted_flop: float = 0.0
+    """What operators without a formula are assumed to do besides."""
+    uncounted: frozenset[str] = field(default_factory=frozenset)
+    """Their names."""
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sums what operators read and write; notes those without a formula."""
+
+    def __init__(self, table: Mapping[Any, object]) -> None:
+        """Start at zero; `table` holds the formulas by operator."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+        self.traffic_bytes = 0
+        self.uncounted_flop = 0.0
+        self.uncounted: set[str] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator and count its tensors, unless it only makes a view."""
+        del types
+        out = func(*args, **(kwargs or {}))
+        if not func.is_view and func not in MOVES_NOTHING:
+            for leaf in tree_iter((args, kwargs, out)):
+                if isinstance(leaf, torch.Tensor):
+                    self.traffic_bytes += leaf.numel() * leaf.itemsize
+            if not is_counted(func, self.table):
+                self.note(func, assumed_flop((args, kwargs), out))
+        return out
+
+    def note(self, operator: Any, flop: float) -> None:
+        """Note an operator without a formula, unless it computes with integers."""
+        if flop:
+            self.uncounted.add(str(operator.overloadpacket))
+            self.uncounted_flop += flop
+
+
+MOVES_NOTHING = (
+    torch.ops.aten.detach.default,
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.prim.device.default,  # only fake tensors are asked for it
+    unsafe_view,
+)
+
+
+def count_work(run: Callable[[], object]) -> Work:
+    """Run something once and count what it does."""
+    flops = FlopCounterMode(display=False, custom_mapping=formulas())
+    with Traffic(flops.flop_registry) as traffic, flops:
+        run()
+    return Work(
+        flop=float(flops.get_total_flops()),
+        traffic_bytes=float(traffic.traffic_bytes),
+        uncounted_flop=traffic.uncounted_flop,
+        uncounted=frozenset(traffic.uncounted),
+    )

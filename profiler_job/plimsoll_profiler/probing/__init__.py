@@ -1,0 +1,10 @@
+"""The process that probes: one layer after the other, on a device or on none.
+
+messages            what it and the profiler write to each other
+cases               which layers are alike
+layer_probe         one layer in its place
+layer_timing        seconds of layers that take turns
+layer_state         what a layer holds whatever the micro-batch; what ties share
+batch_statistics    whether samples of a micro-batch depend on one another
+prober              the process: `python -m plimsoll_profiler.probing.prober`
+"""

@@ -1,0 +1,118 @@
+"""Whether a layer's work on a sample depends on the other samples of its micro-batch.
+
+In: a built layer in its place. Out: what makes it depend, by name. Called by the prober
+for every kind of layer. What such a layer trains changes with the micro-batch, which a
+person fixes or leaves to the search in words (`BatchStatistics`).
+
+Found in two ways: modules that are made for it, and, where tensors have data, by
+trying: another second sample must leave the first one's output as it was. A trace has
+no data, so it misses statistics that are written by hand (docs/workload.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_profiler.counting.meters import Bench
+from plimsoll_profiler.probing.layer_probe import LayerCase, forward_of, make_input
+from plimsoll_trainer.out_of_memory import is_out_of_memory
+from plimsoll_trainer.random_keys import seed_process
+from plimsoll_trainer.torch_internals import BatchNorm
+
+ALIKE = 0.01
+"""Relative difference of an output that rounding makes, in bf16 and in any order."""
+FOUND_BY_TRYING = "found by trying"
+
+
+def batch_statistics(layer: nn.Module, where: LayerCase, bench: Bench) -> list[str]:
+    """Names of what lets samples depend on one another; empty if nothing does."""
+    found = {type(m).__name__ for m in layer.modules() if keeps_statistics(m)}
+    if not found and bench.is_real and mixes_samples(layer, where, bench):
+        found = {FOUND_BY_TRYING}
+    return sorted(found)
+
+
+def keeps_statistics(module: nn.Module) -> bool:
+    """Whether a module normalises over samples, or keeps what it saw of them."""
+    return isinstance(module, BatchNorm) or bool(
+        getattr(module, "track_running_stats", False)
+    )
+
+
+@torch.no_grad()
+def mixes_samples(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
+    """Whether the first sample's output changes with the second sample.
+
+    Every try begins with the same buffers and random numbers. A layer whose output
+    differs even so has random numbers of its own, which are no statistics; one
+    that does not take the other numbers cannot be tried, which is no error.
+    """
+    if where.incoming.shape[0] <= 1 or has_single_row(layer):
+        return False
+    run = forward_of(layer, replace(where, recomputed=False), bench.device)
+    x = make_input(where, bench.device).detach()
+    changed = with_other_samples(x)
+    buffers = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+
+    def tried(each: Tensor) -> Tensor:
+        put_buffers(layer, buffers)
+        seed_process(0)
+        return first_sample(run(each.clone()), where)  # it may overwrite its input
+
+    try:
+        before, again, after = map(tried, (x, x, changed))
+    except Exception as error:  # the user's code may raise anything
+        if is_out_of_memory(error):
+            raise
+        return False
+    return differs(before, after) and not differs(before, again)
+
+
+def put_buffers(layer: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Give a layer copies of these buffers, also if it has put others in their place.
+
+    Args:
+        layer: that may have run since.
+        values: by name.
+    """
+    for name, value in values.items():
+        owner, _, attribute = name.rpartition(".")
+        setattr(layer.get_submodule(owner), attribute, value.clone())
+
+
+def has_single_row(layer: nn.Module) -> bool:
+    """Whether a table takes no index but 0; on a GPU another one ends the process."""
+    return any(getattr(m, "num_embeddings", None) == 1 for m in layer.modules())
+
+
+def with_other_samples(x: Tensor) -> Tensor:
+    """Input with the same first sample, and others after it."""
+    changed = x.clone()
+    match x.dtype:
+        case torch.bool:
+            changed[1:] = ~changed[1:]
+        case dtype if dtype.is_floating_point:
+            changed[1:] = changed[1:] * 3 + 1
+        case _:
+            changed[1:] = 1 - changed[1:]
+    return changed
+
+
+def first_sample(y: Tensor, where: LayerCase) -> Tensor:
+    """Output for the first sample, as floating numbers."""
+    per_sample = y.reshape(where.incoming.shape[0], -1)
+    return per_sample[0].float()
+
+
+def differs(before: Tensor, after: Tensor) -> bool:
+    """Whether outputs differ by more than rounding, where both are finite."""
+    is_known = before.isfinite() & after.isfinite()
+    if not bool(is_known.any()):
+        return False
+    before, after = before[is_known], after[is_known]
+    scale = max(float(before.abs().max()), 1e-30)
+    return float((after - before).abs().max()) > ALIKE * scale

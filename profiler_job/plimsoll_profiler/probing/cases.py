@@ -1,0 +1,63 @@
+"""Which layers cost the same, so that each kind is probed once.
+
+Two layers are of one kind when the workload says so, the same tensor enters them, and
+they stand alike: first, last, and in the same ties.
+"""
+
+from __future__ import annotations
+
+from plimsoll_profiler.probing.messages import Case
+from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec
+from plimsoll_trainer.workload import Workload
+
+Key = tuple[str, TensorSpec, bool, bool, frozenset[int]]
+
+
+def cases_of(
+    workload: Workload, shapes: Boundaries
+) -> tuple[tuple[Case, ...], tuple[int, ...]]:
+    """Find the kinds of layers.
+
+    Args:
+        workload: the chain.
+        shapes: of some micro-batch.
+
+    Returns:
+        One case for each kind, and which case each layer is.
+    """
+    places: dict[Key, int] = {}
+    cases: list[Case] = []
+    kind_of_layer: list[int] = []
+    names: set[str] = set()
+    for index, layer in enumerate(workload.layers):
+        key = key_of(workload, index, shapes.between[index])
+        if key not in places:
+            places[key] = len(cases)
+            name = free_name(layer.kind, layer.name, names)
+            names.add(name)
+            may_be = layer.recomputable and index not in shapes.overwritten
+            cases.append(Case(name=name, layer=index, recomputable=may_be))
+        kind_of_layer.append(places[key])
+    return tuple(cases), tuple(kind_of_layer)
+
+
+def key_of(workload: Workload, index: int, incoming: TensorSpec) -> Key:
+    """Key of a kind of layer."""
+    layer = workload.layers[index]
+    ties = frozenset(
+        place
+        for place, tie in enumerate(workload.ties)
+        if any(name == layer.name for name, _ in tie.places)
+    )
+    last = index == len(workload.layers) - 1
+    return layer.kind, incoming, index == 0, last, ties
+
+
+LONGEST_NAME = 200
+"""Kinds named after a printed module can be long; a record's name holds 256."""
+
+
+def free_name(kind: str, layer: str, taken: set[str]) -> str:
+    """Name a kind as the workload does, with the layer's name where that is taken."""
+    short = " ".join(kind.split())[:LONGEST_NAME]
+    return short if short not in taken else f"{short} at {layer}"[-256:]

@@ -1,0 +1,285 @@
+"""One probe: what one layer holds in one pass, at one micro-batch.
+
+The layer runs between two joints that stand for its neighbours:
+
+    [source] -- x --> layer -- y --> [sink]      forward: x exists, y comes out
+    [source] <- dx -- layer <- dy -- [sink]      backward: dy exists, dx comes out
+
+Between the passes every reference but the graph's own is dropped, so what is alive then
+is what the layer saved. Inside a stage the sink makes dy within autograd, which lets go
+of it once it is used; at the end of a stage the engine received dy and holds it until
+the pass is over. The same code counts fake tensors and a real device: only the meter
+differs. All bytes are those that the device's allocator takes.
+
+A layer may give back its input, as a view or changed in place. The two are one storage
+then, which is counted as the output: the layer keeps no input.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils.checkpoint import checkpoint
+
+from plimsoll_profiler.counting.meters import Bench
+from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.stage import loss_alone, passed_on, run_layer
+from plimsoll_trainer.torch_internals import storage_of
+from plimsoll_trainer.workload import Loss
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Activations:
+    """Bytes of one micro-batch; the fields are those of `ActivationColumns`.
+
+    Nothing is saved and no backward runs where nothing before or in the layer is
+    trained.
+    """
+
+    boundary_bytes: int
+    forward_transient_bytes: int
+    saved_bytes: int = 0
+    keeps_input: bool = False
+    keeps_output: bool = False
+    backward_transient_bytes: int = 0
+    backward_transient_at_end_bytes: int = 0
+    held_input_bytes: int = 0
+    """By how much the transients of backward grow where the input outlives the pass:
+    else it may be gone when they peak."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerCase:
+    """A layer in its place: what enters, what follows, whether it is recomputed."""
+
+    incoming: TensorSpec
+    is_first: bool
+    targets: TensorSpec | None = None
+    """Given where the layer ends the chain, with the loss on top."""
+    loss: Loss | None = None
+    recomputed: bool = False
+    is_inside: bool = False
+    """Another layer of the stage follows."""
+
+
+class Incoming(torch.autograd.Function):
+    """Gives the layer's input, and lets go of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, incoming: TensorSpec) -> Tensor:
+        """Make an input of the usual size; zeros would be quicker than life."""
+        ctx.set_materialize_grads(False)
+        return incoming.empty(anchor.device).normal_()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, None]:
+        """Make the input's gradient contiguous, as it is passed on, and drop it."""
+        del ctx
+        for gradient in gradients:
+            if gradient is not None:
+                gradient.contiguous()
+        return None, None
+
+
+class Outgoing(torch.autograd.Function):
+    """Takes the layer's output, and makes a gradient that autograd alone holds."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor) -> Tensor:
+        """Give a root of the graph that takes no memory."""
+        ctx.like, ctx.device = torch.empty_like(y, device="meta"), y.device
+        return y.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Make the output's gradient."""
+        del gradients
+        return torch.ones_like(ctx.like, device=ctx.device)
+
+
+def forward_of(layer: nn.Module, case: LayerCase, device: torch.device) -> Forward:
+    """The pass that a stage would run for this layer."""
+    run: Forward = partial(run_layer, layer, device, 0)
+    if case.recomputed:
+        return partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
+    return run
+
+
+class MicroBatch:
+    """One micro-batch in a layer, made anew for each forward and backward pass."""
+
+    def __init__(self, layer: nn.Module, case: LayerCase, device: torch.device) -> None:
+        """Make what enters the layer; nothing is computed yet."""
+        self._run = forward_of(layer, case, device)
+        self._loss = case.loss
+        self._is_inside = case.is_inside
+        self._device = device
+        self._targets = make_targets(case, device)
+        self.x = make_input(case, device)
+        self.y: Tensor
+        self._root: Tensor | GradientEdge | None = None
+        self._like: Tensor | None = None
+        self._gradient: Tensor | None = None
+
+    def forward(self) -> None:
+        """Run forward, with the loss or the copy that the next layer receives."""
+        y = self._run(self.x)
+        if self._loss is not None and self._targets is not None:
+            y, _ = loss_alone(self._loss, y, self._targets)
+        else:
+            y = passed_on(y)
+        self.y = y
+
+    def release_input(self) -> None:
+        """Let go of what entered."""
+        del self.x
+
+    def release_output(self) -> None:
+        """Let go of what came out, as the schedule does.
+
+        It keeps the loss, and of any other output no more than the edge of the graph
+        that its gradient will enter.
+        """
+        y = self.y
+        del self.y
+        if not y.requires_grad:
+            return
+        if self._loss is not None:
+            self._root = y
+        elif self._is_inside:
+            self._root = joint = cast(Tensor, Outgoing.apply(y))
+            self._gradient = torch.empty_like(joint)
+        else:
+            self._root = get_gradient_edge(y)
+            self._like = torch.empty_like(y, device="meta")
+
+    def turn(self) -> None:
+        """Make the gradient that the engine receives: not this layer's work."""
+        if self._like is not None:
+            self._gradient = torch.ones_like(self._like, device=self._device)
+
+    def backward(self) -> None:
+        """Run backward, if the output is trained."""
+        root, gradient = self._root, self._gradient
+        self._root = self._gradient = None
+        if root is not None:
+            torch.autograd.backward(root, gradient)
+
+
+def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
+    """Run micro-batches through a layer whose gradients exist already.
+
+    Args:
+        layer: in training mode, on the bench's device.
+        case: its place in the chain.
+        bench: where it runs, and what counts there.
+    """
+    at_end = probe_in_place(layer, case, bench)
+    if case.loss is not None:
+        return at_end
+    inside = probe_in_place(layer, replace(case, is_inside=True), bench)
+    return replace(
+        inside,
+        backward_transient_at_end_bytes=at_end.backward_transient_bytes,
+        held_input_bytes=max(at_end.held_input_bytes, inside.held_input_bytes),
+    )
+
+
+def probe_in_place(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
+    """Run a micro-batch that lets go of its input, and one that does not."""
+    found = probe_one(layer, case, bench)
+    held = probe_one(layer, case, bench, holds_input=True)
+    more_bytes = held.backward_transient_bytes - found.backward_transient_bytes
+    return replace(found, held_input_bytes=max(more_bytes, 0))
+
+
+def probe_one(
+    layer: nn.Module, case: LayerCase, bench: Bench, *, holds_input: bool = False
+) -> Activations:
+    """Run one micro-batch; both transients of backward are those of its one pass.
+
+    Args:
+        layer: in training mode, on the bench's device.
+        case: its place in the chain.
+        bench: where it runs, and what counts there.
+        holds_input: what entered lives on until the pass is over.
+    """
+    meter, run = bench.meter, MicroBatch(layer, case, bench.device)
+    held = run.x if holds_input else None
+    start_bytes = meter.current_bytes
+    meter.reset_peak()
+    run.forward()
+    boundary_bytes = bench.bytes_of(run.y)
+    forward_transient_bytes = meter.peak_bytes - start_bytes
+    if not run.y.requires_grad:
+        return Activations(
+            boundary_bytes=boundary_bytes,
+            forward_transient_bytes=forward_transient_bytes,
+        )
+    kept = release(run, bench)
+    base_bytes = start_bytes - kept.gone_bytes
+    saved_bytes = meter.current_bytes - base_bytes
+    meter.reset_peak()
+    run.turn()
+    run.backward()
+    backward_transient_bytes = meter.peak_bytes - base_bytes
+    del held
+    return Activations(
+        boundary_bytes=boundary_bytes,
+        forward_transient_bytes=forward_transient_bytes,
+        saved_bytes=saved_bytes - (boundary_bytes if kept.output else 0),
+        keeps_input=kept.input,
+        keeps_output=kept.output,
+        backward_transient_bytes=backward_transient_bytes,
+        backward_transient_at_end_bytes=backward_transient_bytes,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """What is alive between the passes, besides what the layer saved."""
+
+    input: bool
+    output: bool
+    gone_bytes: int
+    """Of the input, where it is not alive or counts as the output."""
+
+
+def release(run: MicroBatch, bench: Bench) -> Kept:
+    """Let go of input and output, and see which of them the graph holds on to."""
+    x, y = (weakref.ref(storage_of(tensor)[1]) for tensor in (run.x, run.y))
+    is_one, input_bytes = x() is y(), bench.bytes_of(run.x)
+    run.release_output()
+    before_bytes = bench.meter.current_bytes
+    run.release_input()
+    gone_bytes = before_bytes - bench.meter.current_bytes
+    keeps_output = y() is not None
+    return Kept(
+        input=x() is not None and not is_one,
+        output=keeps_output,
+        gone_bytes=input_bytes if is_one and keeps_output else gone_bytes,
+    )
+
+
+def make_targets(case: LayerCase, device: torch.device) -> Tensor | None:
+    """Make what the loss compares with, where the layer ends the chain."""
+    return None if case.targets is None else case.targets.empty(device).zero_()
+
+
+def make_input(case: LayerCase, device: torch.device) -> Tensor:
+    """Make what enters the layer; the chain's first layer needs no gradient for it."""
+    if case.is_first or not case.incoming.dtype.is_floating_point:
+        x = case.incoming.empty(device)
+        return x.normal_() if x.is_floating_point() else x.zero_()
+    anchor = torch.zeros((), device=device, requires_grad=True)
+    made: Tensor = Incoming.apply(anchor, case.incoming)
+    return made

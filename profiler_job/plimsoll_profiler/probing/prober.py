@@ -1,0 +1,279 @@
+"""The child process that probes: reads requests, answers each, may die on any.
+
+Runs one layer at a time, so a model of any depth and size is probed on one device
+that holds its largest layer. Started as a module of its own by `prober_process`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TextIO
+
+import torch
+from torch import nn
+
+from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.document import Document, from_text, to_text
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    Fingerprint,
+    ProbeOutcome,
+    Recipe,
+)
+from plimsoll_planner.records.plan import Phase
+from plimsoll_profiler.counting.meters import Bench, open_bench
+from plimsoll_profiler.counting.work_counter import Work, count_work
+from plimsoll_profiler.probing.batch_statistics import batch_statistics
+from plimsoll_profiler.probing.cases import cases_of
+from plimsoll_profiler.probing.layer_probe import (
+    LayerCase,
+    MicroBatch,
+    probe_activations,
+)
+from plimsoll_profiler.probing.layer_state import probe_state, tied_layers
+from plimsoll_profiler.probing.layer_timing import num_in_turn, time_ways
+from plimsoll_profiler.probing.messages import (
+    Frame,
+    LayerState,
+    PassCosts,
+    ProbeRequest,
+    ProbeResult,
+)
+from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
+from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
+from plimsoll_trainer.engine.gradients import attach_gradients
+from plimsoll_trainer.engine.stage import build_layer
+from plimsoll_trainer.errors import WorkloadError, exit_code_of, located
+from plimsoll_trainer.out_of_memory import is_out_of_memory
+from plimsoll_trainer.process.failures import explain
+from plimsoll_trainer.torch_internals import NEEDS_NUMBERS
+from plimsoll_trainer.user_code.arguments import parse_arguments
+from plimsoll_trainer.user_code.entrypoint import load_workload
+from plimsoll_trainer.user_code.fingerprint import fingerprint_of
+from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
+
+
+def main() -> int:
+    """Answer requests until the input ends."""
+    entrypoint, arguments, kind, source, sizes = sys.argv[1:]
+    out = sys.stdout
+    sys.stdout = sys.stderr  # what the workload prints must not mix with answers
+    torch.set_num_threads(1)
+    faulthandler.enable()
+    try:
+        # Before the code runs, as ranks do: it may change what Python finds.
+        fingerprint = fingerprint_of(entrypoint, arguments)
+        workload = load_workload(entrypoint, parse_arguments(arguments))
+        prober = Prober(workload, sorted(json.loads(sizes)))
+        with open_bench(DeviceKind(kind), Source(source)) as bench:
+            answer(out, prober.frame(fingerprint, bench))
+            for line in sys.stdin:
+                request = from_text(line, ProbeRequest)
+                answer(out, prober.probe(request, bench))
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        if os.environ.get(DEBUG_VARIABLE):
+            traceback.print_exc()
+        reason = explain(error, Phase.BUILD, None)
+        print(reason, file=sys.stderr)
+        return exit_code_of(reason)
+    return ExitCode.DONE
+
+
+def answer(out: TextIO, document: Document) -> None:
+    """Send one line at once."""
+    out.write(to_text(document) + "\n")
+    out.flush()
+
+
+class Prober:
+    """Probes the layers of one workload."""
+
+    def __init__(self, workload: Workload, micro_batches: Sequence[int]) -> None:
+        """Find kinds and shapes, while tensors still have data.
+
+        Args:
+            workload: what is probed.
+            micro_batches: of the probes, the smallest first.
+        """
+        self.workload = workload
+        self.shapes = shapes_of(workload, micro_batches)
+        check_samples(workload)
+        self.fewest = min(self.shapes)
+        shapes = self.shapes[self.fewest]
+        self.cases, self.kind_of_layer = cases_of(workload, shapes)
+
+    def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
+        """Say what is known before anything is probed."""
+        shapes, workload = self.shapes[self.fewest], self.workload
+        optimizer = sample_optimizer(workload, "cpu")
+        return Frame(
+            fingerprint=fingerprint,
+            recipe=Recipe(
+                precision=workload.precision,
+                optimizer=type(optimizer).__name__,
+                optimizer_mode=optimizer_mode(optimizer, bench.kind),
+                gradient_precision=workload.gradient_precision,
+            ),
+            device_product=bench.product,
+            tokens_per_sample=workload.tokens_per_sample,
+            input_bytes_per_sample=shapes.between[0].nbytes // self.fewest,
+            target_bytes_per_sample=shapes.targets.nbytes // self.fewest,
+            micro_batches=tuple(sorted(self.shapes)),
+            layers=tuple(layer.name for layer in workload.layers),
+            kind_of_layer=self.kind_of_layer,
+            cases=self.cases,
+            tied=tuple(tied_layers(workload, bench)),
+        )
+
+    def probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
+        """Probe one case; out of memory is an outcome."""
+        try:
+            result = self._probe(request, bench)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise self.named(error, request) from error
+            result = ProbeResult(
+                case=request.case,
+                micro_batch=request.micro_batch,
+                outcome=ProbeOutcome.OUT_OF_MEMORY,
+                said=str(error).strip().splitlines()[0][:1000],
+            )
+        gc.collect()
+        return result
+
+    def named(self, error: Exception, request: ProbeRequest) -> Exception:
+        """The error with the layer that raised it, unless it says all itself."""
+        if isinstance(error, (PlimsollError, *NEEDS_NUMBERS)):
+            return error
+        name = self.workload.layers[self.cases[request.case].layer].name
+        return WorkloadError(
+            f"layer {name!r} cannot be probed at micro-batch {request.micro_batch}: "
+            f"{located(error)}; {DEBUG}"
+        )
+
+    def _probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
+        case = self.cases[request.case]
+        layer, state = probe_state(self.workload, case.layer, bench)
+        where = self.place_of(case.layer, self.shapes[request.micro_batch])
+        ways = [where]
+        if case.recomputable:
+            ways.append(replace(where, recomputed=True))
+        found = [probe_passes(layer, way, bench) for way in ways]
+        if bench.is_real:
+            copies = partial(self.copies_of, request.case, state, bench)
+            timed = time_ways(layer, copies, ways, bench)
+            found = [
+                replace(costs, forward_s=forward_s, backward_s=backward_s)
+                for costs, (forward_s, backward_s) in zip(found, timed, strict=True)
+            ]
+        return ProbeResult(
+            case=request.case,
+            micro_batch=request.micro_batch,
+            outcome=ProbeOutcome.COMPLETED,
+            state=state,
+            kept=found[0],
+            recomputed=found[1] if case.recomputable else None,
+            batch_statistics=tuple(batch_statistics(layer, where, bench)),
+        )
+
+    def copies_of(self, kind: int, state: LayerState, bench: Bench) -> list[nn.Module]:
+        """Build other layers of a kind, to take turns with the first."""
+        layer_bytes = state.parameter_bytes + state.gradient_bytes
+        num_layers = num_in_turn(self.kind_of_layer.count(kind), layer_bytes)
+        index = self.cases[kind].layer
+        layers = [
+            build_layer(self.workload, index, bench.device)
+            for _ in range(num_layers - 1)
+        ]
+        for layer in layers:
+            attach_gradients(layer.parameters(), self.workload.gradient_dtype)
+        return layers
+
+    def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
+        """Describe a layer's place in the chain."""
+        is_last = index == len(self.workload.layers) - 1
+        return LayerCase(
+            incoming=shapes.between[index],
+            is_first=index == 0,
+            targets=shapes.targets if is_last else None,
+            loss=self.workload.loss if is_last else None,
+        )
+
+
+def shapes_of(
+    workload: Workload, micro_batches: Sequence[int]
+) -> dict[int, Boundaries]:
+    """Shapes for each micro-batch, from the smallest that the layers take on.
+
+    Some take no single sample, as BatchNorm1d, which finds no variance in one: they are
+    profiled from the next micro-batch on, and no plan has a smaller one.
+
+    Raises:
+        WorkloadError: the batch cannot be made, or the layers fit together at none; at
+            one sample alone, if that is all that was asked for.
+    """
+    fewest = micro_batches[0]
+    first_batch(workload, fewest)
+    found: dict[int, Boundaries] = {}
+    try:
+        found = {fewest: boundaries_of(workload, fewest)}
+        rest = list(micro_batches[1:])
+    except WorkloadError as error:
+        rest = [b for b in micro_batches if fits_together(workload, b)]
+        if not rest:
+            advice = "; at least 2 samples are needed: pass --micro-batches 2,3,4"
+            fits = fewest == 1 and fits_together(workload, 2)
+            raise WorkloadError(f"{error}{advice if fits else ''}") from error
+        rest = [b for b in micro_batches if b >= rest[0]]
+    return found | {b: boundaries_of(workload, b) for b in rest}
+
+
+def fits_together(workload: Workload, micro_batch: int) -> bool:
+    """Whether the layers take so many samples."""
+    try:
+        boundaries_of(workload, micro_batch)
+    except WorkloadError:
+        return False
+    return True
+
+
+def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
+    """Probe the bytes of a layer in its place, and count its work."""
+    if bench.is_real:
+        probe_activations(layer, where, bench)  # warms up
+        gc.collect()
+    activations = probe_activations(layer, where, bench)
+    forward, backward = work_of(layer, where, bench)
+    return PassCosts(
+        **asdict(activations),
+        forward_flop=forward.flop,
+        forward_traffic_bytes=forward.traffic_bytes,
+        forward_uncounted_flop=forward.uncounted_flop,
+        backward_flop=backward.flop,
+        backward_traffic_bytes=backward.traffic_bytes,
+        backward_uncounted_flop=backward.uncounted_flop,
+        uncounted=tuple(sorted(forward.uncounted | backward.uncounted)),
+    )
+
+
+def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:
+    """Count what forward and backward do."""
+    run = MicroBatch(layer, where, bench.device)
+    forward = count_work(run.forward)
+    run.release_output()
+    run.turn()
+    return forward, count_work(run.backward)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""The profile of a workload, from the outside: this side needs no torch.
+
+request             what to profile, and how
+prober_process      the prober: started, asked, and what its end means
+line_fit            lines over the micro-batch
+assemble            the profile from all probes
+profiler            asks, survives the prober's death, assembles
+"""

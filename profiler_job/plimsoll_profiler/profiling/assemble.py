@@ -1,0 +1,354 @@
+"""Puts probes together into a `ModelProfile`: a line for each quantity and kind.
+
+What a probe could not see widens the interval (`RELATIVE_ERROR`), and so does a kind of
+which a probe was lost: its line has fewer points to rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from plimsoll_planner.records.layer_costs import (
+    ActivationColumns,
+    ByteColumns,
+    LayerCosts,
+    SecondsColumns,
+    Source,
+    WorkColumns,
+)
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    EdgeColumns,
+    LayerColumns,
+    LayerStatistics,
+    ModelProfile,
+    Probe,
+    ProbeOutcome,
+    UncountedOperator,
+    Variant,
+)
+from plimsoll_profiler.errors import TooFewProbesError
+from plimsoll_profiler.probing.messages import Frame, LayerState, PassCosts, ProbeResult
+from plimsoll_profiler.profiling.line_fit import (
+    Line,
+    bytes_line,
+    fit_samples,
+    line_through,
+    seconds_line,
+)
+from plimsoll_profiler.profiling.request import ProfileRequest
+
+RELATIVE_ERROR = {
+    (Source.TRACED, DeviceKind.EMULATED): 0.004,
+    (Source.MEASURED, DeviceKind.EMULATED): 0.004,
+    (Source.TRACED, DeviceKind.CUDA): 0.03,
+    (Source.MEASURED, DeviceKind.CUDA): 0.01,
+}
+"""Of bytes. Emulated: the largest gap of the benchmark of truth, rounded up. CUDA: not
+measured yet; kernels' own workspaces, which a trace does not see, are the reason."""
+LOST_PROBE_ERROR = 0.05
+"""Added where a probe was lost, so that a line rests on two points alone."""
+SECONDS_ERROR = 0.1
+"""Spread of seconds between runs on a shared machine."""
+
+PassField = Callable[[PassCosts], float | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """All that is known of one kind of layer."""
+
+    micro_batches: tuple[int, ...]
+    state: LayerState
+    kept: tuple[PassCosts, ...]
+    recomputed: tuple[PassCosts, ...]
+    """Empty where the layer cannot be recomputed."""
+    is_short: bool
+    """A probe was lost."""
+
+    @property
+    def recomputable(self) -> bool:
+        """Whether the layer was run with recompute."""
+        return bool(self.recomputed)
+
+    def passes(self, *, recomputed: bool) -> tuple[PassCosts, ...]:
+        """Probes of one way to run; a layer has at least the plain one."""
+        return self.recomputed if recomputed and self.recomputed else self.kept
+
+
+def assemble(
+    request: ProfileRequest, frame: Frame, results: Sequence[ProbeResult]
+) -> ModelProfile:
+    """Build the profile.
+
+    Raises:
+        TooFewProbesError: a kind has no probe that completed.
+    """
+    kinds = [kind_of(frame, case, results) for case in range(len(frame.cases))]
+    error = RELATIVE_ERROR[request.source, request.device_kind]
+    table = Table(kinds=kinds, source=request.source, relative_error=error)
+    num_layers = len(frame.layers)
+    return ModelProfile(
+        request_key=request.key(),
+        fingerprint=frame.fingerprint,
+        device_kind=request.device_kind,
+        device_product=frame.device_product if table.is_timed else "",
+        recipe=frame.recipe,
+        tokens_per_sample=frame.tokens_per_sample,
+        input_bytes_per_sample=frame.input_bytes_per_sample,
+        target_bytes_per_sample=frame.target_bytes_per_sample,
+        kinds=tuple(case.name for case in frame.cases),
+        variants=(Variant(),),
+        layers=LayerColumns(name=frame.layers, kind=frame.kind_of_layer),
+        edges=EdgeColumns(
+            source=tuple(range(num_layers - 1)),
+            target=tuple(range(1, num_layers)),
+            part=(1.0,) * (num_layers - 1),
+        ),
+        costs=table.costs(),
+        tied=frame.tied,
+        probes=tuple(
+            dict.fromkeys(
+                Probe(
+                    kind=result.case,
+                    variant=0,
+                    micro_batch=result.micro_batch,
+                    outcome=result.outcome,
+                )
+                for result in results
+            )
+        ),
+        uncounted=tuple(
+            UncountedOperator(kind=place, operator=operator)
+            for place, kind in enumerate(kinds)
+            for operator in sorted({name for p in kind.kept for name in p.uncounted})
+        ),
+        batch_statistics=tuple(
+            dict.fromkeys(
+                LayerStatistics(kind=result.case, what=what)
+                for result in sorted(results, key=lambda result: result.case)
+                for what in result.batch_statistics
+            )
+        ),
+    )
+
+
+def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
+    """Gather the probes of one case."""
+    own = sorted(
+        quickest([r for r in results if r.case == case]), key=lambda r: r.micro_batch
+    )
+    done = [r for r in own if r.state is not None and r.kept is not None]
+    states = [r.state for r in done if r.state is not None]
+    if not states:
+        reason = own[0].said if own else "no probe was asked for"
+        raise TooFewProbesError(
+            f"layer {frame.layers[frame.cases[case].layer]!r} does not fit the device "
+            f"at the smallest micro-batch: {reason}; use a device with more memory, or "
+            "split the layer"
+        )
+    return Kind(
+        micro_batches=tuple(r.micro_batch for r in done),
+        state=min(states, key=lambda state: state.optimizer_step_s or 0.0),
+        kept=tuple(r.kept for r in done if r.kept is not None),
+        recomputed=tuple(r.recomputed for r in done if r.recomputed is not None),
+        is_short=any(r.outcome is not ProbeOutcome.COMPLETED for r in own),
+    )
+
+
+def quickest(results: Sequence[ProbeResult]) -> list[ProbeResult]:
+    """One result for each micro-batch and outcome, with the least seconds.
+
+    Bytes are alike in all rounds; seconds are not, and what else a machine does only
+    ever adds to them.
+    """
+    found: dict[tuple[int, ProbeOutcome], ProbeResult] = {}
+    for result in results:
+        key = (result.micro_batch, result.outcome)
+        first = found.setdefault(key, result)
+        found[key] = replace(
+            first,
+            state=min(
+                (r.state for r in (first, result) if r.state is not None),
+                key=lambda state: state.optimizer_step_s or 0.0,
+                default=None,
+            ),
+            kept=quicker(first.kept, result.kept),
+            recomputed=quicker(first.recomputed, result.recomputed),
+        )
+    return list(found.values())
+
+
+def quicker(one: PassCosts | None, other: PassCosts | None) -> PassCosts | None:
+    """First of two rounds with the least seconds of both."""
+    if one is None or other is None:
+        return one
+    return replace(
+        one,
+        forward_s=least(one.forward_s, other.forward_s),
+        backward_s=least(one.backward_s, other.backward_s),
+    )
+
+
+def least(one_s: float | None, other_s: float | None) -> float | None:
+    """The smaller one, None where nothing was timed."""
+    return None if one_s is None or other_s is None else min(one_s, other_s)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Turns kinds into the columns of `LayerCosts`."""
+
+    kinds: Sequence[Kind]
+    source: Source
+    relative_error: float
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether seconds were measured."""
+        return all(kind.kept[0].forward_s is not None for kind in self.kinds)
+
+    def costs(self) -> LayerCosts:
+        """Build the table."""
+        states = [kind.state for kind in self.kinds]
+        steps = [state.optimizer_step_s for state in states]
+        timed = self.is_timed
+        return LayerCosts(
+            kind=tuple(range(len(self.kinds))),
+            variant=(0,) * len(self.kinds),
+            parameter_bytes=tuple(s.parameter_bytes for s in states),
+            gradient_bytes=tuple(s.gradient_bytes for s in states),
+            buffer_bytes=tuple(s.buffer_bytes for s in states),
+            optimizer_bytes=tuple(s.optimizer_bytes for s in states),
+            optimizer_transient_bytes=tuple(
+                s.optimizer_transient_bytes for s in states
+            ),
+            optimizer_traffic_bytes=tuple(s.optimizer_traffic_bytes for s in states),
+            optimizer_step_s=tuple(s or 0.0 for s in steps) if timed else None,
+            boundary=self.bytes_of(lambda p: p.boundary_bytes),
+            kept=self.activations(recomputed=False),
+            recomputable=tuple(kind.recomputable for kind in self.kinds),
+            recomputed=self.activations(recomputed=True),
+            forward_work=self.work(
+                lambda p: p.forward_flop,
+                lambda p: p.forward_traffic_bytes,
+                lambda p: p.forward_uncounted_flop,
+            ),
+            backward_work=self.work(
+                lambda p: p.backward_flop,
+                lambda p: p.backward_traffic_bytes,
+                lambda p: p.backward_uncounted_flop,
+            ),
+            forward=self.seconds(lambda p: p.forward_s) if timed else None,
+            backward=self.seconds(lambda p: p.backward_s) if timed else None,
+            recompute=self.recompute_seconds() if timed else None,
+        )
+
+    def activations(self, *, recomputed: bool) -> ActivationColumns:
+        """Build the columns of one way to run."""
+        last = [kind.passes(recomputed=recomputed)[-1] for kind in self.kinds]
+        return ActivationColumns(
+            saved=self.bytes_of(lambda p: p.saved_bytes, recomputed=recomputed),
+            keeps_input=tuple(passes.keeps_input for passes in last),
+            keeps_output=tuple(passes.keeps_output for passes in last),
+            forward_transient=self.bytes_of(
+                lambda p: p.forward_transient_bytes, recomputed=recomputed
+            ),
+            backward_transient=self.bytes_of(
+                lambda p: p.backward_transient_bytes, recomputed=recomputed
+            ),
+            backward_transient_at_end=self.bytes_of(
+                lambda p: p.backward_transient_at_end_bytes, recomputed=recomputed
+            ),
+            held_input=self.bytes_of(
+                lambda p: p.held_input_bytes, recomputed=recomputed
+            ),
+        )
+
+    def bytes_of(
+        self, value: Callable[[PassCosts], int], *, recomputed: bool = False
+    ) -> ByteColumns:
+        """Fit one quantity of every kind."""
+        lines = [
+            fit_samples(
+                kind.micro_batches,
+                [value(p) for p in kind.passes(recomputed=recomputed)],
+                bytes_line,
+            )
+            for kind in self.kinds
+        ]
+        return ByteColumns(
+            constant_bytes=tuple(line.constant for line in lines),
+            slope_bytes_per_sample=tuple(line.slope for line in lines),
+            residual_bytes=tuple(line.residual for line in lines),
+            relative_error=tuple(map(self.error_of, self.kinds)),
+            source=(self.source,) * len(self.kinds),
+            probed_bytes=tuple(line.probed for line in lines),
+        )
+
+    def error_of(self, kind: Kind) -> float:
+        """Bytes by which a kind may be off."""
+        return self.relative_error + (LOST_PROBE_ERROR if kind.is_short else 0.0)
+
+    def work(
+        self, flop: PassField, traffic: PassField, uncounted: PassField
+    ) -> WorkColumns:
+        """Fit the work of one pass of every kind."""
+        flops = [line_of(kind, kind.kept, flop) for kind in self.kinds]
+        moved = [line_of(kind, kind.kept, traffic) for kind in self.kinds]
+        rest = [line_of(kind, kind.kept, uncounted) for kind in self.kinds]
+        is_whole = not any(p.uncounted for kind in self.kinds for p in kind.kept)
+        constants = None if is_whole else tuple(line.constant for line in rest)
+        slopes = None if is_whole else tuple(line.slope for line in rest)
+        return WorkColumns(
+            uncounted_flop_constant=constants,
+            uncounted_flop_per_sample=slopes,
+            flop_constant=tuple(line.constant for line in flops),
+            flop_per_sample=tuple(line.slope for line in flops),
+            traffic_constant_bytes=tuple(line.constant for line in moved),
+            traffic_bytes_per_sample=tuple(line.slope for line in moved),
+        )
+
+    def seconds(self, value: PassField) -> SecondsColumns:
+        """Fit the seconds of one pass of every kind."""
+        return self.seconds_of([[value(p) or 0.0 for p in k.kept] for k in self.kinds])
+
+    def recompute_seconds(self) -> SecondsColumns:
+        """Fit what recomputing adds to both passes."""
+        return self.seconds_of(
+            [
+                [
+                    max(both_s(again) - both_s(plain), 0.0)
+                    for again, plain in zip(
+                        kind.passes(recomputed=True), kind.kept, strict=True
+                    )
+                ]
+                for kind in self.kinds
+            ]
+        )
+
+    def seconds_of(self, values: Sequence[Sequence[float]]) -> SecondsColumns:
+        """Build columns from the seconds of every kind's probes."""
+        lines = [
+            fit_samples(kind.micro_batches, of_kind, seconds_line)
+            for kind, of_kind in zip(self.kinds, values, strict=True)
+        ]
+        return SecondsColumns(
+            constant_s=tuple(line.constant for line in lines),
+            slope_s_per_sample=tuple(line.slope for line in lines),
+            residual_s=tuple(line.residual for line in lines),
+            relative_error=(SECONDS_ERROR,) * len(lines),
+            source=(Source.MEASURED,) * len(lines),
+            probed_s=tuple(line.probed for line in lines),
+        )
+
+
+def both_s(passes: PassCosts) -> float:
+    """Seconds of both passes."""
+    return (passes.forward_s or 0.0) + (passes.backward_s or 0.0)
+
+
+def line_of(kind: Kind, passes: Sequence[PassCosts], value: PassField) -> Line:
+    """Fit a line to one field."""
+    return line_through(kind.micro_batches, [value(p) or 0.0 for p in passes])

@@ -1,0 +1,55 @@
+"""What to profile, and how."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_trainer.user_code.arguments import parse_arguments
+
+MICRO_BATCHES = (1, 2, 3, 4, 8)
+"""Small micro-batches are used most and probed one by one; the largest two give the
+line for all others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileRequest:
+    """What to profile, and how."""
+
+    entrypoint: str
+    """`package.module:function`"""
+    arguments: str = "{}"
+    """Keyword arguments of the entry point, as a JSON object."""
+    device_kind: DeviceKind
+    source: Source
+    """Traced or measured."""
+    micro_batches: tuple[int, ...] = MICRO_BATCHES
+    device_memory_bytes: int = 0
+    """Of the emulated device that measures; 0 is no cap."""
+    image: str = ""
+    """The template image and its code volumes, on a cluster."""
+    known_as: str = ""
+    """The request key, where whoever asks has one of its own."""
+
+    def key(self) -> str:
+        """Request key: it finds a cached profile without running code.
+
+        Raises:
+            WorkloadError: the arguments are no JSON object.
+        """
+        if self.known_as:
+            return self.known_as
+        parts = (
+            self.entrypoint,
+            json.dumps(parse_arguments(self.arguments), sort_keys=True),
+            self.device_kind,
+            self.source,
+            self.micro_batches,
+            self.device_memory_bytes,
+            self.image,
+        )
+        text = json.dumps(parts, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

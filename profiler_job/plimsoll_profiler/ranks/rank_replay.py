@@ -1,0 +1,175 @@
+"""Replays a rank: its real stage, schedule and optimizer, on tensors without data.
+
+The process is one rank of a group that has no other members: nothing is sent, but what
+real sends and receives would hold is held. One micro-batch brings buffers and optimizer
+state into being; the step after it is steady, and its peaks are read.
+
+Two things make a replay short, and change no byte of it:
+
+    pipeline       A stage holds the same wherever the layers before it lie: one stage
+                   has them all here. Of P stages P - s + 1 are left.
+    micro-batches  1F1B on stage s, with w = P - s in flight:
+
+                   F0 .. Fw-1  B0 | Fw B1 | Fw+1 B2 | .. | FM-1 BM-w | .. BM-1
+                   fills          | repeats itself M - w times       | drains
+
+                   The first repetition holds what each of them holds: w in flight, and
+                   the gradient that is sent back meanwhile. While it fills and drains
+                   less is held. So w + 1 micro-batches stand for any number of them,
+                   with inputs, targets and losses of the others held as well, as a step
+                   holds them to its end. Torch before 2.15 keeps a buffer to receive
+                   each of them for good; those of the others are added.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from plimsoll_planner.engines import engine_named
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import Phase
+from plimsoll_profiler.counting.meters import open_bench
+from plimsoll_trainer.engine.boundaries import Boundaries
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.training import OnPhase, Trainer
+from plimsoll_trainer.engine.world import World, join_world
+from plimsoll_trainer.torch_internals import single_process, standing_buffers
+from plimsoll_trainer.workload import MakeBatch, Workload
+
+CPU = torch.device("cpu")
+BEYOND_WARM_UP = 1
+"""Micro-batches more than are in flight: one repetition of 1F1B, see above."""
+
+
+def num_steady(in_flight: int) -> int:
+    """Micro-batches that stand for any number of them, w of which are in flight.
+
+    An engine that keeps outputs (torch before 2.15) holds on to one of the warm-up,
+    which is one more as soon as its own micro-batch is over: with 2 w - 1 of them.
+    """
+    holds = engine_named("plimsoll", str(torch.__version__)).holds
+    turned = 2 * in_flight - 1 if holds.stage_outputs_kept else 0
+    return max(in_flight + BEYOND_WARM_UP, turned)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayJob:
+    """What all ranks of a plan share."""
+
+    workload: Workload
+    slices: Sequence[StageSlice]
+    num_replicas: int
+    num_micro_batches: int
+    boundaries: Boundaries
+    device_kind: DeviceKind
+
+    def shortened(self, stage: int) -> tuple[ReplayJob, int]:
+        """The same job with one stage in place of all before `stage`, and its place."""
+        if stage == 0:
+            return self, 0
+        before = StageSlice(first_layer=0, end_layer=self.slices[stage].first_layer)
+        return replace(self, slices=(before, *self.slices[stage:])), 1
+
+
+class FewMicroBatches(Trainer):
+    """Runs a few micro-batches of a step, and holds what the others would hold."""
+
+    def __init__(self, job: ReplayJob, world: World, on_phase: OnPhase) -> None:
+        """Build the stage.
+
+        Args:
+            job: whose rank this is; at most 1 stage lies before it.
+            world: this rank's place.
+            on_phase: called when a phase has ended.
+        """
+        in_flight = world.num_stages - world.stage
+        few = min(job.num_micro_batches, num_steady(in_flight))
+        super().__init__(
+            replace(job.workload, batch=batch_like(job.boundaries)),
+            slices=job.slices,
+            boundaries=job.boundaries,
+            num_micro_batches=few,
+            world=world,
+            on_phase=on_phase,
+        )
+        self.boundaries = job.boundaries
+        self.num_left_out = job.num_micro_batches - few
+        self.losses_left_out: list[Tensor] = []
+
+    def warm_up(self) -> None:
+        """Bring buffers and optimizer state into being, by one micro-batch."""
+        incoming = self.boundaries.between[self.part.first_layer]
+        needs_grad = incoming.dtype.is_floating_point and not self.world.is_first
+        x = incoming.empty(self.world.device, grad=needs_grad)
+        y = self.boundaries.targets.empty(self.world.device)
+        output = self.stage(x, y if self.world.is_last else None)
+        if output.requires_grad:
+            output.backward(torch.ones_like(output))
+        if self.world.is_last:
+            likes = [output.detach()] * self.num_left_out
+            self.losses_left_out = [torch.empty_like(loss) for loss in likes]
+        for optimizer in self.optimizers.values():
+            optimizer.step(self.workload.learning_rate_factor(0))
+
+    def run_micro_batches(self, step: int) -> list[Tensor]:
+        """Run the few, while inputs and targets of the others wait."""
+        ends = (
+            *([self.boundaries.between[0]] if self.world.is_first else []),
+            *([self.boundaries.targets] if self.world.is_last else []),
+        )
+        waiting = [
+            end.empty(self.world.device)
+            for end in ends
+            for _ in range(self.num_left_out)
+        ]
+        losses = super().run_micro_batches(step)
+        waiting.clear()
+        return losses + self.losses_left_out
+
+
+def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
+    """Peak of tensors in each phase of a steady step, bytes.
+
+    Args:
+        job: the plan.
+        stage: whose first rank is replayed; its other ranks are alike.
+    """
+    peaks: dict[Phase, int] = {}
+    job, stage = job.shortened(stage)
+    num_stages, rank = len(job.slices), stage * job.num_replicas
+    with single_process(rank, num_stages * job.num_replicas):
+        world = join_world(num_stages, job.num_replicas, CPU)
+        with open_bench(job.device_kind, Source.TRACED) as bench:
+
+            def read(phase: Phase) -> None:
+                peaks[phase] = bench.meter.peak_bytes
+                bench.meter.reset_peak()
+
+            trainer = FewMicroBatches(job, world, read)
+            trainer.warm_up()
+            gc.collect()
+            peaks.clear()
+            bench.meter.reset_peak()
+            trainer.run_step(1)
+            each = [bench.rounded(b.nbytes) for b in standing_buffers(trainer.schedule)]
+            for phase in peaks:
+                peaks[phase] += trainer.num_left_out * sum(each)
+            del trainer
+    gc.collect()
+    return peaks
+
+
+def batch_like(boundaries: Boundaries) -> MakeBatch:
+    """A function that makes batches of the right shape, without values."""
+
+    def make(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+        del step, first, count
+        return boundaries.between[0].empty(CPU), boundaries.targets.empty(CPU)
+
+    return make

@@ -1,0 +1,225 @@
+"""The process that replays a plan: `python -m plimsoll_profiler.ranks.replayer`.
+
+Prints lines of progress and then a `Replay`, each as one line of JSON, or one line of
+what is wrong on stderr. Runs in the user's image, on a CPU, also for plans of GPUs.
+
+Stages are replayed side by side, in as many processes as there is room and work for.
+Each loads the workload itself. Stages of one that is killed are replayed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+import torch
+
+from plimsoll_planner.errors import DEBUG_VARIABLE
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.document import digest_of, load, to_text
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
+from plimsoll_profiler.counting.meters import settled_heap
+from plimsoll_profiler.ranks.planned_work import planned_work
+from plimsoll_profiler.ranks.rank_replay import ReplayJob, replay_stage
+from plimsoll_profiler.ranks.replay_process import OnProgress, ignore
+from plimsoll_profiler.ranks.side_by_side import room_for_processes, side_by_side
+from plimsoll_trainer.emulated.device import require_emulated_device
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.errors import TrainerError, described
+
+PASSES_OF_A_PROCESS = 50
+"""Passes of a micro-batch through a layer that take 2 to 3 s, as loading a workload
+does: with less to do, another process saves nothing."""
+
+
+def main() -> int:
+    """Replay every stage."""
+    parser = argparse.ArgumentParser(prog="plimsoll_profiler.ranks.replayer")
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--profile", type=Path, required=True, help="it is made from")
+    parser.add_argument("--entrypoint", required=True)
+    options = parser.parse_args()
+    out, sys.stdout = sys.stdout, sys.stderr
+    try:
+        plan = load(options.plan, HybridPlan)
+        if plan.offers[0].device_kind is DeviceKind.EMULATED:
+            require_emulated_device()
+        profile = load(options.profile, ModelProfile)
+        found = replay(
+            plan,
+            profile,
+            options.entrypoint,
+            num_processes=min(room_for_processes(), processes_worth(plan)),
+            on_progress=progress_printer(out),
+        )
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        refused = refusal_of(error)
+        print(refused.text, file=sys.stderr)
+        return refused.exit_code
+    # Python flushes what is `sys.stdout` at its end, and this is not any more.
+    print(to_text(found), file=out, flush=True)
+    return ExitCode.DONE
+
+
+def progress_printer(out: IO[str]) -> OnProgress:
+    """What prints a line of progress, as profiling does."""
+
+    def show(done: int, total: int) -> None:
+        line = {"done": done, "total": total, "what": "ranks"}
+        print(json.dumps(line), file=out, flush=True)
+
+    return show
+
+
+def processes_worth(plan: HybridPlan) -> int:
+    """Processes that there is work for, one a stage at most."""
+    num_stages = len(plan.stages)
+    num_passes = sum(
+        (num_stages - place + 2) * sum(c.end_layer - c.first_layer for c in part.chunks)
+        for place, part in enumerate(plan.stages)
+    )
+    return max(1, min(num_stages, num_passes // PASSES_OF_A_PROCESS))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a replay ends with when it fails; passed from process to process."""
+
+    exit_code: ExitCode
+    text: str
+
+
+class RefusedError(Exception):
+    """Caught by `main`: another process has failed, with this refusal."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        """Carry it on."""
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """What to end with; shows where it was raised if that is asked for."""
+    if isinstance(error, RefusedError):
+        return error.refusal
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error)
+    if isinstance(error, TrainerError):
+        return Refusal(error.exit_code, str(error))
+    return Refusal(ExitCode.FAILED, described(error))
+
+
+class Ranks:
+    """The ranks of one plan; the workload is loaded when the first is replayed."""
+
+    def __init__(
+        self, plan: HybridPlan, profile: ModelProfile, entrypoint: str
+    ) -> None:
+        """Take what belongs together."""
+        self._plan = plan
+        self._profile = profile
+        self._entrypoint = entrypoint
+
+    @cached_property
+    def job(self) -> ReplayJob:
+        """What all of them share.
+
+        Raises:
+            TrainerError: plan, profile and workload do not belong together, or cannot
+                be run.
+        """
+        plan = self._plan
+        workload, work = planned_work(plan, self._profile, self._entrypoint)
+        return ReplayJob(
+            workload=workload,
+            slices=work.slices,
+            num_replicas=work.num_replicas,
+            num_micro_batches=work.num_micro_batches,
+            boundaries=boundaries_of(workload, work.micro_batch),
+            device_kind=plan.offers[0].device_kind,
+        )
+
+    def replay(self, stages: Iterable[int]) -> Iterator[ReplayedStage]:
+        """Replay one rank of each of some stages."""
+        job = self.job
+        with settled_heap():
+            for stage in stages:
+                peaks = tuple(
+                    ReplayedPeak(phase=phase, allocated_bytes=peak)
+                    for phase, peak in replay_stage(job, stage).items()
+                )
+                yield ReplayedStage(stage=stage, peaks=peaks)
+
+    def try_replay(self, stages: Iterable[int]) -> Iterator[ReplayedStage | Refusal]:
+        """Replay them in a process of many; ends with a refusal if it fails."""
+        try:
+            yield from self.replay(stages)
+        except Exception as error:  # noqa: BLE001 - as in `main`
+            yield refusal_of(error)
+
+
+def replay(
+    plan: HybridPlan,
+    profile: ModelProfile,
+    entrypoint: str,
+    *,
+    num_processes: int = 1,
+    on_progress: OnProgress = ignore,
+) -> Replay:
+    """Replay one rank of every stage of a plan.
+
+    Args:
+        plan: what to replay.
+        profile: what it was made from.
+        entrypoint: `package.module:function`.
+        num_processes: that replay side by side; 1 for this one alone.
+        on_progress: called at the start, and when a stage is done.
+
+    Raises:
+        TrainerError: plan, profile and workload do not belong together, or cannot be
+            run.
+        RefusedError: so it was in another process.
+    """
+    ranks, num_stages = Ranks(plan, profile, entrypoint), len(plan.stages)
+    found: dict[int, ReplayedStage] = {}
+    on_progress(0, num_stages)
+    with closing(replayed(ranks, num_stages, num_processes)) as stages:
+        for made in stages:
+            found[made.stage] = made
+            on_progress(len(found), num_stages)
+    return Replay(
+        plan_digest=digest_of(plan),
+        torch_version=str(torch.__version__),
+        stages=tuple(found[stage] for stage in range(num_stages)),
+    )
+
+
+def replayed(
+    ranks: Ranks, num_stages: int, num_processes: int
+) -> Generator[ReplayedStage, None, None]:
+    """Every stage, in the order in which they are done."""
+    left = set(range(num_stages))
+    if num_processes > 1:
+        with closing(side_by_side(ranks.try_replay, num_stages, num_processes)) as made:
+            for one in made:
+                if isinstance(one, Refusal):
+                    raise RefusedError(one)
+                left.discard(one.stage)
+                yield one
+    if left:
+        yield from ranks.replay(sorted(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""What ends the prober is one line that says where, and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.layer_costs import Source
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_profiler.errors import (
+    BadWorkloadError,
+    EntryPointTooLargeError,
+    ProbingFailedError,
+)
+from plimsoll_profiler.probing.messages import ProbeRequest
+from plimsoll_profiler.profiling.prober_process import ProberProcess, reason_of
+from plimsoll_profiler.profiling.request import ProfileRequest
+from plimsoll_trainer.user_code.fingerprint import fingerprint_of
+
+STACK = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/home/them/kernels.py", line 12 in forward
+  File "/home/them/model.py", line 5 in forward
+"""
+
+
+def test_a_signal_is_told_by_name_and_place() -> None:
+    """The innermost line of the user's code, which faulthandler writes."""
+    found = reason_of(-11, STACK)
+    assert isinstance(found, BadWorkloadError)
+    assert str(found) == (
+        "the workload's code ended its process with SIGSEGV at "
+        "/home/them/kernels.py:12; --debug shows where from"
+    )
+    assert "with SIGABRT; --debug" in str(reason_of(-6, ""))
+
+
+def test_the_exit_code_tells_whose_fault_it_is() -> None:
+    """The workload's, or the memory's that was given; all else is the prober's."""
+    for status in (ExitCode.BAD_WORKLOAD, ExitCode.DEVICE_OUT_OF_MEMORY):
+        found = reason_of(status, "a warning\nthe line\n")
+        assert isinstance(found, BadWorkloadError)
+        assert str(found) == "the line"
+    full = reason_of(ExitCode.ENTRY_POINT_OUT_OF_MEMORY, "the line")
+    assert isinstance(full, EntryPointTooLargeError)
+    assert full.exit_code is ExitCode.ENTRY_POINT_OUT_OF_MEMORY
+    assert isinstance(reason_of(1, "the line"), ProbingFailedError)
+
+
+MODEL = """
+import ctypes
+import torch
+from torch import nn
+from plimsoll_trainer.adapters.sequential import from_sequential
+from plimsoll_trainer.torch_internals import FakeTensor
+from tests.support.workloads import mean_square, points
+
+class Wrong(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+    def forward(self, x):
+        if isinstance(x, FakeTensor):
+            return x
+        if self.kind == "crash":
+            ctypes.string_at(0)
+        raise KeyError("no such table")
+
+def make(kind):
+    if kind == "large":
+        torch.zeros(2**20)
+    net = [nn.Linear(6, 6), Wrong(kind)]
+    return from_sequential(
+        net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
+    )
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("crash", r"with SIGSEGV at .*their_layers\.py:17; --debug"),
+        ("raise", r"layer '1' cannot be .* 1: KeyError: .* at .*their_layers\.py:18; "),
+        ("large", r"it needs more memory for itself than .*py:22\), .* let it give"),
+    ],
+)
+def test_what_the_users_code_does_is_placed(
+    kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it raises, crashes, or fills the device before anything is probed."""
+    (tmp_path / "their_layers.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = ProfileRequest(
+        entrypoint="their_layers:make",
+        arguments=json.dumps({"kind": kind}),
+        device_kind=DeviceKind.EMULATED,
+        source=Source.MEASURED,
+        micro_batches=(1, 2),
+        device_memory_bytes=2**20,
+    )
+    with (
+        pytest.raises(BadWorkloadError, match=said) as caught,
+        ProberProcess(request) as prober,
+    ):
+        prober.ask(ProbeRequest(case=1, micro_batch=1))
+    assert "\n" not in str(caught.value)
+
+
+HIDDEN_PARTS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parent / "parts"))
+import hidden
+"""
+
+
+@pytest.mark.slow
+def test_code_that_moves_the_path_is_known_as_the_ranks_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They compute the fingerprint before they run it, and refuse a plan for other."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "hidden.py").write_text("")
+    (tmp_path / "their_layers.py").write_text(HIDDEN_PARTS + MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = ProfileRequest(
+        entrypoint="their_layers:make",
+        arguments='{"kind": "none"}',
+        device_kind=DeviceKind.EMULATED,
+        source=Source.TRACED,
+        micro_batches=(1, 2),
+    )
+    with ProberProcess(request) as prober:
+        known = prober.frame.fingerprint.source_digest
+    assert known == fingerprint_of(request.entrypoint).source_digest

@@ -1,0 +1,46 @@
+"""A rank's part of the model."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from plimsoll_trainer.adapters.sequential import from_sequential
+from plimsoll_trainer.engine.stage import StageSlice, build_stage
+from plimsoll_trainer.workload import Loss
+from tests.support.workloads import a_sequential, mean_square, points
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("loss", [nn.functional.mse_loss, nn.functional.smooth_l1_loss])
+def test_a_loss_keeps_no_other_memory_alive(loss: Loss) -> None:
+    """A step holds as many losses as it has micro-batches: four bytes for each."""
+    workload = a_sequential(loss=loss)
+    part = StageSlice(first_layer=0, end_layer=len(workload.layers))
+    stage = build_stage(workload, part, CPU)
+    x, targets = workload.batch(0, 0, 4)
+    held: torch.Tensor = stage(x, targets)
+    assert held.untyped_storage().nbytes() == 4
+    assert held.requires_grad
+
+
+def test_a_stage_may_begin_with_a_layer_that_overwrites() -> None:
+    """What it received is a leaf, which torch lets nobody overwrite."""
+    net = [nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 6)]
+    workload = from_sequential(
+        net, loss=mean_square, batch=points, optimizer=torch.optim.SGD
+    )
+    stage = build_stage(workload, StageSlice(first_layer=1, end_layer=3), CPU)
+    x = torch.randn(4, 5, 6)
+    alone = x.clone().requires_grad_()
+    net[2](alone.relu()).sum().backward()
+    received = x.clone().requires_grad_()
+    stage(received).sum().backward()
+    assert received.grad is not None
+    assert alone.grad is not None
+    assert torch.equal(received.grad, alone.grad)

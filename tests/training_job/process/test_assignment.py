@@ -1,0 +1,147 @@
+"""What a plan asks for is run as planned, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    OptimizerMode,
+    Precision,
+    Recipe,
+    Variant,
+)
+from plimsoll_planner.records.plan import HybridPlan, PodShape
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.errors import ForeignFingerprintError, PlanMismatchError
+from plimsoll_trainer.process.assignment import assign
+from plimsoll_trainer.workload import AdamW, Workload
+from tests.support.builders import a_plan, a_profile, a_stage, an_offer
+from tests.support.workloads import a_gpt
+
+EMULATED = an_offer(device_kind=DeviceKind.EMULATED)
+
+
+def plan(**fields: Any) -> HybridPlan:
+    """Build two stages of two replicas for four layers, on emulated devices."""
+    return a_plan(**({"offers": (EMULATED,)} | fields))
+
+
+def workload(**fields: Any) -> Workload:
+    """Build four layers."""
+    return a_gpt(depth=2, **fields)
+
+
+def test_a_plan_becomes_slices() -> None:
+    """Cuts, recompute and degrees arrive as planned."""
+    found = assign(plan(), workload())
+    assert found.slices == (
+        StageSlice(first_layer=0, end_layer=2, recomputed=frozenset({1})),
+        StageSlice(first_layer=2, end_layer=4),
+    )
+    assert (found.num_stages, found.num_replicas, found.global_batch_size) == (2, 2, 8)
+
+
+THREE_PODS = PodShape(num_pods=1, gpus_per_pod=3, host_memory_bytes_per_pod=1)
+TENSOR = Variant(tensor_degree=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"schedule": Schedule.GPIPE}, r"the schedule GPipe, .* which runs 1F1B"),
+        (
+            {
+                "stages": (
+                    a_stage(0, 2, (0, 1), variant=TENSOR, data_degree=1),
+                    a_stage(2, 4, (2, 3), variant=TENSOR, data_degree=1),
+                ),
+                "num_micro_batches": 8,
+            },
+            "the tensor degree 2",
+        ),
+        (
+            {"stages": (a_stage(0, 2, (0, 2)), a_stage(2, 4, (1, 3)))},
+            r"the ranks \[0, 2\] on stage 0",
+        ),
+        (
+            {
+                "stages": (
+                    a_stage(0, 2, (0, 1), sharding=Sharding.OPTIMIZER),
+                    a_stage(2, 4, (2, 3)),
+                )
+            },
+            "sharded optimizer",
+        ),
+        (
+            {"stages": (a_stage(0, 2, (0, 1)), a_stage(2, 4, (2, 3)))},
+            "1 micro-batches in flight on stage 0, .* the 2 of plain 1F1B",
+        ),
+        (
+            {"num_micro_batches": 1, "micro_batch": 4, "stages": None},
+            "1 micro-batches on 2 stages",
+        ),
+    ],
+)
+def test_what_cannot_run_yet_is_named(fields: dict[str, Any], said: str) -> None:
+    """The line says what, and what this trainer runs instead."""
+    if fields.get("stages", 0) is None:
+        stages = (a_stage(0, 2, (0, 1)), a_stage(2, 4, (2, 3)))
+        fields = fields | {"stages": stages}
+    with pytest.raises(PlanMismatchError, match=said):
+        assign(plan(**fields), workload())
+
+
+def test_a_plan_for_another_chain_is_refused() -> None:
+    """The number of layers, and where they may be recomputed."""
+    said = (
+        "for 4 layers, but the workload has 5: pass the arguments .* as the rank, the"
+    )
+    with pytest.raises(PlanMismatchError, match=said) as caught:
+        assign(plan(), a_gpt(depth=3))
+    assert caught.value.exit_code is ExitCode.BAD_WORKLOAD  # not to be tried again
+
+
+def test_another_optimizer_is_refused() -> None:
+    """It would hold other bytes at its step than were planned."""
+    slow = AdamW(mode=OptimizerMode.FOREACH)
+    with pytest.raises(PlanMismatchError, match=r"a fused optimizer, .* is foreach"):
+        assign(plan(), workload(optimizer=slow))
+
+
+def test_another_precision_or_name_is_refused_where_the_profile_is_at_hand() -> None:
+    """A plan itself knows neither."""
+    recipe = Recipe(
+        precision=Precision.FP32, optimizer="AdamW", optimizer_mode=OptimizerMode.FUSED
+    )
+    profile = a_profile(recipe=recipe)
+    planned = plan(fingerprint=profile.fingerprint)
+    assign(planned, workload(), [profile])
+    with pytest.raises(PlanMismatchError, match=r"precision was 'fp32' .* 'bf16'"):
+        assign(planned, workload(precision=Precision.BF16), [profile])
+
+
+def test_a_profile_of_other_sums_is_made_anew_or_refused() -> None:
+    """One of before there was a choice is foreign; one that says so is contradicted."""
+    for given, error in (
+        (None, ForeignFingerprintError),
+        (Precision.BF16, PlanMismatchError),
+    ):
+        recipe = Recipe(
+            precision=Precision.BF16,
+            optimizer="AdamW",
+            optimizer_mode=OptimizerMode.FUSED,
+            gradient_precision=given,
+        )
+        profile = a_profile(recipe=recipe)
+        planned = plan(fingerprint=profile.fingerprint)
+        with pytest.raises(error, match=r"bf16.* but here it is '?fp32'?"):
+            assign(planned, workload(precision=Precision.BF16), [profile])
+        both = workload(precision=Precision.BF16, gradient_precision=Precision.BF16)
+        assign(planned, both, [profile])

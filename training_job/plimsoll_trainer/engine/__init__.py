@@ -1,0 +1,17 @@
+"""The engine: what the ranks of a job compute in a step, and how they agree.
+
+It knows nothing of options, plans, devices, files or processes. Reading order is import
+order:
+
+    wrapped_modules     modules whose memory cannot be foreseen, refused
+    batches             samples of a workload, made and checked
+    gradients           gradients of a layer in one piece of memory
+    stage               the layers of one rank
+    boundaries          what passes between them
+    layer_optimizer     one optimizer for each layer
+    world               the ranks of a job and their groups
+    shared_tensors      parameters that layers on different ranks share
+    training            a step of one rank: schedule, gradients, optimizer
+    control             what the hosts of all ranks agree on between two steps
+    equal_replicas      digests of what replicas hold, before the first step
+"""

@@ -1,0 +1,128 @@
+"""Whether ranks that hold the same tensors hold the same values, to the bit.
+
+Every rank builds its own layers. What a workload takes from a clock, a process id or a
+generator that nobody seeded differs from rank to rank, and replicas would then train
+different models without a word. So they are compared once, after the checkpoint is read
+and before the first step; called by `run`.
+
+    each rank    the sum of each of its tensors; a digest of them all
+    all ranks    gather the digests, and the sums of tensors tied over several stages
+    on a fault   gather all sums, and name the first tensor that differs
+
+The sum of a tensor: its bits as whole numbers of up to 32 bits, times fixed random odd
+factors, modulo 2^64. One other number always shows; several cancel out by a chance of
+about 2^-32. It is taken piece by piece where the tensor lies, so nothing is copied to
+the host, and the device holds two pieces on top: less than any step does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.shared_tensors import stages_of
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.errors import UnequalReplicasError
+from plimsoll_trainer.random_keys import MASK, ODD
+
+Name = tuple[str, str]
+"""Layer, and tensor inside it; a tied tensor goes by its first place."""
+Sums = Mapping[Name, object]
+NAMES = ""
+"""In the place of a tensor: the names of all tensors of a layer."""
+PIECE, SMALL_PIECE = 2**19, 2**12
+"""Numbers that are summed at a time, on a GPU and elsewhere."""
+INTEGERS = {1: torch.uint8, 2: torch.int16}
+"""By the bytes of a number; larger ones count as several of 32 bits."""
+
+
+def check_replicas(trainer: Trainer, control: Control) -> None:
+    """Refuse to train where ranks disagree; all ranks call this together.
+
+    Raises:
+        UnequalReplicasError: names the first tensor that differs, and two ranks.
+    """
+    sums = dict(sums_of(trainer))
+    tied = tied_over_stages(trainer)
+    text = repr(sorted(sums.items())).encode()
+    stage: Name = (NAMES, str(trainer.world.stage))
+    brief = {name: found for name, found in sums.items() if name in tied}
+    brief[stage] = hashlib.blake2b(text).digest()
+    if first_difference(control.gather(brief)) is None:
+        return
+    found = first_difference(control.gather(sums))
+    assert found is not None  # noqa: S101 - the digest is of these
+    (layer, tensor), one, other = found
+    what = f"{tensor!r} of layer" if tensor else "what is in layer"
+    raise UnequalReplicasError(
+        f"ranks {one} and {other} would train different models: {what} {layer!r} "
+        "differs between them; let the entry point and its factories build the same "
+        "in every process: no clock, no process id, no order of a set, no generator "
+        "without a seed"
+    )
+
+
+def first_difference(of_ranks: Sequence[Sums]) -> tuple[Name, int, int] | None:
+    """The first name that two ranks hold different sums of, and these ranks."""
+    holders: dict[Name, int] = {}
+    for rank, sums in enumerate(of_ranks):
+        for name, found in sums.items():
+            holder = holders.setdefault(name, rank)
+            if of_ranks[holder][name] != found:
+                return name, holder, rank
+    return None
+
+
+def tied_over_stages(trainer: Trainer) -> set[Name]:
+    """Names of the tensors that several stages hold."""
+    workload = trainer.workload
+    return {
+        tie.places[0]
+        for tie in workload.ties
+        if len(set(stages_of(tie, workload, trainer.slices))) > 1
+    }
+
+
+def sums_of(trainer: Trainer) -> Iterator[tuple[Name, object]]:
+    """Yield the sum of every parameter and buffer that another rank may hold as well.
+
+    Of a job without replicas that is what several stages share.
+    """
+    workload, summer = trainer.workload, Summer(trainer.world.device)
+    first = {place: tie.places[0] for tie in workload.ties for place in tie.places}
+    tied = tied_over_stages(trainer)
+    for index, layer in trainer.stage.layers.items():
+        name = workload.layers[int(index)].name
+        tensors = dict(layer.named_parameters()) | dict(layer.named_buffers())
+        yield (name, NAMES), tuple(tensors)
+        for inner, tensor in tensors.items():
+            place = first.get((name, inner), (name, inner))
+            if trainer.world.num_replicas > 1 or place in tied:
+                yield place, summer.sum_of(tensor)
+
+
+class Summer:
+    """Sums tensors of one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Draw the factors, alike in every process."""
+        generator = torch.Generator().manual_seed(ODD)
+        size = (PIECE if device.type == "cuda" else SMALL_PIECE,)
+        drawn = torch.randint(-(2**63), 2**63 - 1, size, generator=generator)
+        self._factors = drawn.bitwise_or_(1).to(device)
+
+    @torch.no_grad()
+    def sum_of(self, tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
+        """Type, shape and sum of a tensor; of different tensors they differ."""
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+        flat = tensor.detach().permute(order).reshape(-1)  # as it lies: no copy
+        whole = flat.view(INTEGERS.get(flat.element_size(), torch.int32))
+        total = 0
+        for piece in torch.split(whole, len(self._factors)):
+            factors = self._factors[: len(piece)]
+            total = (total * ODD + int(piece.long().mul_(factors).sum())) & MASK
+        return str(tensor.dtype), tuple(tensor.shape), total

@@ -1,0 +1,72 @@
+"""One optimizer for each layer, stepped one after the other.
+
+What a step holds on top of the state (a copy in fp32, lists of temporaries) is then
+that of the largest layer instead of the whole stage, and a layer carries its state
+along when it moves. In bf16 the optimizer works on master weights in fp32:
+
+    gradient in fp32, or a copy of one in bf16 -> step on the master -> parameter bf16
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.workload import MakeOptimizer
+
+
+class LayerOptimizer:
+    """The optimizer of one layer's parameters."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], make: MakeOptimizer) -> None:
+        """Make the optimizer on the parameters, or on fp32 copies of smaller types."""
+        self.parameters = list(parameters)
+        self.masters = [
+            p if p.dtype == torch.float32 else master_of(p) for p in self.parameters
+        ]
+        self.optimizer = make(self.masters)
+        self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
+
+    @torch.no_grad()
+    def step(self, learning_rate_factor: float) -> None:
+        """Step on the gradients in place, then set them to zero."""
+        for group, rate in zip(
+            self.optimizer.param_groups, self.base_rates, strict=True
+        ):
+            group["lr"] = rate * learning_rate_factor
+        pairs = list(zip(self.masters, self.parameters, strict=True))
+        for master, parameter in pairs:
+            gradient = gradient_of(parameter)
+            if master is not parameter and gradient is not None:
+                master.grad = gradient.to(torch.float32)
+        self.optimizer.step()
+        for master, parameter in pairs:
+            if master is not parameter:
+                master.grad = None
+                parameter.copy_(master)
+            gradient = gradient_of(parameter)
+            if gradient is not None:
+                gradient.zero_()
+
+
+def master_of(parameter: nn.Parameter) -> nn.Parameter:
+    """An fp32 copy that the optimizer works on."""
+    return nn.Parameter(parameter.detach().to(torch.float32))
+
+
+def squared_norm(gradients: Iterable[Tensor], device: torch.device) -> Tensor:
+    """Sum of squares of all gradients, a scalar in fp32."""
+    total = torch.zeros((), dtype=torch.float32, device=device)
+    for gradient in gradients:
+        total += torch.linalg.vector_norm(gradient, dtype=torch.float32) ** 2
+    return total
+
+
+@torch.no_grad()
+def scale(gradients: Iterable[Tensor], factor: float | Tensor) -> None:
+    """Multiply gradients in place."""
+    for gradient in gradients:
+        gradient.mul_(factor)

@@ -1,0 +1,261 @@
+"""The part of a model that one rank holds: its own layers, and nothing else.
+
+Legend: a stage holds the layers first .. end - 1 of the chain. Layers are kept under
+their index in the whole chain, so that a tensor has one name under every plan.
+
+    x -> [layer] -> [layer, recomputed] -> ... -> y          sent on
+                                           ... -> loss       on the last stage
+
+The loss is computed inside the stage: torch's schedule keeps the output of the last
+stage alive through the whole backward pass, and a scalar is cheaper than logits.
+
+What passes from layer to layer is contiguous, activations and gradients alike, wherever
+the chain is cut (`passed_on`): a send takes nothing else, and kernels round otherwise
+on other strides. A copy, where one is needed, is part of the layer that makes
+it, so the profile counts it and every plan computes the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from plimsoll_trainer.engine.gradients import attach_gradients
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
+from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSlice:
+    """Which layers a rank holds, and which of them it computes twice."""
+
+    first_layer: int
+    end_layer: int
+    recomputed: frozenset[int] = frozenset()
+
+    def holds(self, layer: int) -> bool:
+        """Whether a layer is in the slice."""
+        return self.first_layer <= layer < self.end_layer
+
+
+class Received(torch.autograd.Function):
+    """Passes on what a stage received, as a tensor that its first layer may overwrite.
+
+    Torch hands it over as a leaf, and lets nobody overwrite one that needs a gradient.
+    The gradient is sent back, which takes contiguous memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """The same memory."""
+        del ctx
+        return x.data
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """The same gradient, contiguous."""
+        del ctx
+        return gradients[0].contiguous()
+
+
+class StageModule(nn.Module):
+    """Runs a slice of the chain; returns the loss where the slice ends the chain."""
+
+    def __init__(
+        self,
+        layers: nn.ModuleDict,
+        *,
+        gradients: Mapping[str, Sequence[Tensor]],
+        recomputed: frozenset[int],
+        copies_input: bool,
+        loss: Loss | None,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        """Take layers that are built already, under their indices as names."""
+        super().__init__()
+        self.layers = layers
+        self.gradients = gradients
+        """Of each layer, in whole buffers; shared ones are in the first layer's."""
+        self._recomputed = recomputed
+        self._copies_input = copies_input
+        self._loss = loss
+        self._last = list(layers)[-1]
+        self._seed = seed
+        self._device = device
+        self.step = 0
+        self.first_sample = 0
+        """First sample of the current micro-batch in the step's global batch."""
+        self.count = torch.zeros((), dtype=torch.float64, device=device)
+        """What the sum of the losses so far is to be divided by; see `known_count`."""
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Run one micro-batch through the slice.
+
+        Args:
+            x: inputs of the model, or what the stage before sent.
+            targets: on the last stage, what the loss compares with.
+        """
+        if x.requires_grad:
+            x = Received.apply(x)
+        if self._copies_input:
+            x = x.clone()
+        for name, layer in self.layers.items():
+            index = int(name)
+            key = random_key(self._seed, self.step, self.first_sample, index)
+            run = partial(run_layer, layer, self._device, key)
+            if index in self._recomputed:
+                x = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = run(x)
+            if self._loss is None or name != self._last:
+                x = passed_on(x)
+        if self._loss is None or targets is None:
+            return x
+        loss, count = loss_alone(self._loss, x, targets)
+        with torch.no_grad():
+            self.count += known_count(count)
+        return loss
+
+
+def known_count(count: Tensor | float) -> Tensor | float:
+    """What a loss counts, or no number if it is below 0, without a wait for the device.
+
+    So is the count of the whole step then, which `session` refuses.
+    """
+    if isinstance(count, Tensor):
+        return torch.where(count >= 0, count.double(), math.nan)
+    return count if count >= 0 else math.nan
+
+
+def passed_on(output: Tensor) -> Tensor:
+    """Output of a layer as the next one receives it; its gradient comes back likewise.
+
+    Not for the last layer: what enters the loss is neither sent nor received.
+    """
+    output = output.contiguous()
+    if output.requires_grad:
+        output.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
+    return output
+
+
+def loss_alone(loss: Loss, output: Tensor, targets: Tensor) -> SumAndCount:
+    """Loss in memory of its own, and what it counts: 1 where it is a mean.
+
+    `mse_loss` and `smooth_l1_loss` give back a scalar in the memory of all differences
+    that it is the mean of. A step holds its losses till it ends.
+    """
+    made = loss(output, targets)
+    total, count = made if isinstance(made, tuple) else (made, 1.0)
+    return total.clone(), count
+
+
+def run_layer(layer: nn.Module, device: torch.device, key: int, x: Tensor) -> Tensor:
+    """Run one layer with the random numbers of `key`, however often it is run."""
+    seed_device(device, key)
+    y: Tensor = layer(x)
+    return y
+
+
+def build_stage(
+    workload: Workload,
+    part: StageSlice,
+    device: torch.device,
+    given_back: frozenset[int] = frozenset(),
+) -> StageModule:
+    """Build the layers of a slice, each from its own seed, with gradients at zero.
+
+    Where its first layer gives back its input, that is a copy of what was received: the
+    engine holds the one and the layer's output is another, as the formula counts them.
+
+    Gradients are there from the start: their bytes are needed at the peak of the
+    backward pass anyway, and it then does not matter how many micro-batches there are.
+    """
+    layers = nn.ModuleDict()
+    for index in range(part.first_layer, part.end_layer):
+        layers[str(index)] = build_layer(workload, index, device)
+    join_ties(workload, layers)
+    gradients = {
+        name: attach_gradients(layer.parameters(), workload.gradient_dtype)
+        for name, layer in layers.items()
+    }
+    ends_chain = part.end_layer == len(workload.layers)
+    return StageModule(
+        layers,
+        gradients=gradients,
+        recomputed=part.recomputed,
+        copies_input=part.first_layer in given_back,
+        loss=workload.loss if ends_chain else None,
+        seed=workload.seed,
+        device=device,
+    )
+
+
+def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Module:
+    """Build one layer with the weights that it has under every plan.
+
+    Raises:
+        WorkloadError: its factory gives something else.
+    """
+    layer: Layer = workload.layers[index]
+    seed_process(random_key(workload.seed, index))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(workload.dtype)
+    try:
+        with device:
+            module: object = layer.factory()
+    finally:
+        torch.set_default_dtype(before)
+    if not isinstance(module, nn.Module):
+        raise WorkloadError(
+            f"the factory of layer {layer.name!r} gives {type(module).__name__}, but "
+            "an nn.Module is needed: return one"
+        )
+    return module.train()
+
+
+def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
+    """Let layers of one rank that share a tensor hold one and the same."""
+    for tie, places in ties_within(workload, layers):
+        shared: Tensor | None = None
+        for index, name in places:
+            owner, _, attribute = name.rpartition(".")
+            module = layers[str(index)].get_submodule(owner)
+            check_kind(tie, getattr(module, attribute))
+            if shared is None:
+                shared = getattr(module, attribute)
+            elif isinstance(shared, nn.Parameter):
+                module.register_parameter(attribute, shared)
+            else:
+                setattr(module, attribute, shared)
+
+
+def ties_within(
+    workload: Workload, layers: nn.ModuleDict
+) -> Iterator[tuple[Tie, Sequence[tuple[int, str]]]]:
+    """Yield each tie and the places of it that these layers hold: (layer, tensor)."""
+    for tie in workload.ties:
+        places = [(workload.index_of(layer), name) for layer, name in tie.places]
+        yield tie, [place for place in places if str(place[0]) in layers]
+
+
+def check_kind(tie: Tie, tensor: Tensor) -> None:
+    """Refuse a parameter that is said to be constant: its gradients would not be added.
+
+    Raises:
+        WorkloadError: see above.
+    """
+    if tie.constant and isinstance(tensor, nn.Parameter):
+        layer, name = tie.places[0]
+        raise WorkloadError(
+            f"the tie of {name!r} in layer {layer!r} is said to be constant, but that "
+            "is a parameter: leave constant=True out"
+        )

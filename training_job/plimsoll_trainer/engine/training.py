@@ -1,0 +1,307 @@
+"""One rank of a training job: its stage, its schedule, and what happens in a step.
+
+    forward and backward of M micro-batches     torch.distributed.pipelining
+    add gradients over replicas and copies      in place, layer by layer
+    divide by what counts, clip by the norm of all ranks
+    step the optimizer, layer by layer
+
+A backward pass starts from the micro-batch's own loss, a mean or a sum, and gradients
+are divided once, by the count of the whole step: M * D means, or what the losses that
+are sums say. So no count is needed before its micro-batch has run. Sums of many tokens
+are no danger to bf16, which has the exponents of fp32.
+
+Data parallelism is a plain all-reduce of the gradients where they lie. It equals what
+torch's `replicate` computes and holds nothing on top, while `replicate` keeps a second
+copy of all parameters (docs/decisions/0011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+from plimsoll_planner.records.plan import Phase
+from plimsoll_trainer.engine.batches import make_batch
+from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
+from plimsoll_trainer.engine.gradients import gradient_of
+from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squared_norm
+from plimsoll_trainer.engine.shared_tensors import (
+    add_gradients,
+    shared_tensors,
+    spread_values,
+)
+from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
+from plimsoll_trainer.engine.world import World
+from plimsoll_trainer.torch_internals import run_micro_batches, takes_any_strides
+from plimsoll_trainer.workload import Workload
+
+NORM_OFFSET = 1e-6
+"""Against division by zero, as in torch.nn.utils.clip_grad_norm_."""
+
+OnPhase = Callable[[Phase], None]
+"""Called when a phase has ended, so that its peak can be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What a step gave, alike on every rank: scalars that are still on the device."""
+
+    loss: Tensor
+    """Mean over what counts of the global batch."""
+    count: Tensor
+    """What counts of the global batch; no training where it is no number above 0."""
+    gradient_norm: Tensor | None
+    """Over all layers, before clipping; None where it is not clipped."""
+
+
+def ignore_phase(phase: Phase) -> None:
+    """Do nothing at the end of a phase."""
+
+
+class Trainer:
+    """Builds one rank's share and runs steps; all ranks call each method together."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        slices: Sequence[StageSlice],
+        boundaries: Boundaries,
+        num_micro_batches: int,
+        world: World,
+        on_phase: OnPhase = ignore_phase,
+    ) -> None:
+        """Build the stage, its optimizers and the schedule.
+
+        Args:
+            workload: the training job.
+            slices: the layers of every stage, in order.
+            boundaries: of one micro-batch.
+            num_micro_batches: M, for each replica and step.
+            world: this rank's place.
+            on_phase: called when a phase has ended.
+        """
+        self.workload = workload
+        self.world = world
+        self.slices = slices
+        self.part = slices[world.stage]
+        self.micro_batch = boundaries.targets.shape[0]
+        self.num_micro_batches = num_micro_batches
+        self.on_phase = on_phase
+        self.stage = build_stage(
+            workload, self.part, world.device, boundaries.given_back
+        )
+        self.shared = shared_tensors(workload, slices, self.stage, world)
+        spread_values(self.shared)
+        self.optimizers = layer_optimizers(self.stage, workload)
+        self.schedule = build_schedule(
+            self.stage, self.part, boundaries, num_micro_batches, world
+        )
+        self.on_phase(Phase.BUILD)
+
+    def run_step(self, step: int) -> StepResult:
+        """Train on the global batch of one step."""
+        losses = self.run_micro_batches(step)
+        self.on_phase(Phase.BACKWARD)
+        loss, count = self.reduce_gradients(losses)
+        norm = self.clip_gradients()
+        self.on_phase(Phase.GRADIENT_NORM)
+        factor = self.workload.learning_rate_factor(step)
+        for optimizer in self.optimizers.values():
+            optimizer.step(factor)
+        self.on_phase(Phase.OPTIMIZER_STEP)
+        return StepResult(loss=loss, count=count, gradient_norm=norm)
+
+    def run_micro_batches(self, step: int) -> list[Tensor]:
+        """Run all micro-batches; return their losses, on the last stage."""
+        self.stage.step = step
+        self.stage.count.zero_()
+        inputs, targets = self.load_micro_batches(step)
+        losses: list[Tensor] = []
+        run_micro_batches(self.schedule, inputs, targets, losses)
+        return [loss.detach() for loss in losses]
+
+    def first_sample(self, micro_batch: int) -> int:
+        """First sample of a micro-batch of this replica in the global batch."""
+        index = self.world.replica * self.num_micro_batches + micro_batch
+        return index * self.micro_batch
+
+    def load_micro_batches(
+        self, step: int
+    ) -> tuple[list[tuple[Tensor, ...]], list[dict[str, Tensor]]]:
+        """Make this replica's samples; only the ends of the pipeline keep any."""
+        inputs: list[tuple[Tensor, ...]] = [()] * self.num_micro_batches
+        targets: list[dict[str, Tensor]] = [{}] * self.num_micro_batches
+        if not (self.world.is_first or self.world.is_last):
+            return inputs, targets
+        for place in range(self.num_micro_batches):
+            first = self.first_sample(place)
+            x, y = make_batch(self.workload, step, first, self.micro_batch)
+            if self.world.is_first:
+                inputs[place] = (self.held(cast_inputs(x, self.workload)),)
+            if self.world.is_last:
+                targets[place] = {"targets": self.held(y)}
+        return inputs, targets
+
+    def held(self, tensor: Tensor) -> Tensor:
+        """Bring a tensor to the device, without the rest that it may be a view of."""
+        tensor = tensor.to(self.world.device)
+        is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
+        return tensor.clone() if is_part else tensor
+
+    def gradients(self) -> Iterator[Tensor]:
+        """Yield the gradients of all layers of the stage, each number once."""
+        for buffers in self.stage.gradients.values():
+            yield from buffers
+
+    @torch.no_grad()
+    def reduce_gradients(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Turn sums over micro-batches into means over the global batch.
+
+        Args:
+            losses: of this replica's micro-batches, on the last stage.
+
+        Returns:
+            The mean loss and what it is over, on every rank.
+        """
+        if self.world.num_replicas > 1:
+            group = self.world.data_group
+            for gradient in self.gradients():
+                dist.all_reduce(gradient, group=group)
+        add_gradients(self.shared)
+        total, count = self.sum_over_ranks(losses)
+        # Gradients are 0 where nothing counts; `session` refuses such a step.
+        factor = torch.where(count > 0, 1 / count, 0.0)
+        scale(self.gradients(), factor)
+        return (total * factor).float(), count
+
+    def sum_over_ranks(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Add up losses and counts of all ranks; those without a loss add nothing."""
+        both = torch.zeros(2, dtype=torch.float64, device=self.world.device)
+        if losses:
+            both[0] = torch.stack([loss.double() for loss in losses]).sum()
+            both[1] = self.stage.count
+        dist.all_reduce(both)
+        return both[0], both[1]
+
+    @torch.no_grad()
+    def clip_gradients(self) -> Tensor | None:
+        """Scale all gradients so that their norm over all ranks is within the limit."""
+        limit = self.workload.max_gradient_norm
+        if limit is None:
+            return None
+        total = squared_norm(self.own_gradients(), self.world.device)
+        dist.all_reduce(total, group=self.world.pipeline_group)
+        norm = total.sqrt()
+        factor = (limit / (norm + NORM_OFFSET)).clamp(max=1.0)
+        scale(self.gradients(), factor)
+        return norm
+
+    def own_gradients(self) -> Iterator[Tensor]:
+        """Yield what counts in the norm: a shared parameter once, over all ranks."""
+        rank = dist.get_rank()
+        foreign = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
+        counted = set(foreign)
+        for name, layer in self.stage.layers.items():
+            parameters = {id(p): p for p in layer.parameters()}
+            if foreign.isdisjoint(parameters):
+                yield from self.stage.gradients[name]
+            else:
+                for key, parameter in parameters.items():
+                    gradient = gradient_of(parameter)
+                    if gradient is not None and key not in counted:
+                        yield gradient
+            counted.update(parameters)
+
+
+def layer_optimizers(
+    stage: StageModule, workload: Workload
+) -> dict[str, LayerOptimizer]:
+    """Make one optimizer for each layer that trains; a shared tensor has one owner."""
+    taken: set[int] = set()
+    made: dict[str, LayerOptimizer] = {}
+    for name, layer in stage.layers.items():
+        own = [p for p in layer.parameters() if p.requires_grad and id(p) not in taken]
+        taken.update(map(id, own))
+        if own:
+            made[name] = LayerOptimizer(own, workload.optimizer)
+    return made
+
+
+class CountingStage(PipelineStage):
+    """Lets the module know which samples its next forward pass is of.
+
+    `register_forward_context`, which is made for that, is new in torch 2.15.
+    """
+
+    def __init__(
+        self,
+        module: StageModule,
+        *,
+        first_micro_batch: int,
+        micro_batch: int,
+        **of_torch: Any,
+    ) -> None:
+        """Take what torch's stage takes.
+
+        Args:
+            module: the stage.
+            first_micro_batch: of this replica, in the step's global batch.
+            micro_batch: samples of one.
+            **of_torch: for torch's stage, whose order of arguments has changed.
+        """
+        super().__init__(module, **of_torch)
+        self._module = module
+        self._first_micro_batch = first_micro_batch
+        self._micro_batch = micro_batch
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        """Run one micro-batch forward."""
+        index = self._first_micro_batch + fwd_chunk_id
+        self._module.first_sample = index * self._micro_batch
+        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+
+def build_schedule(
+    module: StageModule,
+    part: StageSlice,
+    boundaries: Boundaries,
+    num_micro_batches: int,
+    world: World,
+) -> Schedule1F1B:
+    """Put the stage into torch's schedule, with all shapes known beforehand."""
+    incoming = boundaries.between[part.first_layer]
+    floating = incoming.dtype.is_floating_point and not world.is_first
+    outgoing = boundaries.between[part.end_layer].empty("meta", grad=True)
+    if world.is_last:
+        outgoing = torch.empty((), device="meta", requires_grad=True)
+    stage = CountingStage(
+        module,
+        stage_index=world.stage,
+        num_stages=world.num_stages,
+        device=world.device,
+        input_args=incoming.empty("meta", grad=floating),
+        output_args=outgoing,
+        group=world.pipeline_group,
+        first_micro_batch=world.replica * num_micro_batches,
+        micro_batch=boundaries.targets.shape[0],
+    )
+    takes_any_strides(stage)
+    return Schedule1F1B(
+        stage,
+        num_micro_batches,
+        loss_fn=loss_of_last_stage,
+        scale_grads=False,
+    )
+
+
+def loss_of_last_stage(output: Tensor, target: object) -> Tensor:
+    """Pass on what the last stage computed itself."""
+    del target
+    return output

@@ -1,0 +1,14 @@
+"""The life of one training process, from its options to its exit code.
+
+requirements    which torch and numpy it needs
+options         its command line
+admission       whether the plan may run here
+assignment      the work of the job's ranks
+stopping        the request to stop
+restart         the process as the emulated device of its plan
+meeting         where the ranks find each other
+failures        what ended a rank, as one line and an exit code
+checkpointing   when to save, and where to resume
+session         from the first step to the last
+run             all of it together
+"""

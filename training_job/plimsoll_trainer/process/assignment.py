@@ -1,0 +1,210 @@
+"""From a plan to the work of this job's ranks; refuses what cannot be run as planned.
+
+In: a `HybridPlan`, the workload, and where it is at hand the profile that the plan was
+made from. Out: an `Assignment`. Called once by `run`, before anything is allocated, so
+that a plan for another model ends with one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from plimsoll_planner.records.engine import Schedule, Sharding
+from plimsoll_planner.records.model_profile import (
+    DeviceKind,
+    ModelProfile,
+    OptimizerMode,
+)
+from plimsoll_planner.records.plan import HybridPlan, Stage
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.errors import (
+    ForeignFingerprintError,
+    OtherWorkloadError,
+    PlanMismatchError,
+)
+from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
+
+SAME = (
+    "pass the arguments that were profiled, or profile and plan again; an entry point "
+    "that gives others here depends on what is not in its arguments, as the rank, the "
+    "environment or the machine: let it not"
+)
+"""What to do about a workload that is not the one profiled; there are two causes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """What the ranks of a job do; rank = stage * num_replicas + replica."""
+
+    slices: tuple[StageSlice, ...]
+    """Of every stage, in order."""
+    num_replicas: int
+    micro_batch: int
+    """Samples."""
+    num_micro_batches: int
+    """For each replica and step."""
+
+    @property
+    def num_stages(self) -> int:
+        """P."""
+        return len(self.slices)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one step."""
+        return self.num_replicas * self.micro_batch * self.num_micro_batches
+
+
+def assign(
+    plan: HybridPlan, workload: Workload, profiles: Iterable[ModelProfile] = ()
+) -> Assignment:
+    """Turn a plan into the work of its ranks.
+
+    Raises:
+        PlanMismatchError: the plan is for another workload, or asks for what this
+            trainer cannot run.
+    """
+    check_engine(plan)
+    check_layers(plan, workload)
+    check_optimizer(plan.optimizer_mode, workload, plan.offers[0].device_kind)
+    for profile in profiles:
+        if profile.fingerprint == plan.fingerprint:
+            check_profile(profile, workload)
+    return Assignment(
+        slices=slices_of(plan),
+        num_replicas=plan.stages[0].data_degree,
+        micro_batch=plan.micro_batch,
+        num_micro_batches=plan.num_micro_batches,
+    )
+
+
+def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
+    """Layers of every stage, in order."""
+    return tuple(
+        StageSlice(
+            first_layer=stage.chunks[0].first_layer,
+            end_layer=stage.chunks[0].end_layer,
+            recomputed=frozenset(stage.recomputed_layers),
+        )
+        for stage in plan.stages
+    )
+
+
+def check_engine(plan: HybridPlan) -> None:
+    """Refuse what this trainer cannot run yet, by name."""
+    if plan.schedule is not Schedule.ONE_F_ONE_B:
+        raise cannot_run(f"the schedule {plan.schedule}", "1F1B")
+    mesh = plan.mesh
+    if mesh is None:
+        raise cannot_run("stages of different degrees", "the same on every stage")
+    if mesh.tensor > 1:
+        raise cannot_run(f"the tensor degree {mesh.tensor}", "1")
+    if mesh.pipeline > plan.num_micro_batches:
+        raise cannot_run(
+            f"{plan.num_micro_batches} micro-batches on {mesh.pipeline} stages",
+            "at least as many micro-batches as stages",
+        )
+    for place, stage in enumerate(plan.stages):
+        if stage.sharding is not Sharding.NONE:
+            raise cannot_run(f"sharded {stage.sharding}", "none")
+        ranks = mesh.ranks(place)
+        if stage.ranks != tuple(ranks):
+            raise cannot_run(
+                f"the ranks {list(stage.ranks)} on stage {place}",
+                f"ranks in order, here from {ranks[0]} on",
+            )
+        check_in_flight(plan, stage, place)
+
+
+def check_in_flight(plan: HybridPlan, stage: Stage, place: int) -> None:
+    """Refuse a cap that plain 1F1B would break."""
+    in_flight = min(len(plan.stages) - place, plan.num_micro_batches)
+    if stage.in_flight_cap < in_flight:
+        raise cannot_run(
+            f"{stage.in_flight_cap} micro-batches in flight on stage {place}",
+            f"the {in_flight} of plain 1F1B",
+        )
+
+
+def cannot_run(what: str, instead: str) -> PlanMismatchError:
+    """Error for a part of a plan."""
+    return PlanMismatchError(
+        f"the plan asks for {what}, which this trainer cannot run yet: plan with "
+        f"engine plimsoll, which runs {instead}"
+    )
+
+
+def check_layers(plan: HybridPlan, workload: Workload) -> None:
+    """Refuse a plan for a chain of another length, and recompute where it may not be.
+
+    Raises:
+        OtherWorkloadError: see above.
+    """
+    planned = max(chunk.end_layer for s in plan.stages for chunk in s.chunks)
+    if planned != len(workload.layers):
+        raise OtherWorkloadError(
+            f"the plan is for {planned} layers, but the workload has "
+            f"{len(workload.layers)}: {SAME}"
+        )
+    for stage in plan.stages:
+        for index in stage.recomputed_layers:
+            if not workload.layers[index].recomputable:
+                raise OtherWorkloadError(
+                    f"the plan recomputes layer {workload.layers[index].name!r}, which "
+                    "the workload does not allow: profile and plan again"
+                )
+
+
+def check_optimizer(planned: OptimizerMode, workload: Workload, on: DeviceKind) -> None:
+    """Refuse an optimizer that holds something else than was planned.
+
+    Where there is no GPU, as in a replay, the one of the CPU tells as much.
+
+    Raises:
+        OtherWorkloadError: the workload's optimizer walks its parameters otherwise.
+        WorkloadError: it has none.
+    """
+    is_there = on is DeviceKind.CUDA and torch.cuda.is_available()
+    device = "cuda" if is_there else "cpu"
+    found = optimizer_mode(sample_optimizer(workload, device), on)
+    if found is not planned:
+        raise OtherWorkloadError(
+            f"the plan is for a {planned} optimizer, but the workload's is {found}: "
+            f"{SAME}"
+        )
+
+
+def check_profile(profile: ModelProfile, workload: Workload) -> None:
+    """Refuse a workload that differs from the profiled one in name or precision.
+
+    Raises:
+        OtherWorkloadError: naming the first difference.
+        ForeignFingerprintError: the profile is of a release that added gradients up in
+            another type, and is to be made anew.
+    """
+    recipe = profile.recipe
+    is_old = recipe.gradient_precision is None
+    if is_old and recipe.sums_in is not workload.gradient_precision:
+        raise ForeignFingerprintError(
+            f"the profile is of a release that added gradients up in {recipe.sums_in}, "
+            f"but here it is {workload.gradient_precision}: profile and plan again"
+        )
+    names = [layer.name for layer in workload.layers]
+    found: Iterable[tuple[str, object, object]] = (
+        ("precision", recipe.precision, workload.precision),
+        ("gradient_precision", recipe.sums_in, workload.gradient_precision),
+        *(
+            (f"the name of layer {place}", planned, here)
+            for place, (planned, here) in enumerate(
+                zip(profile.layers.name, names, strict=False)
+            )
+        ),
+    )
+    for what, planned, here in found:
+        if planned != here:
+            raise OtherWorkloadError(
+                f"{what} was '{planned}' when profiled, but here it is '{here}': {SAME}"
+            )

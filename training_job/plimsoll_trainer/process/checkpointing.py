@@ -1,0 +1,299 @@
+"""When this job saves, and where it resumes: what `session` asks of `checkpoint`.
+
+open      take over the folder, choose, read, agree on the first step
+boundary  between two steps: save when it is time and no rank still writes
+finish    save what is not saved yet, and wait for it; for room as well, however long
+
+A save that fails between two steps is reported, and training goes on. At the end
+nothing does: ranks that left would be started again, to train again what they have
+trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.units import at_least, at_most
+from plimsoll_trainer.checkpoint.folders import Folders
+from plimsoll_trainer.checkpoint.loader import (
+    Found,
+    check_layers,
+    choose,
+    load_state,
+)
+from plimsoll_trainer.checkpoint.manifest import (
+    check_identity,
+    identity_of,
+)
+from plimsoll_trainer.checkpoint.room import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    free_bytes,
+    wait_for_room,
+)
+from plimsoll_trainer.checkpoint.saver import Saver
+from plimsoll_trainer.checkpoint.state import (
+    RankState,
+    check_names,
+    check_optimizer,
+)
+from plimsoll_trainer.devices.peaks import PeakWatch
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import World
+from plimsoll_trainer.errors import (
+    CheckpointError,
+    NoRoomError,
+    TakenOverError,
+    UnusableCheckpointError,
+)
+from plimsoll_trainer.process.assignment import Assignment
+from plimsoll_trainer.process.options import Options
+from plimsoll_trainer.reporting.reports import Reporter
+from plimsoll_trainer.workload import Workload
+
+POLL_S = 0.02
+
+
+class Checkpointing:
+    """The checkpoints of one attempt; all ranks call each method together."""
+
+    def __init__(
+        self,
+        options: Options,
+        control: Control,
+        watch: PeakWatch,
+        reporter: Reporter,
+        warn: Callable[[str], None],
+    ) -> None:
+        """Use the folder that the options name, if they name one."""
+        self._options = options
+        self._control = control
+        self._watch = watch
+        self._reporter = reporter
+        self._warn = warn
+        self._found: Found | None = None
+        self._saver: Saver | None = None
+        self._saved_step = -1
+        """The latest that is saved or being saved."""
+        self._is_due = False
+        self._waits = False
+        """For room, which was reported."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether there is a folder to save into."""
+        return self._options.checkpoint_dir is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this rank still writes."""
+        return self._saver is not None and self._saver.is_busy
+
+    def choose(self, workload: Workload, assignment: Assignment, world: World) -> None:
+        """Choose what to resume from, before anything is built.
+
+        Raises:
+            UnusableCheckpointError: there is none to use, or it is of another training.
+            WorkloadError: what the workload holds could not be saved.
+        """
+        check_names(workload)
+        folders = self._folders()
+        if folders:
+            check_optimizer(workload, world.device)
+        with self._together():
+            if folders and self._control.rank == 0:
+                folders.open()
+        resume_from = self._options.resume_from
+        self._found = choose(folders, resume_from, self._control, self._warn)
+        if self._found is not None:
+            with self._together():
+                self._check(self._found, workload, assignment, world)
+
+    def _check(
+        self, found: Found, workload: Workload, assignment: Assignment, world: World
+    ) -> None:
+        """Refuse a checkpoint that does not lead to where this job wants to go."""
+        options = self._options
+        if not options.accept_other_data:
+            here = identity_of(workload, assignment.global_batch_size)
+            check_identity(found.manifest.identity, here, found.folder)
+        if found.manifest.step > options.steps:
+            raise UnusableCheckpointError(
+                f"checkpoint {found.folder} is past --steps {options.steps}: "
+                "give more steps, or an earlier one with --resume-from"
+            )
+        check_layers(found, workload, assignment.slices[world.stage])
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Let a `CheckpointError` on any rank be raised on all."""
+        fault: CheckpointError | None = None
+        try:
+            yield
+        except CheckpointError as error:
+            fault = error
+        if faults := [one for one in self._control.gather(fault) if one is not None]:
+            raise faults[0]
+
+    def open(self, trainer: Trainer, global_batch_size: int, plan_digest: str) -> int:
+        """Read what was chosen into the trainer; return the first step to run.
+
+        Raises:
+            UnusableCheckpointError: it is of another model, or broken.
+            CheckpointError: it cannot be read just now.
+        """
+        state = RankState(trainer)
+        if folders := self._folders():
+            self._saver = Saver(
+                state,
+                folders,
+                rank=self._control.rank,
+                num_ranks=self._control.num_ranks,
+                device=trainer.world.device,
+                identity=identity_of(trainer.workload, global_batch_size),
+                plan_digest=plan_digest,
+                keep=self._options.keep,
+            )
+        if self._found is None:
+            return 0
+        self._watch.begin(Phase.CHECKPOINT_RESTORE)
+        names = [layer.name for layer in trainer.workload.layers]
+        with self._together():
+            load_state(self._found, state, names)
+        self._watch(Phase.CHECKPOINT_RESTORE)
+        step = self._found.manifest.step
+        if folders and folders.committed(step).exists():
+            self._saved_step = step
+        self._reporter.event("resumed", step=step, folder=str(self._found.folder))
+        if self._control.rank == 0:
+            self._warn(f"resumes after step {step}, from {self._found.folder}")
+        return step
+
+    def boundary(self, step: int, *, any_busy: bool) -> None:
+        """Save when it is time; later, where some rank still writes.
+
+        Args:
+            step: steps finished.
+            any_busy: whether any rank still writes; alike on all.
+        """
+        self._report_save()
+        every = self._options.checkpoint_every
+        if every and step % every == 0 and step > 0:
+            self._is_due = True
+        if self._is_due and not any_busy:
+            if self._saver is not None:
+                self._saver.discard()
+            self._save(step)
+
+    def finish(self, step: int) -> None:
+        """Save what is not saved yet, and wait until it is committed.
+
+        Where the disk is full that takes until there is room, or until somebody ends
+        the rank.
+
+        Raises:
+            CheckpointError: it could not be saved for another reason.
+        """
+        if self._saver is None:
+            return
+        self._wait(self._saver)
+        failure = self._report_save()
+        if step == self._saved_step and not any(
+            self._control.any_of(failure is not None)
+        ):
+            return
+        wait_s = FIRST_WAIT_S
+        while self._is_short_of_room(self._saver, step):
+            self._wait_for_room(self._saver, step, wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+        self._report_save()
+
+    def _is_short_of_room(self, saver: Saver, step: int) -> bool:
+        """Save; whether that failed because the disk is full.
+
+        Raises:
+            CheckpointError: it failed for another reason.
+        """
+        self._saved_step = -1
+        self._save(step)
+        self._wait(saver)
+        failure = saver.take_failure()
+        has_failed, is_full = self._control.any_of(
+            failure is not None, isinstance(failure, NoRoomError)
+        )
+        if has_failed and not is_full:
+            raise failure or CheckpointError(
+                f"checkpoint of step {step} was not saved: another rank says why"
+            )
+        return is_full
+
+    def _wait_for_room(self, saver: Saver, step: int, least_s: float) -> None:
+        """Say that there is no room, and wait for it."""
+        root = self._options.checkpoint_dir
+        assert root is not None  # noqa: S101 - there is a saver
+        num_bytes = sum(self._control.gather(saver.num_bytes))
+        text = (
+            f"no room in {root} for the checkpoint of step {step}: it needs "
+            f"{at_least(num_bytes)}, and {at_most(free_bytes(root))} are free; what is "
+            "trained waits for room: make some"
+        )
+        if self._control.rank == 0 and not self._waits:
+            self._warn(text)
+            self._reporter.event("unsaved", step=step, message=text, waits=True)
+        self._waits = True
+        wait_for_room(root, num_bytes, least_s, self._control)
+
+    def _save(self, step: int) -> None:
+        """Begin to save, unless that step is saved already."""
+        self._is_due = False
+        if self._saver is None or step == self._saved_step:
+            return
+        self._watch.begin(Phase.CHECKPOINT_SAVE)
+        self._saver.start(step)
+        self._watch(Phase.CHECKPOINT_SAVE)
+        self._saved_step = step
+
+    def _wait(self, saver: Saver) -> None:
+        """Wait until no rank writes any more; often, so that no group times out."""
+        while any(self._control.any_of(self.is_busy)):
+            time.sleep(POLL_S)
+        saver.discard()
+
+    def _report_save(self) -> CheckpointError | None:
+        """Report how the last save went, once it has ended; return its failure.
+
+        Raises:
+            TakenOverError: a later attempt has begun; the other ranks lose this one.
+        """
+        if self._saver is None:
+            return None
+        if failure := self._saver.take_failure():
+            if isinstance(failure, TakenOverError):
+                raise failure
+            text = f"{failure}; training goes on"
+            self._warn(text)
+            self._reporter.event("unsaved", step=self._saved_step, message=text)
+            return failure
+        if figures := self._saver.take_figures():
+            for moved in figures.set_aside:
+                self._warn(
+                    f"set aside as {moved}: it is later than step {figures.step}, and "
+                    "another job wrote it; give each job its own --checkpoint-dir"
+                )
+            self._reporter.event(
+                "checkpoint",
+                step=figures.step,
+                stall_s=figures.stall_s,
+                write_s=figures.write_s,
+                num_bytes=figures.num_bytes,
+            )
+        return None
+
+    def _folders(self) -> Folders | None:
+        """The job's own folder."""
+        root = self._options.checkpoint_dir
+        return Folders(root, self._options.attempt) if root else None

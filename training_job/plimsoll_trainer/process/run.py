@@ -1,0 +1,202 @@
+"""One training process, from its options to its exit code.
+
+What can be refused is refused before the first allocation, in this order: plan, world
+and code (`admission`), the workload, the device, what the trainer cannot run, layers
+that do not fit together, the checkpoint: its files, data, layers. Only optimizer state
+of another kind than the checkpoint's is found out when that is read, and replicas that
+differ when all is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.document import digest_of
+from plimsoll_trainer.devices.device import Device, open_device
+from plimsoll_trainer.devices.peaks import PeakWatch
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.equal_replicas import check_replicas
+from plimsoll_trainer.engine.shared_tensors import stages_that_share
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import World, join_world
+from plimsoll_trainer.errors import DeviceFullError, exit_code_of
+from plimsoll_trainer.process.admission import Admitted, Place
+from plimsoll_trainer.process.assignment import Assignment, assign
+from plimsoll_trainer.process.checkpointing import Checkpointing
+from plimsoll_trainer.process.failures import explain
+from plimsoll_trainer.process.meeting import meeting_place
+from plimsoll_trainer.process.options import Options
+from plimsoll_trainer.process.session import Session
+from plimsoll_trainer.process.stopping import StopSignal
+from plimsoll_trainer.reporting.console import say
+from plimsoll_trainer.reporting.report_sink import file_sink
+from plimsoll_trainer.reporting.reports import Reporter, first_observation
+from plimsoll_trainer.user_code.arguments import parse_arguments
+from plimsoll_trainer.user_code.entrypoint import load_workload
+from plimsoll_trainer.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What is to be done, checked."""
+
+    admitted: Admitted
+    workload: Workload
+    assignment: Assignment
+
+    @property
+    def rank(self) -> int:
+        """This one."""
+        return self.admitted.place.rank
+
+
+def run(admitted: Admitted, stop: StopSignal) -> ExitCode:
+    """Train as one rank.
+
+    Where a process group exists already, as in tests, the rank is a member of that.
+
+    Raises:
+        PlimsollError: in one line, why this rank ended.
+    """
+    options, place = admitted.options, admitted.place
+    arguments = parse_arguments(admitted.plan.fingerprint.arguments)
+    workload = load_workload(options.entrypoint, arguments)
+    device = open_device(admitted.plan.offers[0].device_kind, place.local_rank)
+    assignment = assign(admitted.plan, workload, admitted.profiles)
+    job = Job(admitted=admitted, workload=workload, assignment=assignment)
+    if dist.is_initialized():
+        return train(job, device, stop)
+    store = meeting_place(place, options, stop)
+    if stop.is_set:
+        return ExitCode.CHECKPOINTED  # nothing was done that could be lost
+    with joined(device, store, place, options):
+        return train(job, device, stop)
+
+
+@contextmanager
+def joined(
+    device: Device, store: Any, place: Place, options: Options
+) -> Iterator[None]:
+    """Be a member of the group of all ranks."""
+    dist.init_process_group(
+        device.backend,
+        store=store,
+        rank=place.rank,
+        world_size=place.num_ranks,
+        timeout=timedelta(seconds=options.timeout_s),
+        device_id=device.torch_device if device.backend == "nccl" else None,
+    )
+    yield
+    # Not after an error: a group with a dead member may never come to an end.
+    dist.destroy_process_group()
+
+
+def train(job: Job, device: Device, stop: StopSignal) -> ExitCode:
+    """Train this rank's share, and report how that ends.
+
+    Raises:
+        PlimsollError: in one line, why this rank ended.
+    """
+    watch = PeakWatch(device)
+    timeout = timedelta(seconds=job.admitted.options.timeout_s)
+    control = Control(timeout)
+    world = join_world(
+        job.assignment.num_stages,
+        job.assignment.num_replicas,
+        device.torch_device,
+        timeout,
+    )
+    reporter = reporter_of(job, device, world, watch)
+    try:
+        session, first_step = prepare(job, world, control, watch, reporter, stop)
+        code = session.run(first_step)
+        reporter.event("end", exit_code=int(code))
+    except Exception as error:
+        reason = explain(error, watch.under_way, device)
+        if isinstance(reason, DeviceFullError):
+            watch(watch.under_way)  # how full it was
+        reporter.failed(reason, exit_code_of(reason))
+        raise reason from error
+    else:
+        return code
+    finally:
+        reporter.close()
+
+
+def prepare(
+    job: Job,
+    world: World,
+    control: Control,
+    watch: PeakWatch,
+    reporter: Reporter,
+    stop: StopSignal,
+) -> tuple[Session, int]:
+    """Build this rank's share and resume; return the first step to run as well."""
+    options, assignment = job.admitted.options, job.assignment
+    warn = partial(say, job.rank)
+    checkpoints = Checkpointing(options, control, watch, reporter, warn)
+    boundaries = boundaries_of(job.workload, assignment.micro_batch)
+    checkpoints.choose(job.workload, assignment, world)
+    trainer = Trainer(
+        job.workload,
+        slices=assignment.slices,
+        boundaries=boundaries,
+        num_micro_batches=assignment.num_micro_batches,
+        world=world,
+        on_phase=watch,
+    )
+    first_step = checkpoints.open(
+        trainer, assignment.global_batch_size, digest_of(job.admitted.plan)
+    )
+    check_replicas(trainer, control)  # and waits for all ranks
+    session = Session(
+        trainer=trainer,
+        control=control,
+        checkpoints=checkpoints,
+        reporter=reporter,
+        watch=watch,
+        stop=stop,
+        num_steps=options.steps,
+    )
+    return session, first_step
+
+
+def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Reporter:
+    """Set up the reports of this rank."""
+    options = job.admitted.options
+    about = replace(
+        first_observation(job.admitted.plan, job.rank, device),
+        attempt=options.attempt,
+        num_communicators=num_communicators(job.workload, job.assignment, world),
+    )
+    path = (options.report_file or "").replace("{rank}", str(job.rank))
+    return Reporter(
+        about,
+        watch,
+        lines=file_sink(Path(path), partial(say, job.rank)) if path else None,
+        every_s=options.report_every_s,
+    )
+
+
+def num_communicators(workload: Workload, assignment: Assignment, world: World) -> int:
+    """Count the groups of several ranks that this rank is a member of.
+
+    The planner allows for as many (`plimsoll_planner.memory.device_bytes`).
+    """
+    sharing = stages_that_share(workload, assignment.slices)
+    degrees = (world.num_stages, world.num_replicas)
+    return (
+        (degrees != (1, 1))
+        + sum(degree > 1 for degree in degrees)
+        + sum(world.stage in stages for stages in sharing)
+    )

@@ -1,0 +1,140 @@
+"""Trains from the first step to the last, between two steps open to what happens.
+
+before each step    asked to stop?  ->  save, leave
+                    time to save?   ->  copy, go on
+after each step     progress, report where there is news
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_trainer.devices.peaks import PeakWatch
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.errors import NotSavedError, WorkloadError
+from plimsoll_trainer.process.checkpointing import Checkpointing
+from plimsoll_trainer.process.stopping import StopSignal
+from plimsoll_trainer.reporting.console import Progress, StepFigures, say
+from plimsoll_trainer.reporting.reports import Reporter
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One attempt of a job on one rank; all ranks do the same together."""
+
+    trainer: Trainer
+    control: Control
+    checkpoints: Checkpointing
+    reporter: Reporter
+    watch: PeakWatch
+    stop: StopSignal
+    num_steps: int
+    clock: Callable[[], float] = time.monotonic
+    has_warned: bool = False
+
+    def run(self, first_step: int) -> ExitCode:
+        """Train; return how it ended.
+
+        Raises:
+            NotSavedError: asked to stop, with nowhere to save.
+            CheckpointError: the last checkpoint could not be saved.
+            WorkloadError: nothing of a step counts, or it counts what is no number.
+        """
+        progress = Progress(sys.stdout) if self.control.rank == 0 else None
+        self.reporter.observe("start")
+        for step in range(first_step, self.num_steps):
+            stopped, busy = self.control.any_of(
+                self.stop.is_set, self.checkpoints.is_busy
+            )
+            if stopped:
+                return self._leave(step)
+            self.checkpoints.boundary(step, any_busy=busy)
+            self._run_step(step, progress)
+        self.checkpoints.finish(self.num_steps)
+        self.reporter.observe("end")
+        return ExitCode.DONE
+
+    def _run_step(self, step: int, progress: Progress | None) -> None:
+        """Run one step and report it."""
+        begin_s = self.clock()
+        result = self.trainer.run_step(step)
+        loss = float(result.loss)  # waits for the device, so that the time is real
+        check_count(float(result.count), step + 1)
+        norm = result.gradient_norm
+        step_s = self.clock() - begin_s
+        self._warn_of(loss, step + 1)
+        figures = StepFigures(
+            step=step + 1,
+            num_steps=self.num_steps,
+            loss=loss,
+            gradient_norm=None if norm is None else float(norm),
+            step_s=step_s,
+            peak_bytes=max(self.watch.device_bytes.values()),
+        )
+        if progress is not None:
+            progress.show(figures)
+            self.reporter.event(
+                "step",
+                step=figures.step,
+                loss=figures.loss,
+                gradient_norm=figures.gradient_norm,
+                step_s=step_s,
+            )
+        self.reporter.after_step(step + 1, step_s)
+
+    def _leave(self, step: int) -> ExitCode:
+        """Save and leave, as asked."""
+        if not self.checkpoints.saves:
+            raise NotSavedError(
+                f"stopped before step {step + 1} as asked, and nothing is saved: give "
+                "--checkpoint-dir to resume from there next time"
+            )
+        self.checkpoints.finish(step)
+        self._say(
+            f"stopped after step {step} as asked, and saved: start again with the same "
+            "--checkpoint-dir to go on"
+        )
+        self.reporter.observe("end")
+        return ExitCode.CHECKPOINTED
+
+    def _warn_of(self, loss: float, step: int) -> None:
+        """Say once that the loss is no number any more."""
+        if not (math.isfinite(loss) or self.has_warned):
+            self.has_warned = True
+            self._say(
+                f"the loss of step {step} is {loss}, and will hardly recover: lower "
+                "the learning rate, or look at the batch of that step"
+            )
+
+    def _say(self, text: str) -> None:
+        """Write one line for people, once for all ranks."""
+        if self.control.rank == 0:
+            say(0, text)
+
+
+def check_count(count: float, step: int) -> None:
+    """Refuse a step whose gradients were divided by nothing.
+
+    Args:
+        count: what the loss says that counts, over the whole step.
+        step: beginning at 1.
+
+    Raises:
+        WorkloadError: it is 0, not finite, or was below 0 in a micro-batch.
+    """
+    if count == 0:
+        raise WorkloadError(
+            f"the loss counts 0 in all of step {step}, so nothing is trained: let "
+            "every global batch have a sample that counts"
+        )
+    if not math.isfinite(count):
+        raise WorkloadError(
+            f"the loss counts what is not finite or below 0 in step {step}, so nothing "
+            "can be divided by it: return the sum over what counts, and how many count"
+        )

@@ -1,0 +1,6 @@
+"""What a rank reports, to people and to whoever started it.
+
+console         lines for people: what went wrong, progress
+report_sink     the report file, written from a thread
+reports         what stands in it, and when
+"""

@@ -1,0 +1,153 @@
+"""What a rank reports about itself, and when.
+
+Every rank sends an `Observation` at the start, when a peak has grown by more than 5 %,
+every minute, and at the end. Lines of the report file:
+
+    {"event": "observation", "rank": 2, "reason": "change", "observation": {...}}
+    {"event": "step", "step": 3, "loss": 3.1, "gradient_norm": 0.5, "step_s": 0.2}
+    {"event": "unsaved", "step": 3, "message": "...", "waits": true}
+    {"event": "resumed" | "checkpoint" | "failure" | "end", ...}
+
+A failure for want of device memory also has `phase` and `asked_bytes`. A checkpoint
+that was not saved is reported by each save that fails; with `waits` training is over,
+and the rank waits for room.
+
+Steps count from 1: `step` of them are finished. Steps are alike on all ranks and come
+from rank 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+
+from plimsoll_planner.errors import PlimsollError
+from plimsoll_planner.records.device_overhead import OverheadKey
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan, Phase
+from plimsoll_trainer.devices.device import Device, nccl_version
+from plimsoll_trainer.devices.peaks import PeakWatch
+from plimsoll_trainer.errors import DeviceFullError
+from plimsoll_trainer.reporting.report_sink import BackgroundSink
+
+CHANGE = 1.05
+"""A peak that is larger by this factor is news."""
+STEPS_KEPT = 50
+"""Latest step times in an observation."""
+PATIENCE_S = 5.0
+"""To deliver the last reports."""
+
+
+def first_observation(plan: HybridPlan, rank: int, device: Device) -> Observation:
+    """What is known of a rank before it has run; it is the only attempt, and alone."""
+    fingerprint = plan.fingerprint
+    return Observation(
+        plan_digest=digest_of(plan),
+        revision=plan.revision,
+        attempt=1,
+        rank=rank,
+        fingerprint=fingerprint,
+        device_kind=device.kind,
+        overhead_key=OverheadKey(
+            device_product=device.product,
+            image=fingerprint.image,
+            torch_version=fingerprint.torch_version,
+            nccl_version=nccl_version() if device.backend == "nccl" else "",
+        ),
+        num_communicators=0,
+        num_steps=0,
+        peaks=(),
+    )
+
+
+class Reporter:
+    """Sends what is new about this rank."""
+
+    def __init__(
+        self,
+        about: Observation,
+        watch: PeakWatch,
+        *,
+        lines: BackgroundSink | None,
+        every_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Remember what does not change.
+
+        Args:
+            about: what stays the same in every observation.
+            watch: has the peaks.
+            lines: the report file.
+            every_s: seconds between observations without news.
+            clock: seconds from any start.
+        """
+        self._about = about
+        self._watch = watch
+        self._lines = lines
+        self._every_s = every_s
+        self._clock = clock
+        self._step_s: deque[float] = deque(maxlen=STEPS_KEPT)
+        self._num_steps = about.num_steps
+        self._reported: dict[Phase, int] = {}
+        self._reported_s = clock()
+
+    def event(self, event: str, **fields: object) -> None:
+        """Write a line to the report file."""
+        if self._lines is None:
+            return
+        known = {name: jsonable(value) for name, value in fields.items()}
+        line = json.dumps({"event": event, "rank": self._about.rank, **known})
+        self._lines.put(line.encode())
+
+    def observe(self, reason: str) -> None:
+        """Send an observation."""
+        self._reported, self._reported_s = self._watch.device_bytes, self._clock()
+        observation = dataclasses.replace(
+            self._about,
+            num_steps=self._num_steps,
+            step_s=tuple(self._step_s),
+            peaks=self._watch.observed(),
+        )
+        self.event("observation", reason=reason, observation=observation.to_json())
+
+    def failed(self, reason: PlimsollError, exit_code: int) -> None:
+        """Say why the rank ends, and what it had used until then."""
+        known: dict[str, object] = {}
+        if isinstance(reason, DeviceFullError):
+            known = {"phase": reason.phase, "asked_bytes": reason.asked_bytes}
+        self.event("failure", exit_code=exit_code, message=str(reason), **known)
+        self.observe("failure")
+
+    def after_step(self, num_steps: int, step_s: float) -> None:
+        """Send an observation where there is something new, or it is time.
+
+        Args:
+            num_steps: finished, since the job's first start.
+            step_s: wall seconds of this one.
+        """
+        self._num_steps = num_steps
+        self._step_s.append(step_s)
+        if any(
+            peak > CHANGE * self._reported.get(phase, 0)
+            for phase, peak in self._watch.device_bytes.items()
+        ):
+            self.observe("change")
+        elif self._clock() - self._reported_s >= self._every_s:
+            self.observe("time")
+
+    def close(self) -> None:
+        """Deliver what waits; not for long."""
+        if self._lines is not None:
+            self._lines.close(PATIENCE_S)
+
+
+def jsonable(value: object) -> object:
+    """A value that JSON can hold: it has no NaN and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
