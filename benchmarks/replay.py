@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from benchmarks.frame import Goal, Measurement, run, seconds_of
 from benchmarks.support.truth_run import ignore, planned
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.overheads import with_built_in
+from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
 from plimsoll_planner.records.offer import ComputeRate, Link, Offer

@@ -40,7 +40,9 @@ from tests.support import ranks
 NUM_RANDOM_PLANS = 50
 SEED = 20261121
 AT_ANY_SPEED = Objective(rate_floor=0.0)
-SLIMMEST = Objective(goal=Aim.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0)
+LEAST_MEMORY = Objective(
+    goal=Aim.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0
+)
 MOST_GPUS = 5
 AMPLE_BYTES = 2**34
 SAYS_FULL = "can't allocate memory"
@@ -177,7 +179,7 @@ class Step:
     def run(self) -> bool:
         """Find such a capacity and run both counts; False where there is none."""
         for num_gpus in range(MOST_GPUS, 1, -1):
-            plan = self.slimmest(num_gpus)
+            plan = self.least_memory_plan(num_gpus)
             capacity = plan.peak_bytes or AMPLE_BYTES
             found = self.ask(capacity, num_gpus)
             if not isinstance(found, Solution) or found.plan.num_gpus != num_gpus:
@@ -198,13 +200,15 @@ class Step:
         limits = Limits(max_gpus=max_gpus)
         return answer_of(self.made, capacity_offer(capacity), limits, AT_ANY_SPEED)
 
-    def slimmest(self, num_gpus: int, num_stages: int | None = None) -> HybridPlan:
+    def least_memory_plan(
+        self, num_gpus: int, num_stages: int | None = None
+    ) -> HybridPlan:
         """Return the plan of the least peak for a count, or for one of its meshes."""
         found = answer_of(
             self.made,
             capacity_offer(AMPLE_BYTES),
             Limits(max_gpus=num_gpus),
-            SLIMMEST,
+            LEAST_MEMORY,
             Override(num_gpus=num_gpus, num_stages=num_stages),
         )
         return planned(found)
@@ -216,7 +220,7 @@ class Step:
             if num_gpus % num_stages or GLOBAL_BATCH % replicas:
                 continue
             if num_stages <= len(workload(name=self.name).layers):
-                yield self.slimmest(num_gpus, num_stages)
+                yield self.least_memory_plan(num_gpus, num_stages)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from plimsoll_planner.observed_overhead import ObservedRank, observed_overhead
+from plimsoll_planner.overhead.observed import ObservedRank, observed_overhead
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.rehearsal import MeasuredRank, MeasuredRanks
 

@@ -22,7 +22,7 @@ from benchmarks.frame import CannotRunError
 from benchmarks.support.truth_models import Arrangement, workload
 from plimsoll_operator.local_inventory import CROWDED_SLOWDOWN
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.overheads import with_built_in
+from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Link, Offer

@@ -21,13 +21,13 @@ from plimsoll_operator.store.questions import Occasion, StoredQuestion
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.explain import counted, device_noun
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay
 from plimsoll_planner.records.solution import Solution
+from plimsoll_planner.text.explain import counted, device_noun
 
 ASKED_ANEW = (Ending.OUT_OF_MEMORY, Ending.FOREIGN_FINGERPRINT)
 """Endings after which what is known has changed."""

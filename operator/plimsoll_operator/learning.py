@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.observed_overhead import Shortage, unreported_shortage
+from plimsoll_planner.overhead.observed import Shortage, unreported_shortage
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak
 from plimsoll_planner.records.problem import Limits

@@ -11,20 +11,15 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
     offer_catalog       tables of machines and prices, read and checked
     engines             the engines that are planned for
     search_fields       the fields of a question that a person sets: a row for each
+    registry            members of a package, a file for each
     vocabulary          errors and texts in the words of whoever asked
     memory/             peak of a rank: the formula, and all of it for all stages
     timing/             seconds of a step: layers, links, the schedule walked
+    text/               plans, certificates and answers in words
+    overhead/           bytes of a device besides tensors
     schedules/          orders of passes, a file for each
     techniques/         choices of a stage that hold less, a file for each
     search/             every tuple decided, plan and certificate: `search.answer.solve`
-    baselines           what people do without a planner, judged alike
-    calibration         fits what sits on a device besides tensors
-    observed_overhead   the same from ranks that ran, and ranks that ran out
-    foreign_overhead    what others saw on their devices, which only widens bounds
-    overheads           those that come with Plimsoll
-    explain, headline   an answer in words, and in one line
-    rule_texts          the rules of a certificate in words
-    plan_texts          what a plan takes and costs, in words
     version             of Plimsoll
 """
 

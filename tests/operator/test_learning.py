@@ -18,7 +18,7 @@ from plimsoll_operator.learning import (
 )
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.observed_overhead import unreported_shortage
+from plimsoll_planner.overhead.observed import unreported_shortage
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import ObservedPeak
 from plimsoll_planner.records.plan import Phase

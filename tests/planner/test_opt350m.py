@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from plimsoll_planner.baselines import uniform_cuts
-from plimsoll_planner.calibration import OverheadRow, fit_line
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import held_by
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.memory.stage_peaks import least_peaks, stage_bytes
+from plimsoll_planner.overhead.calibration import OverheadRow, fit_line
+from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.partition import least_suffix_peaks
 from tests.support.builders import an_engine
 from tests.support.chains import Activation, Layer, chain_profile

@@ -10,8 +10,9 @@ def test_the_search_starts_with_numpy_alone() -> None:
     """Neither torch nor a solver nor a cluster client is loaded for a plan."""
     heavy = "('torch', 'highspy', 'scipy', 'kopf', 'kubernetes', 'sqlalchemy', 'rich')"
     code = (
-        "import sys, plimsoll_planner.search.answer, plimsoll_planner.baselines, "
-        "plimsoll_planner.calibration, plimsoll_planner.explain; "
+        "import sys, plimsoll_planner.search.answer, "
+        "plimsoll_planner.search.baselines, plimsoll_planner.overhead.calibration, "
+        "plimsoll_planner.text.explain; "
         f"print([m for m in {heavy} if m in sys.modules], 'numpy' in sys.modules)"
     )
     done = subprocess.run(
@@ -23,7 +24,7 @@ def test_the_search_starts_with_numpy_alone() -> None:
 def test_the_words_of_an_answer_need_no_numpy() -> None:
     """`plimsoll explain` and the records are told without it."""
     code = (
-        "import sys, plimsoll_cli.verbs.explain, plimsoll_planner.explain; "
+        "import sys, plimsoll_cli.verbs.explain, plimsoll_planner.text.explain; "
         "print('numpy' in sys.modules)"
     )
     done = subprocess.run(

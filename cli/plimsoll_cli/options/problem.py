@@ -16,7 +16,7 @@ from plimsoll_cli.options.question import typed
 from plimsoll_cli.options.translate_errors import errors_in_options
 from plimsoll_planner.engines import engine_named
 from plimsoll_planner.errors import InvalidFieldError, UnreadableError
-from plimsoll_planner.overheads import with_built_in
+from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer

@@ -14,16 +14,16 @@ from itertools import groupby
 from rich.table import Table
 
 from plimsoll_cli.output.tables import BARS, new_table
-from plimsoll_planner.explain import (
+from plimsoll_planner.records.certificate import CountVerdict
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan, Stage
+from plimsoll_planner.text.explain import (
     counted,
     device_noun,
     offer_text,
 )
-from plimsoll_planner.plan_texts import cost_of, nodes_text
-from plimsoll_planner.records.certificate import CountVerdict
-from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.plan import HybridPlan, Stage
-from plimsoll_planner.rule_texts import RULE_NAMES, rule_lines
+from plimsoll_planner.text.plans import cost_of, nodes_text
+from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most
 
 BAR_LENGTH = 20

@@ -16,9 +16,9 @@ from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.brain.failures import RESPONSES
 from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.brain.summary import step_fault
-from plimsoll_planner.explain import certificate_lines, counted, space_text
-from plimsoll_planner.overheads import basis_text, widening_lines
+from plimsoll_planner.overhead.built_in import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
+from plimsoll_planner.text.explain import certificate_lines, counted, space_text
 from plimsoll_planner.vocabulary import IN_SPEC
 
 

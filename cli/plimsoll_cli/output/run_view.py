@@ -30,7 +30,7 @@ from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.home.loop import Glance
 from plimsoll_operator.home.reports import Unsaved
 from plimsoll_operator.store.attempts import StoredAttempt
-from plimsoll_planner.explain import counted, device_noun
+from plimsoll_planner.text.explain import counted, device_noun
 
 LINE_EVERY_S = 10.0
 """Between lines of progress where nobody watches."""

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from plimsoll_cli.report.scales import time_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.store.attempts import StoredAttempt
-from plimsoll_planner.explain import counted
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.text.explain import counted
 from plimsoll_planner.version import __version__
 
 SHORT_DIGEST = 19

@@ -22,7 +22,10 @@ from plimsoll_cli.report.scales import (
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Truth
 from plimsoll_operator.brain.summary import observed_status, step_fault
-from plimsoll_planner.explain import (
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+from plimsoll_planner.text.explain import (
     counted,
     fail_text,
     gpus_text,
@@ -30,10 +33,7 @@ from plimsoll_planner.explain import (
     is_searched,
     reason_text,
 )
-from plimsoll_planner.plan_texts import cost_of, duration_text
-from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.solution import Infeasible, Solution, Termination
+from plimsoll_planner.text.plans import cost_of, duration_text
 from plimsoll_planner.units import at_least
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from plimsoll_planner.explain import (
+from plimsoll_planner.records.certificate import CountVerdict, Rule
+from plimsoll_planner.records.document import digest_of
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.text.explain import (
     certificate_lines,
     decided_text,
     device_noun,
@@ -19,14 +26,7 @@ from plimsoll_planner.explain import (
     space_text,
     why_text,
 )
-from plimsoll_planner.records.certificate import CountVerdict, Rule
-from plimsoll_planner.records.document import digest_of
-from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.rule_texts import RULE_NAMES, RULES
+from plimsoll_planner.text.rules import RULE_NAMES, RULES
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_planner.vocabulary import IN_SPEC
 

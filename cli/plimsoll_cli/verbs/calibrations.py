@@ -18,11 +18,11 @@ from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.state_dir import home_option, open_existing, open_state_dir
 from plimsoll_operator.learning import learn_measured
-from plimsoll_planner.explain import counted
-from plimsoll_planner.observed_overhead import FEWEST_RANKS
+from plimsoll_planner.overhead.observed import FEWEST_RANKS
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import read_whole
 from plimsoll_planner.records.rehearsal import MeasuredRanks
+from plimsoll_planner.text.explain import counted
 
 OBSERVED = "observed"
 """Where the file of `make gpu` has its ranks."""

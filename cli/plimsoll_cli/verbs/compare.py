@@ -15,15 +15,15 @@ from plimsoll_cli.options.types import COUNT
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.explain import device_noun
+from plimsoll_planner.text.explain import device_noun
 from plimsoll_planner.units import at_least
 from plimsoll_planner.vocabulary import IN_OPTIONS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from plimsoll_planner.baselines import Row
     from plimsoll_planner.records.problem import Problem
+    from plimsoll_planner.search.baselines import Row
 
 LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 
@@ -49,7 +49,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     speed.
     """
     # Imported here, for the other verbs need no numpy.
-    from plimsoll_planner import baselines  # noqa: PLC0415 - see above
+    from plimsoll_planner.search import baselines  # noqa: PLC0415 - see above
 
     check_counts(gpus, **options)
     options["max_gpus"] = options["max_gpus"] or gpus

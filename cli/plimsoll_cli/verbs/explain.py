@@ -16,8 +16,8 @@ from plimsoll_cli.output.answer_tables import (
 )
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import print_table
-from plimsoll_planner.explain import count_text
-from plimsoll_planner.explain import explain as explained
+from plimsoll_planner.text.explain import count_text
+from plimsoll_planner.text.explain import explain as explained
 
 
 @click.command()

@@ -17,7 +17,7 @@ from plimsoll_cli.state.plan_state import plan_json, state_text
 from plimsoll_cli.state.state_dir import home_option, open_state_dir
 from plimsoll_operator.home.folders import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.plan_texts import duration_text
+from plimsoll_planner.text.plans import duration_text
 
 LESS_IMPORTANT = ("AGE", "ATTEMPT", "ERROR", "PEAK")
 Looked = tuple[StoredPlan, Liveness]

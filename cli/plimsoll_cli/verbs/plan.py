@@ -21,7 +21,11 @@ from plimsoll_cli.output.answer_tables import (
 )
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.tables import print_table
-from plimsoll_planner.explain import (
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.text.explain import (
     certificate_lines,
     ending_text,
     gpus_text,
@@ -29,11 +33,7 @@ from plimsoll_planner.explain import (
     space_text,
     why_text,
 )
-from plimsoll_planner.plan_texts import training_text
-from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.records.replay import Replay
-from plimsoll_planner.records.solution import Infeasible, Solution
+from plimsoll_planner.text.plans import training_text
 
 if TYPE_CHECKING:
     from plimsoll_planner.search.replayed import ReplayedAnswer

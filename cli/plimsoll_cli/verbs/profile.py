@@ -15,7 +15,6 @@ from plimsoll_cli.options.types import ByteQuantity, JsonObject
 from plimsoll_cli.output.amounts import format_bytes, format_flop
 from plimsoll_cli.output.console import Output, console, output_option
 from plimsoll_cli.output.tables import new_table, print_table
-from plimsoll_planner.explain import counted, uncounted_text
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -23,6 +22,7 @@ from plimsoll_planner.records.model_profile import (
     ModelProfile,
     ProbeOutcome,
 )
+from plimsoll_planner.text.explain import counted, uncounted_text
 from plimsoll_profiler.profiling.request import MICRO_BATCHES, ProfileRequest
 
 LESS_IMPORTANT = ("RECOMPUTED", "FLOP", "PARAMETERS", "FORWARD", "BACKWARD", "SAVED")

@@ -15,7 +15,7 @@ from plimsoll_operator.api.search_fields import field_name
 from plimsoll_operator.api.spec import ProfileSource, TrainingPlanSpec
 from plimsoll_planner.engines import engine_named, require_engine
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
-from plimsoll_planner.overheads import with_built_in
+from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.engine import EngineTraits
 from plimsoll_planner.records.model_profile import ModelProfile

@@ -29,7 +29,7 @@ from plimsoll_operator.brain.child_steps import (
 from plimsoll_operator.brain.failures import FIXED, UNFIXED
 from plimsoll_operator.brain.said import Look, Said, joined
 from plimsoll_operator.brain.seen import ChildKind, Ending, SeenAnswer, SeenRehearsal
-from plimsoll_planner.explain import counted
+from plimsoll_planner.text.explain import counted
 
 NO_DEVICE = "no device got free to rehearse on"
 LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")

@@ -18,13 +18,6 @@ from plimsoll_operator.api.status import (
     ProfileStatus,
 )
 from plimsoll_operator.brain.seen import Seen, SeenRehearsal
-from plimsoll_planner.explain import (
-    infeasible_lines,
-    paid_text,
-    reason_text,
-    space_text,
-)
-from plimsoll_planner.headline import headline_text
 from plimsoll_planner.records.certificate import Certificate, CountVerdict
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.interval import ByteInterval
@@ -34,6 +27,13 @@ from plimsoll_planner.records.problem import Limits, Problem
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.strategy import Mesh
+from plimsoll_planner.text.explain import (
+    infeasible_lines,
+    paid_text,
+    reason_text,
+    space_text,
+)
+from plimsoll_planner.text.headline import headline_text
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_planner.vocabulary import IN_SPEC
 

@@ -65,7 +65,7 @@ async def prove(
         answer: what was answered.
     """
     # Imported here, for whoever only looks needs no numpy.
-    from plimsoll_planner.search.slimmest import slimmest_plans  # noqa: PLC0415
+    from plimsoll_planner.search.least_memory_plans import least_memory_plans  # noqa: PLC0415
 
     fewer = answer.plan.num_gpus - 1
     offer_bytes = problem.offers[0].device_memory_bytes
@@ -74,7 +74,7 @@ async def prove(
     folder.make()
     children = Children(folder.children)
     children.end_all()  # of a proof that was killed
-    plans = await in_thread(lambda: list(slimmest_plans(problem, fewer)))
+    plans = await in_thread(lambda: list(least_memory_plans(problem, fewer)))
     try:
         for number, plan in enumerate(plans, start=1):
             if (plan.peak_bytes or 0) <= usable_bytes:

@@ -11,7 +11,7 @@ and no shortage comes back that a person has forgotten. Ranks that have told mea
 count the next time; they are of attempts that end later, and that fit anew then.
 
 Where namespaces share what they learn, each has fits of its own all the same: what the
-others have learned widens them when they are read (`foreign_overhead`).
+others have learned widens them when they are read (`other_namespaces`).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from plimsoll_operator.store.rows import (
     runs_like,
 )
 from plimsoll_operator.store.shortages import found_where
-from plimsoll_planner.foreign_overhead import with_foreign
-from plimsoll_planner.observed_overhead import (
+from plimsoll_planner.overhead.observed import (
     ObservedRank,
     Shortage,
     observed_overhead,
 )
+from plimsoll_planner.overhead.other_namespaces import with_foreign
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.model_profile import Fingerprint

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.rows import ShortageRow, key_of
-from plimsoll_planner.observed_overhead import Shortage
+from plimsoll_planner.overhead.observed import Shortage
 
 FIGURES: Final = tuple(one.name for one in fields(Shortage) if one.name != "key")
 """Fields of the record; the columns of a row have the same names."""

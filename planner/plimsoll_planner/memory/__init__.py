@@ -7,9 +7,7 @@ rank_peak          the formula of one rank, phase by phase, in plain Python
 pareto             which options no other one beats
 run_options        the options of all runs that begin at one layer
 pruning            keeps the number of options bounded, on the safe side
-option_arrays   the same formula for all runs of layers and recompute choices
+option_arrays      the same formula for all runs of layers and recompute choices
 stage_peaks        what the options need to become peaks: state, inputs, in flight
 breakdown          what a predicted peak consists of, kind by kind
-assumed_overhead   what is assumed besides tensors where nobody measured
-device_bytes       allocated -> reserved -> device, and the capacity backwards
 """

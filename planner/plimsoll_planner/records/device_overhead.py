@@ -5,7 +5,7 @@
 It is no constant: on measured rows what a good tensor formula leaves over grows with
 the micro-batch, and each communicator costs buffers of its own. The key says for which
 device and software the numbers hold, `seen` and `most_allocated_bytes` how far they do
-(`memory.device_bytes`).
+(`overhead.allowance`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class DeviceOverhead(Document):
     num_shortages: Index = 0
     """Ranks that ran out of device memory: the lines are wider for them."""
     is_warned: bool = False
-    """The lines are wider for what other namespaces saw (`foreign_overhead`)."""
+    """The lines are wider for what other namespaces saw (`other_namespaces`)."""
     seen: tuple[SeenAt, ...] = ()
     """Where the measured ranks were; empty where the lines hold everywhere."""
     most_allocated_bytes: Bytes = 0

@@ -9,20 +9,16 @@ for the engines that run it (`engines`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from pkgutil import iter_modules
 
 from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.registry import registered
 from plimsoll_planner.timing.schedule import PipelineSchedule
 
-
-def found() -> list[PipelineSchedule]:
-    """Schedules of all files here, by file name."""
-    names = sorted(module.name for module in iter_modules(__path__, f"{__name__}."))
-    return [import_module(name).SCHEDULE for name in names]
-
-
-SCHEDULES: Mapping[Schedule, PipelineSchedule] = {one.name: one for one in found()}
+SCHEDULES: Mapping[Schedule, PipelineSchedule] = {
+    one.name: one
+    for one in registered(__name__, __path__, "SCHEDULE")
+    if isinstance(one, PipelineSchedule)
+}
 """Schedules that are planned, by name."""
 PUBLISHED = {
     "interleaved schedules": (

@@ -11,8 +11,9 @@ Reading order is import order:
     alike                      offers of like machines, which are searched once
     numbers                    which number of every interval a bound is made from
     cost_tables                arrays that are computed once and asked often
+    placement                  runs of layers that may stand on the stages
     tuple_context              what is around one tuple: devices, links, choices
-    families                   tuples that are decided together
+    family_bounds              tuples that are decided together
     tuple_bounds, tuple_search one tuple: bounds; plans, fastest, least memory
     verdicts                   one tuple: fits, fails or undecided, and by which rule
     explore                    all tuples: the best first
@@ -23,6 +24,7 @@ Reading order is import order:
     infeasible, overridden     no plan, or one that a person insists on
     answer                     all of it: `solve`
     replayed                   an answer held against the replay of its ranks
-    slimmest                   what must run out of memory if a proof holds
+    least_memory_plans         what must run out of memory if a proof holds
+    baselines                  what people do without a planner, judged alike
     timeline                   when every pass of a plan begins and ends
 """

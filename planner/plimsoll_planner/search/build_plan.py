@@ -8,8 +8,8 @@ in all three bounds; the search used the same formula in another form.
 from __future__ import annotations
 
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.device_bytes import Allowance
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
+from plimsoll_planner.overhead.allowance import Allowance
 from plimsoll_planner.records.bounds import LARGEST_INTEGER
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.plan import (

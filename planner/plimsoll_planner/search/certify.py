@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plimsoll_planner import schedules, techniques
-from plimsoll_planner.explain import uncounted_text
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.device_bytes import assumption_text
+from plimsoll_planner.overhead.allowance import assumption_text
 from plimsoll_planner.records.certificate import (
     Binding,
     Certificate,
@@ -31,6 +30,7 @@ from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
+from plimsoll_planner.text.explain import uncounted_text
 
 MEMORY_RULES = (
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),

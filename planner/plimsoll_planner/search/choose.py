@@ -197,7 +197,9 @@ def least_device_peak(
     return explorer.device_bytes(candidate, least)
 
 
-def slimmest_tuple(explorer: Explorer, families: Iterable[Family]) -> Candidate | None:
+def least_memory_tuple(
+    explorer: Explorer, families: Iterable[Family]
+) -> Candidate | None:
     """Tuple of the least peak at any speed, whether it fits or not, of fewest GPUs.
 
     Families are looked at in the order of their relaxed bounds, until that is above

@@ -18,17 +18,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from plimsoll_planner.explain import gpus_text
 from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES, MOST_GPUS
 from plimsoll_planner.records.certificate import Binding, Certificate
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.solution import Infeasible, SearchStatistics
 from plimsoll_planner.search import certify
 from plimsoll_planner.search.certify import warnings_of
-from plimsoll_planner.search.choose import least_device_peak, slimmest_tuple
+from plimsoll_planner.search.choose import least_device_peak, least_memory_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.verdicts import Decision
+from plimsoll_planner.text.explain import gpus_text
 from plimsoll_planner.units import at_least
 
 MOST_TIMES = 4
@@ -165,8 +165,8 @@ def most_offered(problem: Problem) -> int | None:
 
 
 def larger_device(explorer: Explorer) -> str:
-    """Device memory with which the slimmest tuple would fit."""
-    best = slimmest_tuple(explorer, explorer.every_family)
+    """Device memory with which the tuple of least memory would fit."""
+    best = least_memory_tuple(explorer, explorer.every_family)
     if best is None or least_device_peak(explorer, best) > LARGEST_DEVICE_BYTES:
         return ""
     usable = 1 - explorer.problem.limits.headroom

@@ -12,7 +12,7 @@ from plimsoll_planner.records.certificate import Certificate
 from plimsoll_planner.records.solution import SearchStatistics, Solution, Termination
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.certify import warnings_of
-from plimsoll_planner.search.choose import slimmest_tuple
+from plimsoll_planner.search.choose import least_memory_tuple
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.nearest_miss import fullest
 from plimsoll_planner.search.space import Candidate
@@ -23,7 +23,7 @@ def fixed_solution(
     explorer: Explorer, certificate: Certificate, statistics: SearchStatistics
 ) -> Solution | None:
     """Plan of the least peak that obeys the override."""
-    candidate = slimmest_tuple(explorer, explorer.every_family)
+    candidate = least_memory_tuple(explorer, explorer.every_family)
     if candidate is None:
         return None
     fastest = explorer.search.fastest(candidate)

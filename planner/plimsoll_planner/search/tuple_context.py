@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.device_bytes import (
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.stage_peaks import StageBytes
+from plimsoll_planner.overhead.allowance import (
     Allowance,
     allowance,
     num_communicators,
     overhead_for,
 )
-from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.memory.stage_peaks import StageBytes
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.alike import first_alike

@@ -8,23 +8,18 @@ longer list it as left out.
 
 from __future__ import annotations
 
-from importlib import import_module
 from itertools import product
-from pkgutil import iter_modules
 
 from plimsoll_planner.records.engine import EngineCapabilities
 from plimsoll_planner.records.strategy import Strategy
+from plimsoll_planner.registry import registered
 from plimsoll_planner.techniques.technique import StageChoice, Technique
 
-
-def found() -> tuple[Technique, ...]:
-    """Techniques of all files here but `technique`, by file name."""
-    names = sorted(module.name for module in iter_modules(__path__, f"{__name__}."))
-    modules = map(import_module, names)
-    return tuple(one.TECHNIQUE for one in modules if hasattr(one, "TECHNIQUE"))
-
-
-TECHNIQUES: tuple[Technique, ...] = found()
+TECHNIQUES: tuple[Technique, ...] = tuple(
+    one
+    for one in registered(__name__, __path__, "TECHNIQUE")
+    if isinstance(one, Technique)
+)
 """Techniques that are searched, in the order in which they rewrite a layer."""
 PUBLISHED = ("offload", "tensor parallelism", "sharding", "in-flight caps")
 """Techniques that planners know. A certificate names those it was searched without."""

@@ -22,7 +22,7 @@ from plimsoll_operator.home.loop import Glance
 from plimsoll_operator.home.reports import StepTold, Unsaved
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.overheads import EMULATED
+from plimsoll_planner.overhead.built_in import EMULATED
 from plimsoll_planner.records.interval import SecondsInterval
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible

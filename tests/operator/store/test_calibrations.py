@@ -13,7 +13,7 @@ import pytest
 
 from plimsoll_operator.store import calibrations
 from plimsoll_operator.store.store import Store, open_store
-from plimsoll_planner.observed_overhead import (
+from plimsoll_planner.overhead.observed import (
     ObservedRank,
     Shortage,
     observed_overhead,

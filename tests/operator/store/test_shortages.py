@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.observed_overhead import Shortage, observed_overhead
+from plimsoll_planner.overhead.observed import Shortage, observed_overhead
 from plimsoll_planner.records.device_overhead import OverheadKey
 from tests.support.stores import in_store
 

@@ -12,8 +12,8 @@ from plimsoll_operator.errors import StoreFullError
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.foreign_overhead import with_foreign
-from plimsoll_planner.observed_overhead import Shortage
+from plimsoll_planner.overhead.observed import Shortage
+from plimsoll_planner.overhead.other_namespaces import with_foreign
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import (

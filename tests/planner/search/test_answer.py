@@ -10,8 +10,6 @@ import pytest
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
-from plimsoll_planner.explain import counted, ending_text, explain
-from plimsoll_planner.headline import headline_text
 from plimsoll_planner.records.certificate import Binding, Rule
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.engine import (
@@ -37,6 +35,8 @@ from plimsoll_planner.records.problem import (
 )
 from plimsoll_planner.records.solution import LEAST_GAP, Termination
 from plimsoll_planner.search.answer import solve
+from plimsoll_planner.text.explain import counted, ending_text, explain
+from plimsoll_planner.text.headline import headline_text
 from tests.support.builders import an_offer
 from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.questions import (
@@ -135,7 +135,7 @@ def test_equal_questions_have_equal_answers() -> None:
     assert answers[0] == answers[1]
 
 
-def test_within_the_count_the_slimmest_of_the_fast_plans_is_chosen() -> None:
+def test_within_the_count_the_least_memory_of_the_fast_plans_is_chosen() -> None:
     """More tolerance never costs memory, and none is the fastest plan there is."""
     roomy = a_question(1800, limits=Limits(max_gpus=4), global_batch_size=16)
     plans = {

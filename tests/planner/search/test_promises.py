@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_planner.explain import explain
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from plimsoll_planner.records.solution import Solution, Termination
 from plimsoll_planner.search.answer import solve
+from plimsoll_planner.text.explain import explain
 from tests.support.brute_force import (
     heavier_than_needed,
     heavier_with_freedom,

@@ -9,8 +9,6 @@ from decimal import Decimal
 import pytest
 
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
-from plimsoll_planner.explain import certificate_lines
-from plimsoll_planner.plan_texts import nodes_text
 from plimsoll_planner.records.bounds import MOST_GPUS
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.model_profile import DeviceKind, Precision
@@ -25,6 +23,8 @@ from plimsoll_planner.records.problem import (
 from plimsoll_planner.search.alternatives import Score, beats, is_alike
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.infeasible import more_gpus, most_tried
+from plimsoll_planner.text.explain import certificate_lines
+from plimsoll_planner.text.plans import nodes_text
 from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.questions import CHAIN, a_device, a_question, refused, solved
 

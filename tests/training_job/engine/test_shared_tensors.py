@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from plimsoll_planner.memory.device_bytes import num_communicators as planned
+from plimsoll_planner.overhead.allowance import num_communicators as planned
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
     shared_tensors,

@@ -191,7 +191,7 @@ def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Rep
 def num_communicators(workload: Workload, assignment: Assignment, world: World) -> int:
     """Count the groups of several ranks that this rank is a member of.
 
-    The planner allows for as many (`plimsoll_planner.memory.device_bytes`).
+    The planner allows for as many (`plimsoll_planner.overhead.allowance`).
     """
     sharing = stages_that_share(workload, assignment.slices)
     degrees = (world.num_stages, world.num_replicas)

@@ -8,18 +8,18 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_planner.foreign_overhead import with_foreign
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.device_bytes import Allowance, allowance, overhead_for
-from plimsoll_planner.observed_overhead import (
+from plimsoll_planner.overhead.allowance import Allowance, allowance, overhead_for
+from plimsoll_planner.overhead.built_in import EMULATED, with_built_in
+from plimsoll_planner.overhead.observed import (
     FEWEST_RANKS,
     ObservedRank,
     Shortage,
-    assumed,
     observed_overhead,
+    unobserved,
     widened,
 )
-from plimsoll_planner.overheads import EMULATED, with_built_in
+from plimsoll_planner.overhead.other_namespaces import with_foreign
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.problem import Limits
 from tests.support.builders import a_fingerprint, an_engine, an_offer
@@ -183,7 +183,7 @@ def test_others_are_heard_where_nothing_is_known_here() -> None:
     (found,) = warned([], [fit([6000] * FEWEST_RANKS)])
     assert found.key == UNTOLD
     assert found.num_observations == 0
-    assert found.outside.residual_bytes > assumed(KEY).outside.residual_bytes
+    assert found.outside.residual_bytes > unobserved(KEY).outside.residual_bytes
 
 
 def test_other_images_and_versions_say_nothing() -> None:

@@ -19,9 +19,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from plimsoll_planner.memory.device_bytes import overhead_for, runs_like
-from plimsoll_planner.observed_overhead import Shortage, assumed, widened
-from plimsoll_planner.overheads import with_built_in
+from plimsoll_planner.overhead.allowance import overhead_for, runs_like
+from plimsoll_planner.overhead.built_in import with_built_in
+from plimsoll_planner.overhead.observed import Shortage, unobserved, widened
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
     OverheadKey,
@@ -75,7 +75,7 @@ def here(
         torch_version=fingerprint.torch_version,
     )
     known = with_built_in(own, (offer,))
-    return overhead_for(offer, known, fingerprint) or assumed(key)
+    return overhead_for(offer, known, fingerprint) or unobserved(key)
 
 
 def counts(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:

@@ -9,7 +9,7 @@ may have) and for the plan that was chosen (forwards).
 
 Both lines come from the `DeviceOverhead` of the offer's product and the profile's torch
 version. Where there is none an emulated device has no overhead, for it counts tensors;
-for CUDA an assumption stands in (`assumed_overhead`), and the answer says so: all
+for CUDA an assumption stands in (`assumed`), and the answer says so: all
 allocated bytes are shared. Traits of an engine that no replay verified widen the
 allocated bytes by `UNVERIFIED_PERMILLE` on both sides.
 
@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plimsoll_planner.memory import assumed_overhead
 from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
+from plimsoll_planner.overhead import assumed
 from plimsoll_planner.records.bounds import LARGEST_INTEGER
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
@@ -250,10 +250,10 @@ def share_permille(overhead: DeviceOverhead | None) -> tuple[int, int, int]:
     Where ranks were observed that is in the line, as far as they had as many.
     """
     if overhead is None or overhead.num_observations == 0:
-        return assumed_overhead.SHARE_PERMILLE
+        return assumed.SHARE_PERMILLE
     if overhead.most_allocated_bytes == 0:
         return NO_SHARE
-    return (0, 0, assumed_overhead.SHARE_PERMILLE[-1])
+    return (0, 0, assumed.SHARE_PERMILLE[-1])
 
 
 def allowance(
@@ -276,8 +276,8 @@ def allowance(
         communicators: at least, for the lower bound, and at most.
     """
     is_cuda = offer.device_kind is DeviceKind.CUDA
-    fragments = assumed_overhead.ALLOCATOR if is_cuda else NO_LINE
-    beside = assumed_overhead.OUTSIDE if is_cuda else NO_LINE
+    fragments = assumed.ALLOCATOR if is_cuda else NO_LINE
+    beside = assumed.OUTSIDE if is_cuda else NO_LINE
     unshared_bytes, is_calibrated = 0, False
     allocator = fragments.at(micro_batch, communicators[-1])
     outside = beside.at(micro_batch, communicators[-1])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from plimsoll_planner.baselines import balanced, compare, uniform_cuts
 from plimsoll_planner.engines import ENGINES, PLIMSOLL, engine_named
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
+from plimsoll_planner.search.baselines import balanced, compare, uniform_cuts
 from tests.support.builders import an_offer
 from tests.support.chains import Activation, Layer, chain_profile
 from tests.support.questions import a_question

@@ -18,7 +18,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
-from plimsoll_planner.search.slimmest import slimmest_plans
+from plimsoll_planner.search.least_memory_plans import least_memory_plans
 from tests.support.builders import MIB, an_offer, an_overhead
 from tests.support.chains import chain_profile
 from tests.support.command_lines import BLOCK
@@ -48,7 +48,7 @@ def a_problem(memory_mib: int) -> Problem:
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 6])
 def test_every_mesh_that_divides_the_batch_has_one(num_gpus: int) -> None:
     """Stages times replicas is the count, and each mesh stands once."""
-    meshes = [plan.mesh for plan in slimmest_plans(a_problem(16), num_gpus)]
+    meshes = [plan.mesh for plan in least_memory_plans(a_problem(16), num_gpus)]
     divisors = [p for p in range(1, num_gpus + 1) if num_gpus % p == 0]
     wanted = [Mesh(pipeline=p, data=num_gpus // p) for p in divisors]
     assert meshes == [mesh for mesh in wanted if 8 % mesh.data == 0]
@@ -58,8 +58,8 @@ def test_whole_nodes_do_not_matter_to_them() -> None:
     """They are chosen by memory, which refuses to count nodes."""
     problem = a_problem(16)
     limits = replace(problem.limits, whole_nodes=True)
-    paid = slimmest_plans(replace(problem, limits=limits), 2)
-    assert list(paid) == list(slimmest_plans(problem, 2))
+    paid = least_memory_plans(replace(problem, limits=limits), 2)
+    assert list(paid) == list(least_memory_plans(problem, 2))
 
 
 @pytest.mark.parametrize("memory_mib", range(36, 200, 12))
@@ -71,7 +71,7 @@ def test_a_count_fails_for_memory_exactly_where_none_of_them_fits(
     answer = solve(problem)
     assert isinstance(answer, Solution)
     for count in answer.certificate.counts:
-        plans = slimmest_plans(problem, count.num_gpus)
+        plans = least_memory_plans(problem, count.num_gpus)
         least = min(
             max(p.device.lower_bytes for s in plan.stages for p in s.peaks)
             for plan in plans

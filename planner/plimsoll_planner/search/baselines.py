@@ -23,14 +23,14 @@ import numpy as np
 from plimsoll_planner.memory.chain_bytes import Bound, rows_of
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.rule_texts import RULES
-from plimsoll_planner.search.choose import TIE, least_memory_of, slimmest_tuple
+from plimsoll_planner.search.choose import TIE, least_memory_of, least_memory_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
 from plimsoll_planner.search.partition import least_largest
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Floor
+from plimsoll_planner.text.rules import RULES
 
 ROUNDING_RULE = "uniform: stage i begins at round(i * layers / stages), halves to even"
 
@@ -156,7 +156,7 @@ def why_not(
 
 def least_peak_plan(explorer: Explorer, num_gpus: int) -> Found | None:
     """Plan of the least peak at any speed, whether it fits or not."""
-    best = slimmest_tuple(explorer, explorer.families[num_gpus])
+    best = least_memory_tuple(explorer, explorer.families[num_gpus])
     return None if best is None else explorer.search.least_peak_plan(best)
 
 

@@ -10,7 +10,7 @@ store, each time that an attempt has ended. With the peak of a rank's fullest ph
 so that what a prediction was too low by is allowed for as well. `calibration` fits, and
 takes as independent the plans, not the ranks: those of one plan are nearly copies, and
 so is a plan that is trained again. What was not seen is not said: the overhead names
-where its ranks were, and beyond that what is assumed counts (`memory.device_bytes`). A
+where its ranks were, and beyond that what is assumed counts (`allowance`). A
 line that comes with Plimsoll stays for as long as no rank contradicts it.
 
 A shortage is a plan that was predicted to fit and did not. With U bytes in use, A asked
@@ -33,14 +33,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from plimsoll_planner.calibration import OverheadRow, fit_line
-from plimsoll_planner.memory import assumed_overhead
-from plimsoll_planner.memory.device_bytes import (
+from plimsoll_planner.overhead import assumed
+from plimsoll_planner.overhead.allowance import (
     PERMILLE,
     num_communicators,
     share_permille,
 )
-from plimsoll_planner.overheads import BUILT_IN
+from plimsoll_planner.overhead.built_in import BUILT_IN
+from plimsoll_planner.overhead.calibration import OverheadRow, fit_line
 from plimsoll_planner.records.bounds import Bytes, Count, Index
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
@@ -169,7 +169,7 @@ def observed_overhead(
     is_enough = len(ranks) >= (FEWEST_RANKS if built_in(key) else 1)
     if not is_enough and not shortages:
         return None
-    found = learned(key, ranks) if is_enough else assumed(key)
+    found = learned(key, ranks) if is_enough else unobserved(key)
     for shortage in shortages:
         found = widened(found, shortage)
     return found
@@ -243,12 +243,12 @@ def is_allowed_for(rank: ObservedRank, overhead: DeviceOverhead) -> bool:
     return all(said.lower_bytes <= held <= said.upper_bytes for said, held in pairs)
 
 
-def assumed(key: OverheadKey) -> DeviceOverhead:
+def unobserved(key: OverheadKey) -> DeviceOverhead:
     """Lines that hold where too few ranks were observed."""
     return built_in(key) or DeviceOverhead(
         key=key,
-        allocator=assumed_overhead.ALLOCATOR,
-        outside=assumed_overhead.OUTSIDE,
+        allocator=assumed.ALLOCATOR,
+        outside=assumed.OUTSIDE,
         num_observations=0,
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from plimsoll_planner.memory.device_bytes import overhead_for
-from plimsoll_planner.overheads import (
+from plimsoll_planner.overhead.allowance import overhead_for
+from plimsoll_planner.overhead.built_in import (
     EMULATED,
     basis_text,
     widening_lines,

@@ -2,7 +2,7 @@
 
 An emulated device counts tensors and nothing else, so what it holds beside the formula
 are the scalars of a step: losses, norms, counters. Whoever asks adds these to the
-overheads that were calibrated; those win (`memory.device_bytes`), for their keys state
+overheads that were calibrated; those win (`allowance`), for their keys state
 the version more closely.
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from plimsoll_planner.explain import counted
-from plimsoll_planner.memory.device_bytes import num_communicators, overhead_for
+from plimsoll_planner.overhead.allowance import num_communicators, overhead_for
 from plimsoll_planner.records.device_overhead import (
     DeviceOverhead,
     OverheadKey,
@@ -22,6 +21,7 @@ from plimsoll_planner.records.offer import EMULATED_PRODUCT, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh
+from plimsoll_planner.text.explain import counted
 from plimsoll_planner.units import at_least
 
 EMULATED = DeviceOverhead(

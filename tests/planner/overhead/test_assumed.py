@@ -1,6 +1,6 @@
 """What is assumed of a GPU that nobody measured, against what was published.
 
-`python -m tests.planner.memory.test_assumed_overhead` prints how many rows are inside,
+`python -m tests.planner.overhead.test_assumed` prints how many rows are inside,
 engine by engine.
 """
 
@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.device_bytes import (
+from plimsoll_planner.overhead.allowance import (
     Allowance,
     allowance,
     assumption_text,
 )
-from plimsoll_planner.observed_overhead import ObservedRank, observed_overhead
+from plimsoll_planner.overhead.observed import ObservedRank, observed_overhead
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.problem import Limits
 from tests.support.builders import MIB, an_engine, an_offer

@@ -5,10 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from plimsoll_planner.headline import headline_text
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
 from plimsoll_planner.records.plan import HybridPlan, PodShape
 from plimsoll_planner.records.problem import Goal, Objective, Override
+from plimsoll_planner.text.headline import headline_text
 from tests.support.builders import (
     a_certificate,
     a_count,

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.memory import assumed_overhead
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.device_bytes import (
+from plimsoll_planner.overhead import assumed
+from plimsoll_planner.overhead.allowance import (
     Allowance,
     allowance,
 )
-from plimsoll_planner.observed_overhead import (
+from plimsoll_planner.overhead.built_in import EMULATED
+from plimsoll_planner.overhead.observed import (
     FEWEST_RANKS,
     GRANULARITY,
     ObservedRank,
@@ -27,7 +28,6 @@ from plimsoll_planner.observed_overhead import (
     observed_overhead,
     unreported_shortage,
 )
-from plimsoll_planner.overheads import EMULATED
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, device_upper_bytes
@@ -158,7 +158,7 @@ def test_what_was_seen_says_nothing_of_more() -> None:
         seen = allowed_on_gpu(found, *place)
         assert not seen.is_assumed
         assert seen.outside.upper_bytes == 720 * MIB
-    outside = assumed_overhead.OUTSIDE
+    outside = assumed.OUTSIDE
     for place in ((3, 2), (64, 4)):
         beyond = allowed_on_gpu(found, *place)
         assert beyond.is_assumed
@@ -379,10 +379,10 @@ def test_a_shortage_is_no_measured_rank() -> None:
         predicted_allocated_bytes=72 * gib,
         predicted_device_bytes=80 * gib,
     )
-    assumed = observed((), [short], CUDA_KEY)
-    assert (assumed.num_observations, assumed.num_shortages) == (0, 1)
-    assert assumed.outside.constant_bytes == assumed_overhead.OUTSIDE.constant_bytes
-    allowed = allowed_on_gpu(assumed, 1, 1)
+    unobserved = observed((), [short], CUDA_KEY)
+    assert (unobserved.num_observations, unobserved.num_shortages) == (0, 1)
+    assert unobserved.outside.constant_bytes == assumed.OUTSIDE.constant_bytes
+    allowed = allowed_on_gpu(unobserved, 1, 1)
     assert allowed.is_assumed
     assert allowed.device(Bound.UPPER, 72 * gib) >= 82 * gib
     more = allowed.device(Bound.UPPER, 172 * gib) - allowed.device(
@@ -538,8 +538,7 @@ SPREAD = [
 ]
 MEMORY_BYTES = 900
 ASSUMED_BYTES = sum(
-    line.at(1, 2).upper_bytes
-    for line in (assumed_overhead.OUTSIDE, assumed_overhead.ALLOCATOR)
+    line.at(1, 2).upper_bytes for line in (assumed.OUTSIDE, assumed.ALLOCATOR)
 )
 PIPELINES = Limits(max_gpus=8, pipeline_degrees=(2, 3, 4), data_degrees=(1,))
 """Each rank of which talks in two groups."""

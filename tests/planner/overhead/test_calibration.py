@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from plimsoll_planner.calibration import OverheadRow, fit_line
 from plimsoll_planner.errors import InvalidFieldError
+from plimsoll_planner.overhead.calibration import OverheadRow, fit_line
 
 
 def rows(*points: tuple[int, int, int]) -> list[OverheadRow]:

@@ -28,7 +28,7 @@ from plimsoll_planner.records.solution import (
     Solution,
     Termination,
 )
-from plimsoll_planner.rule_texts import RULE_NAMES, rule_lines
+from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most
 
 

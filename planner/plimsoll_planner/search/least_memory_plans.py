@@ -15,12 +15,12 @@ from plimsoll_planner.records.problem import Goal, Objective, Problem
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
 
-SLIMMEST = Objective(
+LEAST_MEMORY = Objective(
     goal=Goal.MINIMIZE_MEMORY, rate_floor=0.0, throughput_tolerance=1.0
 )
 
 
-def slimmest_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
+def least_memory_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
     """Yield the least-memory plan of every mesh of a count, on the first offer."""
     offer = replace(problem.offers[0], device_memory_bytes=LARGEST_DEVICE_BYTES)
     for num_stages in range(1, num_gpus + 1):
@@ -33,7 +33,7 @@ def slimmest_plans(problem: Problem, num_gpus: int) -> Iterator[HybridPlan]:
                 problem,
                 offers=(offer,),
                 limits=replace(problem.limits, max_gpus=num_gpus, whole_nodes=False),
-                objective=SLIMMEST,
+                objective=LEAST_MEMORY,
                 override=replace(
                     problem.needed_override, num_gpus=num_gpus, num_stages=num_stages
                 ),

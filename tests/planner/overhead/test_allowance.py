@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_planner.memory.chain_bytes import Bound
-from plimsoll_planner.memory.device_bytes import (
+from plimsoll_planner.overhead.allowance import (
     Allowance,
     allowance,
     num_communicators,

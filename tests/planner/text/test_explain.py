@@ -7,7 +7,16 @@ from decimal import Decimal
 
 import pytest
 
-from plimsoll_planner.explain import (
+from plimsoll_planner.records.certificate import Binding, NearestMiss, Rule
+from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import UncountedOperator
+from plimsoll_planner.records.offer import CapacityType
+from plimsoll_planner.records.plan import PodShape
+from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
+from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.search.answer import solve
+from plimsoll_planner.text.explain import (
     certificate_lines,
     count_text,
     ending_text,
@@ -18,17 +27,9 @@ from plimsoll_planner.explain import (
     uncounted_text,
     why_text,
 )
-from plimsoll_planner.headline import headline_text
-from plimsoll_planner.plan_texts import nodes_text, training_text
-from plimsoll_planner.records.certificate import Binding, NearestMiss, Rule
-from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.model_profile import UncountedOperator
-from plimsoll_planner.records.offer import CapacityType
-from plimsoll_planner.records.plan import PodShape
-from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
-from plimsoll_planner.records.solution import Solution, Termination
-from plimsoll_planner.rule_texts import rule_lines
-from plimsoll_planner.search.answer import solve
+from plimsoll_planner.text.headline import headline_text
+from plimsoll_planner.text.plans import nodes_text, training_text
+from plimsoll_planner.text.rules import rule_lines
 from tests.support.builders import (
     MIB,
     a_certificate,
@@ -225,7 +226,11 @@ def test_the_space_is_told_with_all_its_limits() -> None:
     space = dataclasses.replace(
         a_certificate().space,
         limits=Limits(
-            max_gpus=16, headroom=0.1, pipeline_degrees=(1, 2), max_micro_batch=4
+            max_gpus=16,
+            headroom=0.1,
+            pipeline_degrees=(1, 2),
+            schedules=(Schedule.ONE_F_ONE_B,),
+            max_micro_batch=4,
         ),
         override=Override(
             num_gpus=4, cuts=(0, 3), micro_batch=2, recomputed_layers=(1, 2)

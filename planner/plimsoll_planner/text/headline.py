@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plimsoll_planner.explain import (
+from plimsoll_planner.records.certificate import Binding, CountVerdict
+from plimsoll_planner.records.interval import Verdict
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.text.explain import (
     REASONS,
     fail_text,
     gpus_text,
@@ -19,13 +25,7 @@ from plimsoll_planner.explain import (
     offer_text,
     paid_text,
 )
-from plimsoll_planner.plan_texts import cost_of, nodes_text, training_text
-from plimsoll_planner.records.certificate import Binding, CountVerdict
-from plimsoll_planner.records.interval import Verdict
-from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.problem import Goal, Problem
-from plimsoll_planner.records.solution import Solution, Termination
+from plimsoll_planner.text.plans import cost_of, nodes_text, training_text
 from plimsoll_planner.units import at_least, at_most
 
 HALF = 0.5

@@ -1,6 +1,6 @@
 """What a GPU is assumed to hold besides tensors until a rank on it was measured.
 
-In: nothing. Out: `OUTSIDE`, `ALLOCATOR` and `SHARE_PERMILLE`. Called by `device_bytes`
+In: nothing. Out: `OUTSIDE`, `ALLOCATOR` and `SHARE_PERMILLE`. Called by `allowance`
 and by the calibration. Emulated devices count tensors; nothing is assumed of them.
 
     lower bound   0, so what fails fails even if nothing but tensors takes memory

@@ -1,0 +1,7 @@
+"""Plans, certificates and answers in words.
+
+rules      the rules of a certificate
+explain    an answer, count by count
+plans      what a plan takes and costs
+headline   an answer in one line
+"""
