@@ -5,13 +5,6 @@ open_store    opens a file or a database of a server, makes or migrates it; `Sto
               answers, plans, attempts, observations, shortages, calibrations and ends
               of pods
 rows          the tables           migrations   how they came about
-database      transactions         backend      what the two systems differ in
-sqlite        the one place that knows SQLite; `postgresql` likewise
+database      transactions         system       what the two systems differ in
+places        which system is meant; `sqlite` and `postgresql` know one each
 """
-
-from plimsoll_operator.store.answers import StoredAnswer as StoredAnswer
-from plimsoll_operator.store.plans import StoredPlan as StoredPlan
-from plimsoll_operator.store.pod_ends import StoredEnd as StoredEnd
-from plimsoll_operator.store.profiles import StoredProfile as StoredProfile
-from plimsoll_operator.store.store import Store as Store
-from plimsoll_operator.store.store import open_store as open_store

@@ -1,7 +1,7 @@
 """The one place that knows PostgreSQL: its engine, its locks, its error codes.
 
-In: the address of a server. Out: a `Backend`: engines on a database of it, and errors
-that say what to do and never show the password. Called by `backend`.
+In: the address of a server. Out: a `DatabaseSystem`: engines on a database of it, and
+errors that say what to do and never show the password. Called by `places`.
 
 Transactions that write take turns by an advisory lock of the database: what one looks
 up is still so when it inserts, in however many processes, and none ever loses to
@@ -44,7 +44,7 @@ from plimsoll_operator.errors import (
     StorePathError,
     StoreVersionError,
 )
-from plimsoll_operator.store.backend import REVISION_TABLE, WRITING, writes
+from plimsoll_operator.store.system import REVISION_TABLE, WRITING, writes
 
 CONNECT_S = 10
 """For each address of the server."""
@@ -111,7 +111,7 @@ One that speaks another language is said to be down, in its words."""
 
 
 class PostgresqlServer:
-    """A store in a database of a server; see `Backend`."""
+    """A store in a database of a server; see `DatabaseSystem`."""
 
     advice = "name another database"
 

@@ -1,7 +1,7 @@
 """The one place that knows SQLite: its file, its engine, its error codes.
 
-In: a path. Out: a `Backend`: a file that can be written, engines on it, and errors that
-say what to do. Called by `backend`. All other SQL of the store is portable.
+In: a path. Out: a `DatabaseSystem`: a file that can be written, engines on it, and
+errors that say what to do. Called by `places`. All other SQL of the store is portable.
 
 WAL lets readers read while one process writes, and survives a process that is killed at
 any moment. `synchronous=NORMAL` writes to the disk at each checkpoint, not at each
@@ -34,7 +34,7 @@ from plimsoll_operator.errors import (
     StorePathError,
     StoreVersionError,
 )
-from plimsoll_operator.store.backend import REVISION_TABLE, WRITING, writes
+from plimsoll_operator.store.system import REVISION_TABLE, WRITING, writes
 
 BUSY_S = 60.0
 """Waited for another process, whose transactions last milliseconds."""
@@ -51,7 +51,7 @@ CANNOT_GROW = (
 
 
 class SqliteFile:
-    """A store in a file; what its methods are for stands in `Backend`."""
+    """A store in a file; what its methods are for stands in `DatabaseSystem`."""
 
     advice = "name another --home"
     patience_s = None

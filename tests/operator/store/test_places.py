@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.errors import StorePathError
-from plimsoll_operator.store.backend import backend_of
+from plimsoll_operator.store.places import system_at
 from tests.support.stores import in_store, nothing
 
 
@@ -29,7 +29,7 @@ def test_a_path_is_never_taken_for_an_address(tmp_path: Path) -> None:
 def test_the_short_scheme_means_postgresql() -> None:
     """As libpq reads it; its name is the same."""
     names = {
-        backend_of(f"{scheme}://us@db/x").name for scheme in ("postgres", "postgresql")
+        system_at(f"{scheme}://us@db/x").name for scheme in ("postgres", "postgresql")
     }
     assert names == {"postgresql://us@db/x"}
 
@@ -39,4 +39,4 @@ def test_another_database_system_is_refused() -> None:
     with pytest.raises(
         StorePathError, match=r"'mysql'.*name a file, or postgresql://u"
     ):
-        backend_of("mysql://plimsoll:s3cr3t@host/database")
+        system_at("mysql://plimsoll:s3cr3t@host/database")

@@ -1,29 +1,25 @@
-"""What the store needs of a database system, and which system a place means.
+"""What the store needs of a database system: engines, errors, a revision.
 
-In: the path of a file, or the address of a server. Out: a `Backend`, behind which
-stands all that is SQLite's or PostgreSQL's own. Called by `database`, and handed on to
-`migrate`. Either driver is imported where its place is named: a home has no PostgreSQL.
+A `DatabaseSystem` stands for all that is SQLite's or PostgreSQL's own: `sqlite` and
+`postgresql` have one each, `places` finds the one that is meant, `database` and
+`migrate` use it.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from plimsoll_operator.errors import StorePathError
-
 REVISION_TABLE = "plimsoll_revision"
 """Of Alembic, under a name that tells our stores from others'."""
 WRITING = {"writes": True}
 """Execution options of an engine whose transactions write."""
-SCHEMES = ("postgresql", "postgres")
 
 
-class Backend(Protocol):
+class DatabaseSystem(Protocol):
     """One place where a store is, or will be."""
 
     @property
@@ -67,30 +63,6 @@ class Backend(Protocol):
     def check(self) -> None:
         """Raise a `StoreLostError` where it is not what the engine was opened on."""
         ...
-
-
-def backend_of(place: Path | str) -> Backend:
-    """Return what is at a place.
-
-    Args:
-        place: the path of a file, or `postgresql://user:password@host:port/database`.
-
-    Raises:
-        StorePathError: an address that is none, or of another database system.
-    """
-    scheme, is_address, _ = str(place).partition("://")
-    if isinstance(place, Path) or not is_address:
-        from plimsoll_operator.store.sqlite import SqliteFile  # noqa: PLC0415
-
-        return SqliteFile(Path(place))
-    if scheme not in SCHEMES:
-        raise StorePathError(
-            f"a store on {scheme!r}: got the address of another database system; name "
-            "a file, or postgresql://user:password@host:port/database"
-        )
-    from plimsoll_operator.store.postgresql import server_at  # noqa: PLC0415
-
-    return server_at(str(place))
 
 
 def writes(connection: Connection) -> bool:
