@@ -15,7 +15,6 @@ from enum import StrEnum
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.cluster.api import Kind
 from plimsoll_operator.errors import (
     ApiConflictError,
     ApiDeniedError,
@@ -204,9 +203,9 @@ class Metrics:
         """Show nothing of a plan any more."""
         self._plans.forget((namespace, name))
 
-    def heard_of(self, kind: Kind, at_s: float) -> None:
-        """Show when a watch last brought something; seconds since 1970."""
-        self._heard_s.labels(kind.plural).set(at_s)
+    def heard_of(self, kind: str, at_s: float) -> None:
+        """Show when the watch of a kind last brought something; since 1970."""
+        self._heard_s.labels(kind).set(at_s)
 
     def leads(self, is_leader: bool) -> None:
         """Show whether this process decides."""

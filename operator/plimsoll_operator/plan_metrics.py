@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from plimsoll_operator.api.status import Condition, ConditionType, PlanStatus, Truth
-from plimsoll_operator.cluster.work_queue import Key
+from plimsoll_operator.names import PlanKey
 
 MOST_RANKS = 64
 """Of a plan; those that are the fullest."""
@@ -64,12 +64,12 @@ class PlanMetrics(Collector):
             per_plan: tell of each plan as well, and not only how many there are.
         """
         self._per_plan = per_plan
-        self._conditions: dict[Key, tuple[tuple[ConditionType, Truth], ...]] = {}
-        self._plans: dict[Key, PlanStatus] = {}
-        self._ranks: dict[Key, tuple[RankPeak, ...]] = {}
+        self._conditions: dict[PlanKey, tuple[tuple[ConditionType, Truth], ...]] = {}
+        self._plans: dict[PlanKey, PlanStatus] = {}
+        self._ranks: dict[PlanKey, tuple[RankPeak, ...]] = {}
 
     def see(
-        self, key: Key, conditions: Iterable[Condition], plan: PlanStatus | None
+        self, key: PlanKey, conditions: Iterable[Condition], plan: PlanStatus | None
     ) -> None:
         """Take in where a plan stands."""
         self._conditions[key] = tuple((one.type, one.status) for one in conditions)
@@ -78,12 +78,12 @@ class PlanMetrics(Collector):
         elif self._per_plan:
             self._plans[key] = plan
 
-    def see_ranks(self, key: Key, ranks: Iterable[RankPeak]) -> None:
+    def see_ranks(self, key: PlanKey, ranks: Iterable[RankPeak]) -> None:
         """Take in all ranks of a plan, in place of those that it had."""
         if self._per_plan:
             self._ranks[key] = tuple(nlargest(MOST_RANKS, ranks, key=fullness))
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: PlanKey) -> None:
         """Let go of a plan."""
         for known in (self._conditions, self._plans, self._ranks):
             known.pop(key, None)

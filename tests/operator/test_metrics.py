@@ -208,7 +208,7 @@ def test_an_error_is_a_part_of_the_prediction(
 def test_two_of_them_share_nothing() -> None:
     """Each counts in a registry of its own."""
     first, second = Metrics(per_plan=True), Metrics(per_plan=True)
-    first.heard_of(PLANS, 5.0)
+    first.heard_of(PLANS.plural, 5.0)
     first.planned_anew()
     assert samples(second, "watch_last_event_timestamp_seconds") == {}
     assert value(second, "oom_replans_total") == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plimsoll_operator.api.reasons import WAITING
+from plimsoll_operator.api.reasons import DRY_RUN, WAITING
 from plimsoll_operator.api.spec import LaunchPolicy, RunPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import (
@@ -20,7 +20,7 @@ from plimsoll_operator.brain.actions import (
     WakeAt,
 )
 from plimsoll_operator.brain.failures import given_up, next_start_s
-from plimsoll_operator.brain.said import DRY_RUN, Look, Said
+from plimsoll_operator.brain.said import Look, Said
 from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible

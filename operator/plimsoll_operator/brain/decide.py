@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import (
     Condition,
@@ -36,7 +37,7 @@ from plimsoll_operator.brain.attempting import (
 )
 from plimsoll_operator.brain.failures import failures_of
 from plimsoll_operator.brain.preparing import accepted, certified, planned, profiled
-from plimsoll_operator.brain.said import DRY_RUN, Look, Said
+from plimsoll_operator.brain.said import Look, Said
 from plimsoll_operator.brain.seen import ChildKind, Seen
 from plimsoll_operator.brain.summary import (
     alternatives_of,

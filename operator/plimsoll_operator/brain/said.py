@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.brain.actions import Action
 from plimsoll_operator.brain.seen import Attempt, Child, Seen
 from plimsoll_planner.records.problem import BatchStatistics
-
-DRY_RUN: Final = "PlanOnly"
-"""Reason of a plan that is there, and is not to be launched."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,13 +28,12 @@ from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.plans import PlanObject, plan_of
 from plimsoll_operator.cluster.reconcile import decision_on
 from plimsoll_operator.cluster.record_maps import attempts_in
-from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.metrics import Pass
-from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
+from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL, PlanKey
 
 logger = logging.getLogger(__name__)
-Shelf = dict[Key, list[bytes]]
+Shelf = dict[PlanKey, list[bytes]]
 """Objects of plans as JSON: a tenth of what they take as objects of Python."""
 
 
@@ -81,7 +80,7 @@ class FirstLook:
         return shelf
 
     def _look(
-        self, key: Key, found: Object, jobs: list[bytes], maps: list[bytes]
+        self, key: PlanKey, found: Object, jobs: list[bytes], maps: list[bytes]
     ) -> None:
         """Look at one plan; leave it to a pass unless nothing is to be done."""
         loop, began_s = self.loop, self.loop.monotonic()

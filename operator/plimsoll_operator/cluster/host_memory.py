@@ -30,7 +30,7 @@ from plimsoll_operator.cluster.inventory import (
     resources_of,
 )
 from plimsoll_operator.cluster.node_affinity import admits
-from plimsoll_operator.cluster.pod_template import MAIN
+from plimsoll_operator.cluster.template_fields import MAIN
 from plimsoll_planner.records.plan import PodShape
 
 RESERVED_SHARE: Final = 8

@@ -18,10 +18,11 @@ from typing import Final
 from plimsoll_operator.brain.decide import Decision
 from plimsoll_operator.cluster.api import JOBS, PLANS, Api
 from plimsoll_operator.cluster.reconcile import Reconciler
-from plimsoll_operator.cluster.work_queue import Key, WorkQueue
+from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
 from plimsoll_operator.logs import about
 from plimsoll_operator.metrics import Metrics, Pass
+from plimsoll_operator.names import PlanKey
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import PlimsollError
 
@@ -56,9 +57,9 @@ class Loop:
     """Seconds since 1970."""
     monotonic: Callable[[], float]
     random: Callable[[], float]
-    keys: dict[str, Key] = field(default_factory=dict[str, Key])
+    keys: dict[str, PlanKey] = field(default_factory=dict[str, PlanKey])
     """Of plans, by uid."""
-    latest: dict[Key, int] = field(default_factory=dict[Key, int])
+    latest: dict[PlanKey, int] = field(default_factory=dict[PlanKey, int])
     """Versions of plans that the watch has brought."""
     num_under_way: int = 0
     """Passes."""
@@ -70,12 +71,12 @@ class Loop:
     """When the watch of plans was last known to tell all that happens."""
     known_jobs: dict[str, str] = field(default_factory=dict[str, str])
     """Versions that the first look has seen, by uid: the watch brings them again."""
-    behind: dict[Key, int] = field(default_factory=dict[Key, int])
+    behind: dict[PlanKey, int] = field(default_factory=dict[PlanKey, int])
     """Versions that a list had shown, and the watch had not brought."""
 
-    def heard(self, key: Key, uid: str, version: str, is_deleted: bool) -> None:
+    def heard(self, key: PlanKey, uid: str, version: str, is_deleted: bool) -> None:
         """Hear of an event of a plan."""
-        self.metrics.heard_of(PLANS, self.clock())
+        self.metrics.heard_of(PLANS.plural, self.clock())
         if is_deleted:
             self.keys.pop(uid, None)
             self.latest.pop(key, None)
@@ -86,9 +87,9 @@ class Loop:
         if self.reconciler.written.get(key) != version:
             self.queue.add(key)
 
-    def child_changed(self, key: Key, uid: str, version: str) -> None:
+    def child_changed(self, key: PlanKey, uid: str, version: str) -> None:
         """Hear of an event of a Job, by its plan."""
-        self.metrics.heard_of(JOBS, self.clock())
+        self.metrics.heard_of(JOBS.plural, self.clock())
         if self.known_jobs.pop(uid, "") != version:
             self.queue.add(key)
 
@@ -112,7 +113,7 @@ class Loop:
             async with asyncio.timeout(FINISH_S):
                 await self.idle.wait()
 
-    async def pass_over(self, key: Key) -> Decision | None:
+    async def pass_over(self, key: PlanKey) -> Decision | None:
         """Make a pass, and tell the queue how it went."""
         began_s = self.monotonic()
         try:
@@ -137,7 +138,7 @@ class Loop:
             return decision
         return None
 
-    def log(self, key: Key, error: Exception) -> None:
+    def log(self, key: PlanKey, error: Exception) -> None:
         """Say why a pass came to nothing; a fault of ours with its traceback."""
         with about(*key):
             if isinstance(error, PlimsollError):
@@ -169,20 +170,20 @@ class Loop:
             num_rows = await self.store.forget_unused(self.clock() - UNUSED_S)
             logger.info("%d rows of the store were unused and are gone", num_rows)
 
-    def spread(self, keys: Iterable[Key]) -> None:
+    def spread(self, keys: Iterable[PlanKey]) -> None:
         """Ask for a look at each plan until the next time they are spread."""
         for key in keys:
             ahead_s = self.random() * ROUNDS * SYNC_S
             self.queue.add_at(key, self.monotonic() + ahead_s)
 
-    async def list_all(self) -> dict[Key, int]:
+    async def list_all(self) -> dict[PlanKey, int]:
         """Return the version of every plan.
 
         Raises:
             ClusterError: the API server does not tell.
         """
-        found: dict[Key, int] = {}
-        keys: dict[str, Key] = {}
+        found: dict[PlanKey, int] = {}
+        keys: dict[str, PlanKey] = {}
         before = set(self.keys)
         for namespace in self.namespaces or ("",):
             # Page by page: thousands at once would stay in memory.
@@ -211,7 +212,7 @@ class Loop:
             for uid in uids:
                 await self.store.forget(uid)
 
-    def judge_watch(self, found: dict[Key, int]) -> None:
+    def judge_watch(self, found: dict[PlanKey, int]) -> None:
         """Believe in the watch, unless it has kept back for a minute what a list shows.
 
         That it brings nothing proves nothing: nothing may have happened.

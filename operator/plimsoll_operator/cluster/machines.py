@@ -16,7 +16,7 @@ from plimsoll_operator.cluster.inventory import Inventory, inventory_of
 from plimsoll_operator.cluster.node_affinity import admits
 from plimsoll_operator.cluster.offers import offers_in
 from plimsoll_operator.cluster.placement import required_terms
-from plimsoll_operator.cluster.pod_template import POD_PATH, entries, part_of
+from plimsoll_operator.cluster.template_fields import PATH, POD_PATH, entries, part_of
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
@@ -51,7 +51,7 @@ class Machines:
 
     async def inventory(self, template: Mapping[str, Any]) -> Inventory:
         """Return what nodes offer to pods of a template."""
-        pod = part_of(dict(template), "spec", "spec.template")
+        pod = part_of(dict(template), "spec", PATH)
         part_of(pod, "nodeSelector", POD_PATH)
         required_terms(pod.get("affinity"))  # refused also where there is no node
         picked = (node for node in await self.nodes() if admits(pod, node))

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final, cast
+from typing import Final
 
 from plimsoll_operator.cluster import node_labels as labelled
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.inventory import MIB, SLICE
+from plimsoll_operator.cluster.template_fields import POD_PATH, list_of
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import DeviceKind
@@ -37,7 +38,7 @@ NODES: Final = "nodeAffinity"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS: Final = "nodeSelectorTerms"
 PARTS: Final = ("matchExpressions", "matchFields")
-AFFINITY_PATH: Final = "spec.template.spec.affinity"
+AFFINITY_PATH: Final = f"{POD_PATH}.affinity"
 TERMS_PATH: Final = f"{AFFINITY_PATH}.{NODES}.{REQUIRED}.{TERMS}"
 MOST_TERMS: Final = 256
 """Of an affinity: each is tried on each node, and all of them are in each pod."""
@@ -225,17 +226,6 @@ def terms_of(found: object, path: str) -> list[Object]:
             list_of(term.get(part), f"{path}[{number}].{part}")
         terms.append(term)
     return terms
-
-
-def list_of(found: object, path: str) -> list[object]:
-    """Return a list; nothing is an empty one.
-
-    Raises:
-        InvalidFieldError: it is something else.
-    """
-    if found is not None and not isinstance(found, list):
-        raise InvalidFieldError(path, found, "a list")
-    return cast("list[object]", found or [])
 
 
 def both_of(one: Object, other: Object) -> Object:

@@ -13,15 +13,23 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final
 
 from plimsoll_operator.api.quantities import cores, memory_bytes
 from plimsoll_operator.api.spec import PerGPU
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.placement import merged
 from plimsoll_operator.cluster.taints import GPU_TOLERATION
+from plimsoll_operator.cluster.template_fields import (
+    MAIN,
+    PATH,
+    POD_PATH,
+    entries,
+    part_of,
+    refuse,
+)
 from plimsoll_operator.names import GPU_RESOURCE, TOKEN_AUDIENCE
-from plimsoll_planner.errors import DEBUG_VARIABLE, InvalidFieldError
+from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.pod_names import (
     IMAGE_VARIABLE,
     INGEST_VARIABLE,
@@ -31,8 +39,6 @@ from plimsoll_planner.pod_names import (
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import Task
 
-MAIN: Final = "trainer"
-"""Name of the container that is ours, where there are several."""
 PREFIX: Final = "plimsoll-"
 """Of the names of our volumes and containers."""
 CODE: Final = "/opt/plimsoll"
@@ -58,8 +64,6 @@ RESTRICTED: Final[Object] = {
 }
 NOBODY: Final = 65532
 """Whom the release's images run as."""
-PATH: Final = "spec.template"
-POD_PATH: Final = f"{PATH}.spec"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -284,37 +288,6 @@ def code_container(pod: Object, release: Release) -> Object:
     }
 
 
-def part_of(whole: Object, field: str, path: str) -> Object:
-    """Return the mapping in a field, made where there is none."""
-    found: object = whole.get(field)
-    if found is None:
-        found = {}
-    if not isinstance(found, dict):
-        raise InvalidFieldError(f"{path}.{field}", found, "a mapping of fields")
-    whole[field] = found
-    return cast("Object", found)
-
-
-def entries(whole: Object, field: str, path: str) -> list[Object]:
-    """Return the mappings in a list.
-
-    Raises:
-        InvalidFieldError: it is none.
-    """
-    found: object = whole.get(field) or []
-    if not isinstance(found, list):
-        refuse(f"{path}.{field}", found, "a list")
-    listed = cast("list[object]", found)
-    if not all(isinstance(one, dict) for one in listed):
-        refuse(f"{path}.{field}", listed, "a list of mappings")
-    return cast("list[Object]", listed)
-
-
 def add(whole: Object, field: str, more: list[Object], path: str) -> None:
     """Add entries to the end of a list."""
     whole[field] = [*entries(whole, field, path), *more]
-
-
-def refuse(path: str, value: object, rule: str) -> NoReturn:
-    """Raise that a field of the template is wrong."""
-    raise InvalidFieldError(path, value, rule)

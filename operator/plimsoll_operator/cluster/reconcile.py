@@ -24,9 +24,10 @@ from plimsoll_operator.cluster.pod_template import Release
 from plimsoll_operator.cluster.record_maps import MapRecords
 from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.work_queue import Key, WorkQueue
+from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.control.executor import Executor
 from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.names import PlanKey
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 
@@ -63,7 +64,7 @@ class Scope:
         assert spec is not None  # noqa: S101 - else nothing is decided
 
         async def search(asked: StoredQuestion) -> None:
-            self.solver.start(owner, eyes.asking, asked)
+            self.solver.start((owner.namespace, owner.name), eyes.asking, asked)
 
         return Executor(
             plan_uid=owner.uid,
@@ -108,10 +109,10 @@ class Reconciler:
     """Seconds since 1970."""
     monotonic: Callable[[], float]
     """The queue's clock."""
-    written: dict[Key, str] = field(default_factory=dict[Key, str])
+    written: dict[PlanKey, str] = field(default_factory=dict[PlanKey, str])
     """Versions of plans that we have written: who watches one learns nothing new."""
 
-    async def one_pass(self, key: Key) -> Decision | None:
+    async def one_pass(self, key: PlanKey) -> Decision | None:
         """Look at a plan and do what is to be done.
 
         Returns:
@@ -139,7 +140,7 @@ class Reconciler:
         self.look_again(key, seen, decision)
         return decision
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: PlanKey) -> None:
         """Forget a plan that is there no more."""
         self.written.pop(key, None)
         self.teller.forgotten(*key)
@@ -154,7 +155,7 @@ class Reconciler:
         if not self.may_decide():
             raise ClusterError("the Lease is lost: somebody else decides")
 
-    async def say(self, key: Key, plan: PlanObject, status: Status) -> None:
+    async def say(self, key: PlanKey, plan: PlanObject, status: Status) -> None:
         """Write a status, over the version that was looked at.
 
         Raises:
@@ -169,7 +170,7 @@ class Reconciler:
         self.written[key] = made["metadata"]["resourceVersion"]
         self.teller.said(plan.owner, plan.status, status)
 
-    def look_again(self, key: Key, seen: Seen, decision: Decision) -> None:
+    def look_again(self, key: PlanKey, seen: Seen, decision: Decision) -> None:
         """Tell the queue when the plan wants another look."""
         acted = [one for one in decision.actions if not isinstance(one, WAITING)]
         is_clearing = all(isinstance(action, Clear) for action in acted)

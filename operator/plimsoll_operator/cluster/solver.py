@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from plimsoll_operator.asking import Asking
-from plimsoll_operator.cluster.children import Owner
 from plimsoll_operator.cluster.search_process import SearchProcess
-from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import StoreError
+from plimsoll_operator.names import PlanKey
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.records.problem import Problem
@@ -46,7 +45,7 @@ class Solver:
     def __init__(
         self,
         num_processes: int,
-        done: Callable[[Key], None],
+        done: Callable[[PlanKey], None],
         took: Callable[[float], None] = lambda _: None,
         *,
         search_s: float = SEARCH_S,
@@ -68,17 +67,16 @@ class Solver:
         self._free = asyncio.LifoQueue[SearchProcess]()
         for process in self._processes:
             self._free.put_nowait(process)
-        self._running: dict[Key, tuple[str, asyncio.Task[None]]] = {}
+        self._running: dict[PlanKey, tuple[str, asyncio.Task[None]]] = {}
         """By plan: the digest of its question, and who answers it."""
         self._failures: Counter[str] = Counter()
         """By digest of a question: searches that came to nothing."""
 
-    def start(self, owner: Owner, asking: Asking, asked: StoredQuestion) -> None:
+    def start(self, key: PlanKey, asking: Asking, asked: StoredQuestion) -> None:
         """Begin to answer a question, unless that is under way.
 
         What the plan asked before is left.
         """
-        key = owner.namespace, owner.name
         digest, _ = self._running.get(key, ("", None))
         if digest == asked.digest:
             return
@@ -87,7 +85,7 @@ class Solver:
         self._running[key] = asked.digest, task
         task.add_done_callback(lambda _: self._forget(key, task))
 
-    def leave(self, key: Key) -> None:
+    def leave(self, key: PlanKey) -> None:
         """End what is searched for a plan: nobody asks for it any more."""
         _, task = self._running.pop(key, ("", None))
         if task is not None:
@@ -100,12 +98,14 @@ class Solver:
         for process in self._processes:
             process.end()
 
-    def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
+    def _forget(self, key: PlanKey, task: asyncio.Task[None]) -> None:
         """Let go of a task that has ended."""
         if self._running.get(key, ("", None))[1] is task:
             del self._running[key]
 
-    async def _answer(self, key: Key, asking: Asking, asked: StoredQuestion) -> None:
+    async def _answer(
+        self, key: PlanKey, asking: Asking, asked: StoredQuestion
+    ) -> None:
         """Answer a question, and say so."""
         try:
             await asking.solve(asked, self._search)

@@ -16,17 +16,16 @@ import kopf
 
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.login import PAUSE_S, Logins
-from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import ClusterError
-from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION
+from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION, PlanKey
 
 PAGE: Final = 500
 """Objects of the first list that are asked for at a time."""
 WORKERS, IDLE_S = 64, 0.1
 """Tasks of kopf, each for the events of one object, and how long one waits for more."""
-Heard = Callable[[Key, str, str, bool], None]
+Heard = Callable[[PlanKey, str, str, bool], None]
 """Takes a plan's key, its uid, the version, and whether it was deleted."""
-ChildChanged = Callable[[Key, str, str], None]
+ChildChanged = Callable[[PlanKey, str, str], None]
 """Takes the key of a Job's plan, and the Job's uid and version."""
 
 

@@ -26,8 +26,8 @@ from contextlib import suppress
 from itertools import count
 from typing import Final, NamedTuple
 
-Key = tuple[str, str]
-"""Namespace and name."""
+from plimsoll_operator.names import PlanKey
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 DOUBLINGS: Final = 9
 """After so many the longest pause is reached."""
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     due_s: float
     number: int
-    key: Key
+    key: PlanKey
 
 
 class WorkQueue:
@@ -56,11 +56,11 @@ class WorkQueue:
         self._clock, self._random = clock, random
         self._numbers = count()
         self._heap: list[Entry] = []
-        self._waiting: dict[Key, Entry] = {}
-        self._after: dict[Key, float | None] = {}
+        self._waiting: dict[PlanKey, Entry] = {}
+        self._after: dict[PlanKey, float | None] = {}
         """By key in work: when it is due again, infinity where it is not; None where
         it was forgotten, so that no failure brings it back."""
-        self._failures: dict[Key, int] = {}
+        self._failures: dict[PlanKey, int] = {}
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -74,11 +74,11 @@ class WorkQueue:
         is_due = first is not None and first.due_s <= self._clock()
         return first.due_s if first is not None and is_due else None
 
-    def add(self, key: Key) -> None:
+    def add(self, key: PlanKey) -> None:
         """Ask for a pass now."""
         self.add_at(key, self._clock())
 
-    def add_at(self, key: Key, at_s: float) -> None:
+    def add_at(self, key: PlanKey, at_s: float) -> None:
         """Ask for a pass at a time of the clock, unless one is due before it."""
         if key in self._after:
             asked = self._after[key]
@@ -94,7 +94,7 @@ class WorkQueue:
         if self._first() is entry:
             self._changed.set()
 
-    async def take(self) -> Key:
+    async def take(self) -> PlanKey:
         """Wait for the next key that is due; the caller ends its work."""
         while (key := self._take_due()) is None:
             self._changed.clear()
@@ -103,12 +103,12 @@ class WorkQueue:
                     await self._changed.wait()
         return key
 
-    def done(self, key: Key) -> None:
+    def done(self, key: PlanKey) -> None:
         """End the work on a key that went well."""
         self._failures.pop(key, None)
         self._end(key, math.inf)
 
-    def failed(self, key: Key) -> None:
+    def failed(self, key: PlanKey) -> None:
         """End the work on a key, and try again after a pause."""
         if self._after[key] is None:
             self.done(key)
@@ -119,7 +119,7 @@ class WorkQueue:
         pause_s = longest_s * (1 - self._random() / 2)
         self._end(key, self._clock() + pause_s)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: PlanKey) -> None:
         """Want nothing more for a key; work on it that is under way goes on."""
         self._waiting.pop(key, None)
         self._failures.pop(key, None)
@@ -127,14 +127,14 @@ class WorkQueue:
             self._after[key] = None
         self._drop_stale()
 
-    def _end(self, key: Key, again_s: float) -> None:
+    def _end(self, key: PlanKey, again_s: float) -> None:
         """Let go of a key that is in work."""
         asked = self._after.pop(key)
         again_s = again_s if asked is None else min(asked, again_s)
         if again_s < math.inf:
             self.add_at(key, again_s)
 
-    def _take_due(self) -> Key | None:
+    def _take_due(self) -> PlanKey | None:
         """Put the first key that is due in work, and return it."""
         first = self._first()
         if first is None or first.due_s > self._clock():

@@ -28,7 +28,6 @@ from aiohttp import http_exceptions, web
 
 from plimsoll_operator.bounded import bounded_document
 from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import (
     ClusterError,
     OperatorError,
@@ -40,6 +39,7 @@ from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
 from plimsoll_operator.ingest.limits import Budget, Rates, Room
 from plimsoll_operator.ingest.of_record import AttemptsOfRecord
 from plimsoll_operator.ingest.records import Records
+from plimsoll_operator.names import PlanKey
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
@@ -111,7 +111,7 @@ class Ingest:
         api: Asks,
         records: Records,
         *,
-        told: Callable[[Key], None],
+        told: Callable[[PlanKey], None],
         counted: Callable[[str, int], None] = lambda _path, _status: None,
         clocks: Clocks | None = None,
     ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.brain.actions import (
     Clear,
@@ -18,7 +19,6 @@ from plimsoll_operator.brain.actions import (
 )
 from plimsoll_operator.brain.decide import Decision, decide
 from plimsoll_operator.brain.rehearsing import NO_DEVICE
-from plimsoll_operator.brain.said import DRY_RUN
 from plimsoll_operator.brain.seen import (
     Attempt,
     Child,

@@ -15,7 +15,7 @@ from plimsoll_operator.asking import Asking, search_once
 from plimsoll_operator.cluster import search_process
 from plimsoll_operator.cluster.search_process import MOST_BYTES
 from plimsoll_operator.cluster.solver import MOST_TRIES, Solver
-from plimsoll_operator.cluster.work_queue import Key
+from plimsoll_operator.names import PlanKey
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
 from plimsoll_operator.store.store import Store
@@ -37,7 +37,7 @@ class Bench:
     def __init__(self, store: Store, asked: StoredQuestion) -> None:
         """Begin nothing yet; `at_bench` closes the solver."""
         self.store, self.asked = store, asked
-        self.told: asyncio.Queue[Key] = asyncio.Queue()
+        self.told: asyncio.Queue[PlanKey] = asyncio.Queue()
         self.searches_s: list[float] = []
         self.solver = Solver(
             1, self.told.put_nowait, self.searches_s.append, first_pause_s=0.0
@@ -46,14 +46,14 @@ class Bench:
 
     def start(self) -> None:
         """Ask."""
-        self.solver.start(OWNER, self.asking, self.asked)
+        self.solver.start(KEY, self.asking, self.asked)
 
     @property
     def refused(self) -> str:
         """Why the question is not asked any more; empty where it is."""
         return self.asking.refused.get(self.asked.digest, "")
 
-    async def heard(self) -> Key:
+    async def heard(self) -> PlanKey:
         """Wait until a plan is told of."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.told.get()

@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from plimsoll_operator.cluster.work_queue import (
     LEAST_HEAP,
     LONGEST_PAUSE_S,
-    Key,
     WorkQueue,
 )
+from plimsoll_operator.names import PlanKey
 from tests.support.drawing import draws
 
 A, B, C = ("ml", "a"), ("ml", "b"), ("vision", "a")
@@ -50,9 +50,9 @@ def a_dice() -> Callable[[int], int]:
     return lambda sides: next(drawn) * 2654435761 % 2**32 * sides // 2**32
 
 
-def taken(queue: WorkQueue) -> list[Key]:
+def taken(queue: WorkQueue) -> list[PlanKey]:
     """Take all keys that are due."""
-    keys: list[Key] = []
+    keys: list[PlanKey] = []
     while (key := queue._take_due()) is not None:
         keys.append(key)
     return keys
@@ -291,9 +291,9 @@ def test_no_key_is_with_two_workers() -> None:
     async def work() -> None:
         queue = a_queue(time.monotonic)
         draw = a_dice()
-        busy: set[Key] = set()
-        seen: dict[Key, int] = {}
-        latest: dict[Key, int] = {}
+        busy: set[PlanKey] = set()
+        seen: dict[PlanKey, int] = {}
+        latest: dict[PlanKey, int] = {}
 
         async def worker() -> None:
             while True:
@@ -333,11 +333,11 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = Clock()
         self.queue = a_queue(self.clock)
-        self.due: dict[Key, float] = {}
-        self.working: set[Key] = set()
+        self.due: dict[PlanKey, float] = {}
+        self.working: set[PlanKey] = set()
 
     @rule(key=keys, delay_s=st.sampled_from([0.0, 1.0, 400.0]))
-    def add(self, key: Key, delay_s: float) -> None:
+    def add(self, key: PlanKey, delay_s: float) -> None:
         """Ask for a pass."""
         at_s = self.clock.now_s + delay_s
         self.queue.add_at(key, at_s)
