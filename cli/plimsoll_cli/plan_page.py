@@ -12,9 +12,9 @@ from plimsoll_cli.memory_bars import memory_bars
 from plimsoll_cli.output import console, print_table, say
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.brain.failures import RESPONSES
-from plimsoll_operator.brain.seen import Ending
-from plimsoll_operator.brain.summary import step_fault
+from plimsoll_operator.rules.failures import RESPONSES
+from plimsoll_operator.rules.observed_state import Ending
+from plimsoll_operator.rules.summary import step_fault
 from plimsoll_planner.explain import certificate_lines, counted, space_text
 from plimsoll_planner.overheads import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from plimsoll_operator.api.spec import Rehearse, TrainingPlanSpec
-from plimsoll_operator.brain.question import question_of
-from plimsoll_operator.brain.said import is_fixed_by_hand
-from plimsoll_operator.brain.seen import Attempt, Ending, SeenAnswer
-from plimsoll_operator.brain.summary import headline_of, seen_rehearsal
+from plimsoll_operator.rules.observed_state import Attempt, Ending, SeenAnswer
+from plimsoll_operator.rules.question import question_of
+from plimsoll_operator.rules.step_result import is_fixed_by_hand
+from plimsoll_operator.rules.summary import headline_of, seen_rehearsal
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import Occasion, StoredQuestion

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.brain.request import ProfileWish
+from plimsoll_operator.rules.profile_request import ProfileWish
 from plimsoll_planner.pod_names import report_name
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.task import ChildKind, Command, Task, Variable

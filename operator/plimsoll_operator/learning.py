@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.observed_overhead import Shortage, unreported_shortage

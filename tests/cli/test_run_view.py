@@ -16,10 +16,10 @@ from plimsoll_cli.plan_page import outcome_lines
 from plimsoll_cli.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Ending, Seen
-from plimsoll_operator.brain.summary import observed_status
 from plimsoll_operator.home.loop import Glance
 from plimsoll_operator.home.reports import StepTold, Unsaved
+from plimsoll_operator.rules.observed_state import Ending, Seen
+from plimsoll_operator.rules.summary import observed_status
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.overheads import EMULATED

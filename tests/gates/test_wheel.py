@@ -22,7 +22,7 @@ PACKAGES = {
     "cli": (
         "plimsoll_planner",
         "plimsoll_operator.api",
-        "plimsoll_operator.brain",
+        "plimsoll_operator.rules",
         "plimsoll_operator.home",
         "plimsoll_cli",
     ),

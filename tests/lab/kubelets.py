@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.cluster.api import (
     CONFIG_MAPS,
     JOBS,
@@ -32,6 +31,7 @@ from plimsoll_operator.names import (
     GPU_RESOURCE,
     SUBJECT_ANNOTATION,
 )
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.device_overhead import OverheadKey

@@ -2,7 +2,7 @@
 
 An effect is a change of the API server or a transaction of the store; the plan is one
 whose first gang runs out of memory. In memory the same is tested of `decide` alone
-(tests/operator/brain/test_decide.py); here eyes, executor, server and store are the
+(tests/operator/rules/test_decide.py); here eyes, executor, server and store are the
 real ones. Most of the time of a plan is the Job controller's, so many go on side by
 side, each with a store of its own.
 """

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.brain.rehearsing import NO_DEVICE
 from plimsoll_operator.cluster.api import (
     CONFIG_MAPS,
     JOBS,
@@ -28,6 +27,7 @@ from plimsoll_operator.cluster.api import (
     open_api,
 )
 from plimsoll_operator.cluster.first_look import FirstLook
+from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.exit_codes import ExitCode
 from tests.lab import event_loops
 from tests.lab.cluster import Cluster

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.brain.request import ProfileWish
 from plimsoll_operator.commands import (
     PLAN,
     PROFILE,
@@ -21,6 +20,7 @@ from plimsoll_operator.commands import (
     report_of,
     train_task,
 )
+from plimsoll_operator.rules.profile_request import ProfileWish
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import PodShape

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.learning import (
     Lesson,
     learn,
@@ -16,6 +15,7 @@ from plimsoll_operator.learning import (
     rehearsal_uid,
     shortage_of,
 )
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.observed_overhead import unreported_shortage

@@ -16,7 +16,7 @@ from functools import partial
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, ObservedStatus, Status, Truth
-from plimsoll_operator.brain.actions import (
+from plimsoll_operator.rules.actions import (
     Action,
     Clear,
     RecordEnding,
@@ -32,9 +32,8 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
-from plimsoll_operator.brain.decide import Decision, decide
-from plimsoll_operator.brain.said import is_fixed_by_hand
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import (
     Child,
     ChildKind,
     ChildState,
@@ -44,6 +43,7 @@ from plimsoll_operator.brain.seen import (
     SeenProfile,
     SeenRehearsal,
 )
+from plimsoll_operator.rules.step_result import is_fixed_by_hand
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible, Solution

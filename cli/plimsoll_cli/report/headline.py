@@ -21,7 +21,7 @@ from plimsoll_cli.report.scales import (
     time_text,
 )
 from plimsoll_operator.api.status import Condition, ConditionType, Truth
-from plimsoll_operator.brain.summary import observed_status, step_fault
+from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_planner.explain import (
     counted,
     fail_text,

@@ -13,18 +13,6 @@ from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.asking import Asker, Asking
-from plimsoll_operator.brain.decide import is_closed, was_dry
-from plimsoll_operator.brain.preparing import is_current
-from plimsoll_operator.brain.question import require_sound
-from plimsoll_operator.brain.request import ProfileWish, profile_wish
-from plimsoll_operator.brain.said import Look
-from plimsoll_operator.brain.seen import SeenProfile
-from plimsoll_operator.brain.summary import (
-    observed_peak_bytes,
-    observed_status,
-    predicted_peaks,
-    step_fault,
-)
 from plimsoll_operator.cluster.admission import Admission, holds_to_one_node
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api
 from plimsoll_operator.cluster.jobs import JobEyes
@@ -36,6 +24,18 @@ from plimsoll_operator.control.observed import ObservedState, with_answer
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
 from plimsoll_operator.plan_metrics import RankPeak
+from plimsoll_operator.rules.decide import is_closed, was_dry
+from plimsoll_operator.rules.observed_state import SeenProfile
+from plimsoll_operator.rules.preparing import is_current
+from plimsoll_operator.rules.profile_request import ProfileWish, profile_wish
+from plimsoll_operator.rules.question import require_sound
+from plimsoll_operator.rules.step_result import Look
+from plimsoll_operator.rules.summary import (
+    observed_peak_bytes,
+    observed_status,
+    predicted_peaks,
+    step_fault,
+)
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError

@@ -19,9 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plimsoll_operator.brain.actions import WakeAt
-from plimsoll_operator.brain.decide import is_closed
-from plimsoll_operator.brain.seen import Attempt, ChildKind, ChildState, Seen
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, PLANS, Kind, Object
 from plimsoll_operator.cluster.jobs import begun, children_in, is_ending
 from plimsoll_operator.cluster.loop import Loop
@@ -31,6 +28,9 @@ from plimsoll_operator.cluster.record_maps import attempts_in
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.metrics import Pass
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL, PlanKey
+from plimsoll_operator.rules.actions import WakeAt
+from plimsoll_operator.rules.decide import is_closed
+from plimsoll_operator.rules.observed_state import Attempt, ChildKind, ChildState, Seen
 
 logger = logging.getLogger(__name__)
 Shelf = dict[PlanKey, list[bytes]]

@@ -19,15 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from plimsoll_operator.advice import ON_CLUSTER, advised
 from plimsoll_operator.api.status import Condition, ConditionType, Status
-from plimsoll_operator.brain.seen import (
-    Attempt,
-    Child,
-    ChildKind,
-    ChildState,
-    Ending,
-)
 from plimsoll_operator.cluster.api import PODS, Api, Object
 from plimsoll_operator.cluster.machines import Machines
 from plimsoll_operator.cluster.plans import PlanObject
@@ -45,6 +37,14 @@ from plimsoll_operator.names import (
     CHILD_LABEL,
     NOTE_ANNOTATION,
     SUBJECT_ANNOTATION,
+)
+from plimsoll_operator.rules.advice import ON_CLUSTER, advised
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    Child,
+    ChildKind,
+    ChildState,
+    Ending,
 )
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from plimsoll_operator.brain.decide import Decision
 from plimsoll_operator.cluster.api import JOBS, PLANS, Api
 from plimsoll_operator.cluster.reconcile import Reconciler
 from plimsoll_operator.cluster.work_queue import WorkQueue
@@ -23,6 +22,7 @@ from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
 from plimsoll_operator.logs import about
 from plimsoll_operator.metrics import Metrics, Pass
 from plimsoll_operator.names import PlanKey
+from plimsoll_operator.rules.decide import Decision
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import PlimsollError
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, SERVICES, Api, Object
 from plimsoll_operator.cluster.children import Owner
 from plimsoll_operator.cluster.jobs import stop_reason
 from plimsoll_operator.cluster.plans import PlanObject
 from plimsoll_operator.errors import ObstacleError
 from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.task import Task
 
 KINDS: Final = {"Job": JOBS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}

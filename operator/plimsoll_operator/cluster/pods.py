@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from plimsoll_operator.brain.endings import ending_of
-from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.times import time_s
 from plimsoll_operator.names import COMPLETION_INDEX
+from plimsoll_operator.rules.endings import ending_of
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_planner.errors import InvalidInputError, one_line
 from plimsoll_planner.records.document import from_text

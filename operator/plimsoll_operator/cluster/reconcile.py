@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import Action, Clear, Solve, StopTraining, WakeAt
-from plimsoll_operator.brain.decide import Decision, decide, unreadable
-from plimsoll_operator.brain.seen import Child, ChildState, Seen
 from plimsoll_operator.cluster.admission import backend_for
 from plimsoll_operator.cluster.api import PLANS, Api
 from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes
@@ -28,6 +25,9 @@ from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.control.executor import Executor
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.names import PlanKey
+from plimsoll_operator.rules.actions import Action, Clear, Solve, StopTraining, WakeAt
+from plimsoll_operator.rules.decide import Decision, decide, unreadable
+from plimsoll_operator.rules.observed_state import Child, ChildState, Seen
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 

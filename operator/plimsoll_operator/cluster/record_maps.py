@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from plimsoll_operator.bounded import bounded_document
-from plimsoll_operator.brain.actions import RecordPlan
-from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.cluster.api import CONFIG_MAPS, Api, Object
 from plimsoll_operator.cluster.children import (
     PLAN_OF_RECORD,
@@ -32,6 +30,8 @@ from plimsoll_operator.cluster.owned_objects import OwnedObjects
 from plimsoll_operator.errors import ClusterError, ObstacleError, TooLargeError
 from plimsoll_operator.gzips import inflated
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
+from plimsoll_operator.rules.actions import RecordPlan
+from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_planner.errors import InvalidInputError, UnreadableError
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from plimsoll_operator.brain.actions import RecordPlan
-from plimsoll_operator.brain.seen import Attempt, Child, ChildKind
 from plimsoll_operator.commands import Where
+from plimsoll_operator.rules.actions import RecordPlan
+from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation

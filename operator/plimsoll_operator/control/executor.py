@@ -17,9 +17,6 @@ from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.asking import Asking
-from plimsoll_operator.brain import actions
-from plimsoll_operator.brain.question import limits_of
-from plimsoll_operator.brain.seen import Attempt, Child, ChildKind
 from plimsoll_operator.commands import (
     profile_task,
     rehearsal_task,
@@ -30,6 +27,9 @@ from plimsoll_operator.control.backend import AttemptRecords, Backend, ChildRequ
 from plimsoll_operator.control.observed import ObservedState
 from plimsoll_operator.errors import TooLargeError
 from plimsoll_operator.learning import Lesson, learn, learn_rehearsal, peak_of
+from plimsoll_operator.rules import actions
+from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.document import Document

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from plimsoll_operator.asking import search_once
-from plimsoll_operator.brain.actions import RecordPlan
-from plimsoll_operator.brain.seen import Attempt, Child, ChildKind
 from plimsoll_operator.commands import PROFILE, Where
 from plimsoll_operator.control.backend import AttemptReports, ChildRequest, ChildResult
 from plimsoll_operator.control.executor import Executor
@@ -27,6 +25,8 @@ from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes, HomeSeen
 from plimsoll_operator.home.folders import PlanFolder
 from plimsoll_operator.home.search_thread import in_thread
+from plimsoll_operator.rules.actions import RecordPlan
+from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store

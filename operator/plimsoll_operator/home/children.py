@@ -23,10 +23,10 @@ from pathlib import Path
 
 import psutil
 
-from plimsoll_operator.advice import AT_HOME, advised
-from plimsoll_operator.brain.endings import ending_of
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.errors import HomeError, SlowStartError
+from plimsoll_operator.rules.advice import AT_HOME, advised
+from plimsoll_operator.rules.endings import ending_of
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task

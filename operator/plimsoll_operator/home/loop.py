@@ -20,19 +20,6 @@ from pathlib import Path
 from typing import Protocol
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import (
-    Action,
-    RecordPlan,
-    Solve,
-    StartProfile,
-    StartRehearsal,
-    StartReplay,
-    StartTraining,
-    StopTraining,
-    WakeAt,
-)
-from plimsoll_operator.brain.decide import Decision, decide
-from plimsoll_operator.brain.seen import ChildKind, ChildState, Seen
 from plimsoll_operator.control.executor import Executor
 from plimsoll_operator.errors import (
     DiskFullError,
@@ -45,6 +32,19 @@ from plimsoll_operator.errors import (
 from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.eyes import HomeSeen
 from plimsoll_operator.home.reports import GangReports
+from plimsoll_operator.rules.actions import (
+    Action,
+    RecordPlan,
+    Solve,
+    StartProfile,
+    StartRehearsal,
+    StartReplay,
+    StartTraining,
+    StopTraining,
+    WakeAt,
+)
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import ChildKind, ChildState, Seen
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import DISK_FULL
 

@@ -24,7 +24,6 @@ from http import HTTPStatus
 from typing import Protocol
 
 from plimsoll_operator import names
-from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.cluster.api import (
     JOBS,
     PLANS,
@@ -47,6 +46,7 @@ from plimsoll_operator.ingest.objects import (
     refuse,
 )
 from plimsoll_operator.ingest.remembered import Remembered
+from plimsoll_operator.rules.observed_state import ChildKind
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""

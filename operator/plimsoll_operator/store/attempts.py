@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select, update
 
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow

@@ -20,7 +20,7 @@ from plimsoll_cli.report.headline import (
 from plimsoll_cli.report.hulls import memory_view
 from plimsoll_cli.report.record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override

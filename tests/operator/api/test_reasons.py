@@ -10,12 +10,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from plimsoll_operator import brain
+from plimsoll_operator import rules
 from plimsoll_operator.api.reasons import REASONS, WAITING
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.decide import decide
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.decide import decide
+from plimsoll_operator.rules.observed_state import (
     Child,
     ChildKind,
     ChildState,
@@ -151,7 +151,7 @@ def test_every_reason_is_explained_and_given() -> None:
 def test_no_reason_is_left_out() -> None:
     """Every such word in the code of decisions is part of a reason."""
     known = {WAITING, *(reason for r in REASONS.values() for _, reason in r)}
-    for file in Path(brain.__path__[0]).glob("*.py"):
+    for file in Path(rules.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             word = node.value if isinstance(node, ast.Constant) else None
             if isinstance(word, str) and re.fullmatch("([A-Z]+[a-z]+)+", word):

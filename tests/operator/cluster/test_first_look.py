@@ -15,9 +15,9 @@ from plimsoll_operator.api.status import (
     Status,
     Truth,
 )
-from plimsoll_operator.brain.seen import Attempt, ChildKind, Ending
 from plimsoll_operator.cluster.api import Object
 from plimsoll_operator.cluster.first_look import at_a_glance, trimmed
+from plimsoll_operator.rules.observed_state import Attempt, ChildKind, Ending
 from tests.support.cluster_objects import LATER_S, a_job, a_plan_object, over
 
 OPEN = Attempt(number=1, plan_digest="sha256:1", problem_digest="", recorded_s=0.0)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.cluster.jobs import (
     STOPPED_BY_US,
     after,
@@ -25,6 +24,7 @@ from plimsoll_operator.cluster.jobs import (
     stop_reason,
 )
 from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_planner.records.task import End, Exit
 from tests.support.cluster_objects import (

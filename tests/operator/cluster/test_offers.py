@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.brain.question import require_sound
 from plimsoll_operator.cluster.offers import offers_in
+from plimsoll_operator.rules.question import require_sound
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.offer_catalog import parse_offers
 from tests.support.specs import a_spec

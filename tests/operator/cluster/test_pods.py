@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll_operator.brain.seen import Ending
 from plimsoll_operator.cluster.pods import (
     disruption_in,
     ending_of_pods,
@@ -17,6 +16,7 @@ from plimsoll_operator.cluster.pods import (
     unreachable_s,
     waiting_text,
 )
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.task import End

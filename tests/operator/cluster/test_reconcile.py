@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import Action, Solve, StopTraining, WakeAt
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Seen
 from plimsoll_operator.cluster.reconcile import (
     ENDING_S,
     LATEST_S,
@@ -18,6 +16,8 @@ from plimsoll_operator.cluster.reconcile import (
     decision_on,
     next_look_s,
 )
+from plimsoll_operator.rules.actions import Action, Solve, StopTraining, WakeAt
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Seen
 from tests.support.cluster_objects import LATER_S, a_plan_object
 
 NOW_S = LATER_S

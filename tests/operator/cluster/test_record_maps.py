@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_operator.bounded import MOST_PARTS
-from plimsoll_operator.brain.actions import RecordPlan
-from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.cluster.children import MOST_BYTES, packed
 from plimsoll_operator.cluster.record_maps import (
     ENDING,
@@ -26,6 +24,8 @@ from plimsoll_operator.cluster.record_maps import (
 )
 from plimsoll_operator.errors import ClusterError, TooLargeError
 from plimsoll_operator.names import CHILD_LABEL
+from plimsoll_operator.rules.actions import RecordPlan
+from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import ChildKind, Command, Task

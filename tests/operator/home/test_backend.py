@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.brain.actions import RecordEnding
-from plimsoll_operator.brain.question import limits_of
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes, HomeSeen
 from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.rules.actions import RecordEnding
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_peak, a_plan, a_stage, an_offer
 from tests.support.specs import a_spec

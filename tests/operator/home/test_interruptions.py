@@ -20,8 +20,8 @@ pytest.importorskip("torch")
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.brain import actions
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules import actions
+from plimsoll_operator.rules.observed_state import Ending
 from tests.support.home_runs import (
     NAME,
     ROOT,

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from tests.support.home_runs import (
     DEVICES,
     ROOT,

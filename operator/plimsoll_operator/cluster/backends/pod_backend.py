@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.brain.seen import Child, ChildKind
 from plimsoll_operator.cluster.api import CONFIG_MAPS, SERVICES, Kind, Object
 from plimsoll_operator.cluster.children import (
     PLAN_OF_RECORD,
@@ -43,6 +42,7 @@ from plimsoll_operator.cluster.pod_template import (
 from plimsoll_operator.commands import Where
 from plimsoll_operator.control.backend import AttemptReports, ChildRequest
 from plimsoll_operator.errors import ObstacleError
+from plimsoll_operator.rules.observed_state import Child, ChildKind
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.offer import Offer

@@ -17,7 +17,7 @@ from plimsoll_operator.api.status import (
     PlanStatus,
     ProfileStatus,
 )
-from plimsoll_operator.brain.seen import Seen, SeenRehearsal
+from plimsoll_operator.rules.observed_state import Seen, SeenRehearsal
 from plimsoll_planner.explain import (
     infeasible_lines,
     paid_text,

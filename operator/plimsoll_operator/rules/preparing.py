@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from plimsoll_operator.api.spec import ProfilePolicy
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.actions import (
+from plimsoll_operator.rules.actions import (
     Action,
     Clear,
     Solve,
@@ -20,17 +20,17 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
-from plimsoll_operator.brain.child_steps import (
+from plimsoll_operator.rules.child_steps import (
     clearing,
     failed,
     foreign_children,
     of_child,
     outdated_children,
 )
-from plimsoll_operator.brain.failures import RESPONSES
-from plimsoll_operator.brain.rehearsing import rehearsed
-from plimsoll_operator.brain.said import Look, Said, joined
-from plimsoll_operator.brain.seen import ChildKind, Ending, Seen
+from plimsoll_operator.rules.failures import RESPONSES
+from plimsoll_operator.rules.observed_state import ChildKind, Ending, Seen
+from plimsoll_operator.rules.rehearsing import rehearsed
+from plimsoll_operator.rules.step_result import Look, Said, joined
 from plimsoll_planner.records.solution import Infeasible, Termination
 
 STORE_AGAIN_S = 10.0

@@ -16,7 +16,7 @@ from plimsoll_operator.api.spec import (
     Search,
     TrainingPlanSpec,
 )
-from plimsoll_operator.brain.spec_paths import told_in_spec
+from plimsoll_operator.rules.spec_paths import told_in_spec
 from plimsoll_planner.engines import engine_named, require_engine
 from plimsoll_planner.errors import CannotPlanError, InvalidFieldError
 from plimsoll_planner.overheads import with_built_in

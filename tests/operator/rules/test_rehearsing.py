@@ -9,7 +9,7 @@ import pytest
 
 from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import (
+from plimsoll_operator.rules.actions import (
     Clear,
     RecordPlan,
     StartProfile,
@@ -17,9 +17,8 @@ from plimsoll_operator.brain.actions import (
     StoreRehearsal,
     WakeAt,
 )
-from plimsoll_operator.brain.decide import Decision, decide
-from plimsoll_operator.brain.rehearsing import NO_DEVICE
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
     ChildKind,
@@ -30,6 +29,7 @@ from plimsoll_operator.brain.seen import (
     SeenProfile,
     SeenRehearsal,
 )
+from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_solution, an_infeasible
 from tests.support.plan_world import World

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import signal
 
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_planner.exit_codes import DECISIVE, ExitCode
 from plimsoll_planner.records.task import End
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from plimsoll_operator.brain.endings import ending_of
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.endings import ending_of
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_planner.records.task import End, Exit
 
 LOST = "plimsoll: rank 1: another rank went away in forward: the first rank .."

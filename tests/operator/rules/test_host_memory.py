@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ConditionType, Status
-from plimsoll_operator.brain.actions import StartTraining
-from plimsoll_operator.brain.attempting import asked_digest_of
-from plimsoll_operator.brain.decide import Decision, decide
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.actions import StartTraining
+from plimsoll_operator.rules.attempting import asked_digest_of
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
     ChildKind,

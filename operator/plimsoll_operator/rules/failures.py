@@ -30,7 +30,7 @@ from itertools import takewhile
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Failures
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.rules.observed_state import Attempt, Ending
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 300.0
 """Before an application's error is tried again; doubled each time."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.actions import Action
-from plimsoll_operator.brain.seen import Attempt, Child, Seen
+from plimsoll_operator.rules.actions import Action
+from plimsoll_operator.rules.observed_state import Attempt, Child, Seen
 from plimsoll_planner.records.problem import BatchStatistics
 
 

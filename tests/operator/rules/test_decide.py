@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from plimsoll_operator.api.spec import Rehearse, parse_spec
 from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
-from plimsoll_operator.brain.child_steps import LEAST_S
-from plimsoll_operator.brain.failures import FIRST_WAIT_S
-from plimsoll_operator.brain.said import Look
-from plimsoll_operator.brain.seen import ChildKind, Ending, Seen, SeenProfile
+from plimsoll_operator.rules.child_steps import LEAST_S
+from plimsoll_operator.rules.failures import FIRST_WAIT_S
+from plimsoll_operator.rules.observed_state import ChildKind, Ending, Seen, SeenProfile
+from plimsoll_operator.rules.step_result import Look
 from plimsoll_planner.records.problem import BatchStatistics
 from tests.support.builders import a_solution, an_infeasible
 from tests.support.drawing import draws

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_operator.advice import AT_HOME, ON_CLUSTER, Words, advised
+from plimsoll_operator.rules.advice import AT_HOME, ON_CLUSTER, Words, advised
 from plimsoll_planner.records.task import ChildKind
 
 

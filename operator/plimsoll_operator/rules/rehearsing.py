@@ -20,15 +20,20 @@ from dataclasses import replace
 from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.actions import Action, StartRehearsal, StoreRehearsal
-from plimsoll_operator.brain.child_steps import (
+from plimsoll_operator.rules.actions import Action, StartRehearsal, StoreRehearsal
+from plimsoll_operator.rules.child_steps import (
     clearing,
     of_child,
     outdated_children,
 )
-from plimsoll_operator.brain.failures import FIXED, UNFIXED
-from plimsoll_operator.brain.said import Look, Said, joined
-from plimsoll_operator.brain.seen import ChildKind, Ending, SeenAnswer, SeenRehearsal
+from plimsoll_operator.rules.failures import FIXED, UNFIXED
+from plimsoll_operator.rules.observed_state import (
+    ChildKind,
+    Ending,
+    SeenAnswer,
+    SeenRehearsal,
+)
+from plimsoll_operator.rules.step_result import Look, Said, joined
 from plimsoll_planner.explain import counted
 
 NO_DEVICE = "no device got free to rehearse on"

@@ -8,10 +8,10 @@ done about the child; which children nobody asks for any more. Called by `prepar
 from __future__ import annotations
 
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.actions import Action, Clear, WakeAt
-from plimsoll_operator.brain.failures import RESPONSES
-from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.actions import Action, Clear, WakeAt
+from plimsoll_operator.rules.failures import RESPONSES
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.step_result import Look, Said
 
 LEAST_S = 10.0
 """From one beginning to the next of something that is disrupted each time."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ObservedStatus
-from plimsoll_operator.brain.question import question_of, require_sound
-from plimsoll_operator.brain.spec_paths import in_spec
-from plimsoll_operator.brain.summary import (
+from plimsoll_operator.rules.question import question_of, require_sound
+from plimsoll_operator.rules.spec_paths import in_spec
+from plimsoll_operator.rules.summary import (
     certificate_status,
     observed_status,
     plan_status,

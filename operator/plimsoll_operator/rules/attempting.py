@@ -11,7 +11,7 @@ from dataclasses import replace
 from plimsoll_operator.api.reasons import DRY_RUN, WAITING
 from plimsoll_operator.api.spec import LaunchPolicy, RunPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.actions import (
+from plimsoll_operator.rules.actions import (
     Clear,
     RecordEnding,
     RecordPlan,
@@ -19,9 +19,9 @@ from plimsoll_operator.brain.actions import (
     StopTraining,
     WakeAt,
 )
-from plimsoll_operator.brain.failures import given_up, next_start_s
-from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.failures import given_up, next_start_s
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.step_result import Look, Said
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
 

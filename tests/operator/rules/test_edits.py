@@ -9,7 +9,7 @@ import pytest
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.actions import (
+from plimsoll_operator.rules.actions import (
     Clear,
     RecordEnding,
     RecordPlan,
@@ -17,9 +17,9 @@ from plimsoll_operator.brain.actions import (
     StopTraining,
     WakeAt,
 )
-from plimsoll_operator.brain.attempting import asked_digest_of
-from plimsoll_operator.brain.decide import Decision, decide, unreadable
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.attempting import asked_digest_of
+from plimsoll_operator.rules.decide import Decision, decide, unreadable
+from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
     ChildKind,

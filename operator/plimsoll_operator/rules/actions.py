@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.brain.seen import Child, Ending
+from plimsoll_operator.rules.observed_state import Child, Ending
 from plimsoll_planner.records.plan import HybridPlan
 
 

@@ -16,16 +16,15 @@ from plimsoll_operator.api.status import (
     Truth,
     WorkloadRef,
 )
-from plimsoll_operator.brain.actions import (
+from plimsoll_operator.rules.actions import (
     Action,
     Clear,
     RecordEnding,
     StopTraining,
     WakeAt,
 )
-from plimsoll_operator.brain.decide import Decision, decide
-from plimsoll_operator.brain.preparing import STORE_AGAIN_S
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
     ChildKind,
@@ -35,6 +34,7 @@ from plimsoll_operator.brain.seen import (
     SeenAnswer,
     SeenProfile,
 )
+from plimsoll_operator.rules.preparing import STORE_AGAIN_S
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_plan, a_solution
 from tests.support.specs import a_spec

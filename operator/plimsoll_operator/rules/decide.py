@@ -28,18 +28,18 @@ from plimsoll_operator.api.status import (
     Truth,
     WorkloadRef,
 )
-from plimsoll_operator.brain.actions import Action, Clear, WakeAt
-from plimsoll_operator.brain.attempting import (
+from plimsoll_operator.rules.actions import Action, Clear, WakeAt
+from plimsoll_operator.rules.attempting import (
     ended_before,
     launched,
     next_attempt,
     succeeded,
 )
-from plimsoll_operator.brain.failures import failures_of
-from plimsoll_operator.brain.preparing import accepted, certified, planned, profiled
-from plimsoll_operator.brain.said import Look, Said
-from plimsoll_operator.brain.seen import ChildKind, Seen
-from plimsoll_operator.brain.summary import (
+from plimsoll_operator.rules.failures import failures_of
+from plimsoll_operator.rules.observed_state import ChildKind, Seen
+from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
+from plimsoll_operator.rules.step_result import Look, Said
+from plimsoll_operator.rules.summary import (
     alternatives_of,
     certificate_status,
     plan_status,
