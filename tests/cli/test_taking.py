@@ -16,7 +16,7 @@ from plimsoll_cli.machines import Machines
 from plimsoll_cli.taking import take
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.status import Status, Truth
-from plimsoll_operator.local_inventory import LOCAL_NAME
+from plimsoll_operator.nodes.this_machine import LOCAL_NAME
 from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import Occasion

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.cluster.children import PORT
-from plimsoll_operator.cluster.pod_template import CODE, TOKEN_S
 from plimsoll_operator.configuration import Configuration
 from plimsoll_operator.ingest import identity, objects, server
 from plimsoll_operator.names import TOKEN_AUDIENCE
+from plimsoll_operator.objects.children import PORT
+from plimsoll_operator.objects.pod_template import CODE, TOKEN_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 LIMITS_MIB = {route.path: route.limit_bytes // server.MIB for route in server.ROUTES}

@@ -24,7 +24,13 @@ from typing import Any
 
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.cluster.admission import Admission
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.cluster.eyes import Eyes
+from plimsoll_operator.cluster.loop import Loop
+from plimsoll_operator.cluster.reconcile import Reconciler, Scope
+from plimsoll_operator.cluster.solver import Solver
+from plimsoll_operator.cluster.telling import Teller
+from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -35,17 +41,11 @@ from plimsoll_operator.cluster.api import (
     Object,
     Written,
 )
-from plimsoll_operator.cluster.events import EventWriter
-from plimsoll_operator.cluster.eyes import Eyes
-from plimsoll_operator.cluster.loop import Loop
-from plimsoll_operator.cluster.machines import Machines
-from plimsoll_operator.cluster.plans import PlanObject, plan_of
-from plimsoll_operator.cluster.pod_template import Release
-from plimsoll_operator.cluster.reconcile import Reconciler, Scope
-from plimsoll_operator.cluster.solver import Solver
-from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.metrics import Metrics
+from plimsoll_operator.nodes.machines import Machines
+from plimsoll_operator.objects.events import EventWriter
+from plimsoll_operator.objects.plans import PlanObject, plan_of
+from plimsoll_operator.objects.pod_template import Release
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.store import Store
 from tests.lab.kubelets import POLL_S, Kubelets

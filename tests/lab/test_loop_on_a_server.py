@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.cluster.first_look import FirstLook
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
     PLANS,
@@ -26,7 +27,6 @@ from plimsoll_operator.cluster.api import (
     Object,
     open_api,
 )
-from plimsoll_operator.cluster.first_look import FirstLook
 from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.exit_codes import ExitCode
 from tests.lab import event_loops

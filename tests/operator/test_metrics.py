@@ -12,7 +12,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from plimsoll_operator.api.status import Condition, ConditionType, Truth
-from plimsoll_operator.cluster.api import PLANS
 from plimsoll_operator.errors import (
     ApiConflictError,
     ApiDeniedError,
@@ -20,6 +19,7 @@ from plimsoll_operator.errors import (
     ApiRefusedError,
     StoreDamagedError,
 )
+from plimsoll_operator.kube.api import PLANS
 from plimsoll_operator.metrics import Metrics, reason_of
 from plimsoll_operator.plan_metrics import MOST_RANKS, RankPeak
 from plimsoll_planner.errors import UnreadableError

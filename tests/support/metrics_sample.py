@@ -17,8 +17,8 @@ from plimsoll_operator.api.status import (
     Status,
     Truth,
 )
-from plimsoll_operator.cluster.api import JOBS, PLANS
 from plimsoll_operator.errors import ApiDownError
+from plimsoll_operator.kube.api import JOBS, PLANS
 from plimsoll_operator.metrics import Metrics, Pass, Stage
 from plimsoll_operator.plan_metrics import RankPeak
 

@@ -14,14 +14,14 @@ from typing import Final
 
 from plimsoll_operator.api.spec import Backend, LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.cluster.api import CLAIMS, PODS, Api, Kind, Object
 from plimsoll_operator.cluster.backends.job import JobBackend
 from plimsoll_operator.cluster.backends.pod_backend import PodBackend
-from plimsoll_operator.cluster.children import child_metadata
-from plimsoll_operator.cluster.placement import node_affinity_for
-from plimsoll_operator.cluster.plans import PlanObject
-from plimsoll_operator.cluster.pod_template import PodParts, Release, pod_template
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
+from plimsoll_operator.kube.api import CLAIMS, PODS, Api, Kind, Object
+from plimsoll_operator.nodes.placement import node_affinity_for
+from plimsoll_operator.objects.children import child_metadata
+from plimsoll_operator.objects.plans import PlanObject
+from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.task import ChildKind, Command, Task

@@ -23,15 +23,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from plimsoll_operator.cluster.admission import Admission
-from plimsoll_operator.cluster.api import PLANS, Api, open_api
-from plimsoll_operator.cluster.events import EventWriter
 from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.first_look import FirstLook
-from plimsoll_operator.cluster.lease import Hold, Seat, holding
-from plimsoll_operator.cluster.login import Logins
 from plimsoll_operator.cluster.loop import Loop
-from plimsoll_operator.cluster.machines import Machines
-from plimsoll_operator.cluster.pod_template import Release
 from plimsoll_operator.cluster.reconcile import Reconciler, Scope
 from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.cluster.telling import Teller
@@ -42,7 +36,13 @@ from plimsoll_operator.errors import ClusterError, StoreBusyError, StoreDownErro
 from plimsoll_operator.health import Facts, health_app
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
+from plimsoll_operator.kube.api import PLANS, Api, open_api
+from plimsoll_operator.kube.lease import Hold, Seat, holding
+from plimsoll_operator.kube.login import Logins
 from plimsoll_operator.metrics import Metrics
+from plimsoll_operator.nodes.machines import Machines
+from plimsoll_operator.objects.events import EventWriter
+from plimsoll_operator.objects.pod_template import Release
 from plimsoll_operator.store.store import Store, open_store
 
 logger = logging.getLogger(__name__)

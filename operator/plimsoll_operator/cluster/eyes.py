@@ -14,15 +14,15 @@ from typing import Any
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.cluster.admission import Admission, holds_to_one_node
-from plimsoll_operator.cluster.api import CONFIG_MAPS, JOBS, Api
-from plimsoll_operator.cluster.jobs import JobEyes
-from plimsoll_operator.cluster.machines import Machines
-from plimsoll_operator.cluster.obstacles import Obstacles
-from plimsoll_operator.cluster.plans import PlanObject
-from plimsoll_operator.cluster.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.control.observed import ObservedState, with_answer
 from plimsoll_operator.errors import StoreError
+from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, Api
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
+from plimsoll_operator.nodes.machines import Machines
+from plimsoll_operator.objects.jobs import JobEyes
+from plimsoll_operator.objects.name_conflicts import Obstacles
+from plimsoll_operator.objects.plans import PlanObject
+from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.plan_metrics import RankPeak
 from plimsoll_operator.rules.decide import is_closed, was_dry
 from plimsoll_operator.rules.observed_state import SeenProfile

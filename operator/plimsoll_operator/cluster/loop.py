@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from plimsoll_operator.cluster.api import JOBS, PLANS, Api
 from plimsoll_operator.cluster.reconcile import Reconciler
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
+from plimsoll_operator.kube.api import JOBS, PLANS, Api
 from plimsoll_operator.logs import about
 from plimsoll_operator.metrics import Metrics, Pass
 from plimsoll_operator.names import PlanKey

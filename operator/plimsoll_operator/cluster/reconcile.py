@@ -13,18 +13,18 @@ from typing import Final
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.cluster.admission import backend_for
-from plimsoll_operator.cluster.api import PLANS, Api
 from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes
-from plimsoll_operator.cluster.owned_objects import OwnedObjects
-from plimsoll_operator.cluster.plans import PlanObject, plan_of
-from plimsoll_operator.cluster.pod_template import Release
-from plimsoll_operator.cluster.record_maps import MapRecords
 from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.control.executor import Executor
 from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.kube.api import PLANS, Api
 from plimsoll_operator.names import PlanKey
+from plimsoll_operator.objects.owned_objects import OwnedObjects
+from plimsoll_operator.objects.plans import PlanObject, plan_of
+from plimsoll_operator.objects.pod_template import Release
+from plimsoll_operator.objects.record_maps import MapRecords
 from plimsoll_operator.rules.actions import Action, Clear, Solve, StopTraining, WakeAt
 from plimsoll_operator.rules.decide import Decision, decide, unreadable
 from plimsoll_operator.rules.observed_state import Child, ChildState, Seen

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.cluster.children import Owner
-from plimsoll_operator.cluster.events import EventWriter, meaning_of, turns
-from plimsoll_operator.cluster.plans import PlanObject
-from plimsoll_operator.cluster.times import time_s
+from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.logs import about
 from plimsoll_operator.metrics import Metrics, Stage
+from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.events import EventWriter, meaning_of, turns
+from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.plan_metrics import RankPeak
 from plimsoll_operator.rules.actions import Action, RecordEnding
 

@@ -14,9 +14,9 @@ from typing import Any, Final, cast
 
 import kopf
 
-from plimsoll_operator.cluster.api import Object
-from plimsoll_operator.cluster.login import PAUSE_S, Logins
 from plimsoll_operator.errors import ClusterError
+from plimsoll_operator.kube.api import Object
+from plimsoll_operator.kube.login import PAUSE_S, Logins
 from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION, PlanKey
 
 PAGE: Final = 500

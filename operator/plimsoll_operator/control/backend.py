@@ -5,7 +5,7 @@ after a crash in the middle of it: what was done is found, and left as it is.
 
     Backend          processes (`home.backend`), Jobs (`cluster.backends.job`)
     AttemptRecords   rows of the store (`home.backend`), ConfigMaps
-                     (`cluster.record_maps`)
+                     (`objects.record_maps`)
 """
 
 from __future__ import annotations

@@ -24,16 +24,6 @@ from http import HTTPStatus
 from typing import Protocol
 
 from plimsoll_operator import names
-from plimsoll_operator.cluster.api import (
-    JOBS,
-    PLANS,
-    PODS,
-    TOKEN_REVIEWS,
-    Kind,
-    Object,
-    Written,
-)
-from plimsoll_operator.cluster.children import Owner
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.objects import (
     Assignment,
@@ -46,6 +36,16 @@ from plimsoll_operator.ingest.objects import (
     refuse,
 )
 from plimsoll_operator.ingest.remembered import Remembered
+from plimsoll_operator.kube.api import (
+    JOBS,
+    PLANS,
+    PODS,
+    TOKEN_REVIEWS,
+    Kind,
+    Object,
+    Written,
+)
+from plimsoll_operator.objects.children import Owner
 from plimsoll_operator.rules.observed_state import ChildKind
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0

@@ -12,9 +12,9 @@ from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from plimsoll_operator import names
-from plimsoll_operator.cluster.api import Object
-from plimsoll_operator.cluster.times import time_s
 from plimsoll_operator.errors import RefusedReportError
+from plimsoll_operator.kube.api import Object
+from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.rules.observed_state import ChildKind
 
 FINISHED_S = 60.0

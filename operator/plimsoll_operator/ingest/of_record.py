@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from plimsoll_operator.cluster.api import CONFIG_MAPS, Object
-from plimsoll_operator.cluster.children import PLAN_OF_RECORD, RESULT, child_name
-from plimsoll_operator.cluster.record_maps import ENDING, unpacked_plan
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Asks, Reporter
 from plimsoll_operator.ingest.remembered import Remembered
+from plimsoll_operator.kube.api import CONFIG_MAPS, Object
+from plimsoll_operator.objects.children import PLAN_OF_RECORD, RESULT, child_name
+from plimsoll_operator.objects.record_maps import ENDING, unpacked_plan
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint

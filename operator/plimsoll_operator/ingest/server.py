@@ -26,7 +26,6 @@ from http import HTTPStatus
 
 from aiohttp import http_exceptions, web
 
-from plimsoll_operator.bounded import bounded_document
 from plimsoll_operator.errors import (
     ClusterError,
     OperatorError,
@@ -39,6 +38,7 @@ from plimsoll_operator.ingest.limits import Budget, Rates, Room
 from plimsoll_operator.ingest.of_record import AttemptsOfRecord
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.names import PlanKey
+from plimsoll_operator.objects.bounded import bounded_document
 from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import Document, digest_of

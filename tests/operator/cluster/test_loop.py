@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from plimsoll_operator.cluster.api import PLANS, Api, Kind, Object
-from plimsoll_operator.cluster.events import EventWriter
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.reconcile import Reconciler, Scope
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.errors import StoreDownError
+from plimsoll_operator.kube.api import PLANS, Api, Kind, Object
 from plimsoll_operator.metrics import Metrics
+from plimsoll_operator.objects.events import EventWriter
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.store import Store
 from tests.support.cluster_objects import LATER_S, OWNER

@@ -4,5 +4,5 @@
     job           Indexed Jobs
 
 Another one is a module here, a line in `cluster.admission.BACKENDS`, rights in the
-chart, and whoever observes its objects as `cluster.jobs` does those of Jobs.
+chart, and whoever observes its objects as `objects.jobs` does those of Jobs.
 """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plimsoll_operator.cluster.api import JOBS, Kind, Object
 from plimsoll_operator.cluster.backends.pod_backend import PodBackend
-from plimsoll_operator.cluster.children import PORT, Owner, child_name
-from plimsoll_operator.cluster.jobs import JobEyes
 from plimsoll_operator.control.backend import AttemptReports
+from plimsoll_operator.kube.api import JOBS, Kind, Object
+from plimsoll_operator.objects.children import PORT, Owner, child_name
+from plimsoll_operator.objects.jobs import JobEyes
 from plimsoll_operator.rules.observed_state import ChildKind
 
 

@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.cluster.api import CONFIG_MAPS, SERVICES, Kind, Object
-from plimsoll_operator.cluster.children import (
+from plimsoll_operator.commands import Where
+from plimsoll_operator.control.backend import AttemptReports, ChildRequest
+from plimsoll_operator.errors import ObstacleError
+from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Kind, Object
+from plimsoll_operator.nodes.host_memory import raised, raised_text
+from plimsoll_operator.nodes.machines import Machines
+from plimsoll_operator.nodes.placement import affinity_for, node_affinity_for
+from plimsoll_operator.objects.children import (
     PLAN_OF_RECORD,
     Owner,
     child_metadata,
@@ -27,21 +33,15 @@ from plimsoll_operator.cluster.children import (
     packed,
     service_of,
 )
-from plimsoll_operator.cluster.host_memory import raised, raised_text
-from plimsoll_operator.cluster.machines import Machines
-from plimsoll_operator.cluster.obstacles import Obstacles
-from plimsoll_operator.cluster.owned_objects import OwnedObjects
-from plimsoll_operator.cluster.placement import affinity_for, node_affinity_for
-from plimsoll_operator.cluster.plans import PlanObject
-from plimsoll_operator.cluster.pod_template import (
+from plimsoll_operator.objects.name_conflicts import Obstacles
+from plimsoll_operator.objects.owned_objects import OwnedObjects
+from plimsoll_operator.objects.plans import PlanObject
+from plimsoll_operator.objects.pod_template import (
     CHECKPOINTS,
     PodParts,
     Release,
     pod_template,
 )
-from plimsoll_operator.commands import Where
-from plimsoll_operator.control.backend import AttemptReports, ChildRequest
-from plimsoll_operator.errors import ObstacleError
 from plimsoll_operator.rules.observed_state import Child, ChildKind
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.pod_names import ROOT
