@@ -22,7 +22,7 @@ from plimsoll_cli.output import (
     print_table,
     say,
 )
-from plimsoll_operator.learning import learn_measured
+from plimsoll_operator.store.learning import learn_measured
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.explain import counted
 from plimsoll_planner.observed_overhead import FEWEST_RANKS

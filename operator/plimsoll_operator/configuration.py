@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from plimsoll_operator.logs import LogFormat
+from plimsoll_operator.telemetry.logs import LogFormat
 from plimsoll_planner.errors import InvalidFieldError
 
 PREFIX: Final = "PLIMSOLL_"

@@ -20,7 +20,6 @@ from plimsoll_operator.kube.api import (
     Api,
     Object,
 )
-from plimsoll_operator.learning import learn_rehearsal
 from plimsoll_operator.names import (
     AFTER_ANNOTATION,
     ATTEMPT_LABEL,
@@ -32,6 +31,7 @@ from plimsoll_operator.objects.jobs import JOB_NAME
 from plimsoll_operator.objects.pods import index_of
 from plimsoll_operator.objects.record_maps import plan_in
 from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.store.learning import learn_rehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.device_overhead import OverheadKey

@@ -27,7 +27,6 @@ from plimsoll_operator.cluster.admission import Admission
 from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.reconcile import Reconciler, Scope
-from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.kube.api import (
@@ -41,13 +40,14 @@ from plimsoll_operator.kube.api import (
     Object,
     Written,
 )
-from plimsoll_operator.metrics import Metrics
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.objects.events import EventWriter
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_operator.objects.pod_template import Release
+from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.store import Store
+from plimsoll_operator.telemetry.metrics import Metrics
 from tests.lab.kubelets import POLL_S, Kubelets
 from tests.support import cluster_objects
 

@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.asking import search_once
-from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.errors import ApiConflictError
 from plimsoll_operator.kube.api import open_api
+from plimsoll_operator.solving.solve_cache import search_once
+from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.store import Store

@@ -19,8 +19,8 @@ from plimsoll_operator.api.status import (
 )
 from plimsoll_operator.errors import ApiDownError
 from plimsoll_operator.kube.api import JOBS, PLANS
-from plimsoll_operator.metrics import Metrics, Pass, Stage
-from plimsoll_operator.plan_metrics import RankPeak
+from plimsoll_operator.telemetry.metrics import Metrics, Pass, Stage
+from plimsoll_operator.telemetry.plan_metrics import RankPeak
 
 A_PLAN = PlanStatus(
     digest="sha256:1",

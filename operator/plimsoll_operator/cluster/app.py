@@ -27,23 +27,23 @@ from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.first_look import FirstLook
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.reconcile import Reconciler, Scope
-from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.watching import registry_for, watch
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.configuration import Configuration
 from plimsoll_operator.errors import ClusterError, StoreBusyError, StoreDownError
-from plimsoll_operator.health import Facts, health_app
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.kube.api import PLANS, Api, open_api
 from plimsoll_operator.kube.lease import Hold, Seat, holding
 from plimsoll_operator.kube.login import Logins
-from plimsoll_operator.metrics import Metrics
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.objects.events import EventWriter
 from plimsoll_operator.objects.pod_template import Release
+from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.store import Store, open_store
+from plimsoll_operator.telemetry.health import Facts, health_app
+from plimsoll_operator.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 WATCH: Final = "the watch of plans and Jobs"

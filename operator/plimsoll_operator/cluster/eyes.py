@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.cluster.admission import Admission, holds_to_one_node
 from plimsoll_operator.control.observed import ObservedState, with_answer
 from plimsoll_operator.errors import StoreError
@@ -23,7 +22,6 @@ from plimsoll_operator.objects.jobs import JobEyes
 from plimsoll_operator.objects.name_conflicts import Obstacles
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
-from plimsoll_operator.plan_metrics import RankPeak
 from plimsoll_operator.rules.decide import is_closed, was_dry
 from plimsoll_operator.rules.observed_state import SeenProfile
 from plimsoll_operator.rules.preparing import is_current
@@ -36,8 +34,10 @@ from plimsoll_operator.rules.summary import (
     predicted_peaks,
     step_fault,
 )
+from plimsoll_operator.solving.solve_cache import Asker, Asking
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.store import Store
+from plimsoll_operator.telemetry.plan_metrics import RankPeak
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.observation import Observation

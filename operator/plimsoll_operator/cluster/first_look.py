@@ -23,7 +23,6 @@ from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.reconcile import decision_on
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, PLANS, Kind, Object
-from plimsoll_operator.metrics import Pass
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL, PlanKey
 from plimsoll_operator.objects.jobs import begun, children_in, is_ending
 from plimsoll_operator.objects.plans import PlanObject, plan_of
@@ -31,6 +30,7 @@ from plimsoll_operator.objects.record_maps import attempts_in
 from plimsoll_operator.rules.actions import WakeAt
 from plimsoll_operator.rules.decide import is_closed
 from plimsoll_operator.rules.observed_state import Attempt, ChildKind, ChildState, Seen
+from plimsoll_operator.telemetry.metrics import Pass
 
 logger = logging.getLogger(__name__)
 Shelf = dict[PlanKey, list[bytes]]

@@ -19,11 +19,11 @@ from plimsoll_operator.cluster.reconcile import Reconciler
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
 from plimsoll_operator.kube.api import JOBS, PLANS, Api
-from plimsoll_operator.logs import about
-from plimsoll_operator.metrics import Metrics, Pass
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.rules.decide import Decision
 from plimsoll_operator.store.store import Store
+from plimsoll_operator.telemetry.logs import about
+from plimsoll_operator.telemetry.metrics import Metrics, Pass
 from plimsoll_planner.errors import PlimsollError
 
 logger = logging.getLogger(__name__)

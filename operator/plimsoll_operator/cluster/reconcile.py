@@ -14,7 +14,6 @@ from typing import Final
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.cluster.admission import backend_for
 from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes
-from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.control.executor import Executor
@@ -28,6 +27,7 @@ from plimsoll_operator.objects.record_maps import MapRecords
 from plimsoll_operator.rules.actions import Action, Clear, Solve, StopTraining, WakeAt
 from plimsoll_operator.rules.decide import Decision, decide, unreadable
 from plimsoll_operator.rules.observed_state import Child, ChildState, Seen
+from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 

@@ -14,13 +14,13 @@ from typing import Final
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.logs import about
-from plimsoll_operator.metrics import Metrics, Stage
 from plimsoll_operator.objects.children import Owner
 from plimsoll_operator.objects.events import EventWriter, meaning_of, turns
 from plimsoll_operator.objects.plans import PlanObject
-from plimsoll_operator.plan_metrics import RankPeak
 from plimsoll_operator.rules.actions import Action, RecordEnding
+from plimsoll_operator.telemetry.logs import about
+from plimsoll_operator.telemetry.metrics import Metrics, Stage
+from plimsoll_operator.telemetry.plan_metrics import RankPeak
 
 logger = logging.getLogger(__name__)
 STAGES: Final = {

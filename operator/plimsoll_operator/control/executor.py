@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.asking import Asking
 from plimsoll_operator.commands import (
     profile_task,
     rehearsal_task,
@@ -26,10 +25,11 @@ from plimsoll_operator.commands import (
 from plimsoll_operator.control.backend import AttemptRecords, Backend, ChildRequest
 from plimsoll_operator.control.observed import ObservedState
 from plimsoll_operator.errors import TooLargeError
-from plimsoll_operator.learning import Lesson, learn, learn_rehearsal, peak_of
 from plimsoll_operator.rules import actions
 from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
 from plimsoll_operator.rules.question import limits_of
+from plimsoll_operator.solving.solve_cache import Asking
+from plimsoll_operator.store.learning import Lesson, learn, learn_rehearsal, peak_of
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.document import Document

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.rules.observed_state import Seen
 from plimsoll_operator.rules.profile_request import ProfileWish
+from plimsoll_operator.solving.solve_cache import Asker, Asking
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.errors import InvalidInputError

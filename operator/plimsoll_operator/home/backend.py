@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from plimsoll_operator.asking import search_once
 from plimsoll_operator.commands import PROFILE, Where
 from plimsoll_operator.control.backend import AttemptReports, ChildRequest, ChildResult
 from plimsoll_operator.control.executor import Executor
@@ -24,9 +23,10 @@ from plimsoll_operator.home.checkpoints import check_room, checkpoint_bytes
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.eyes import Eyes, HomeSeen
 from plimsoll_operator.home.folders import PlanFolder
-from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_operator.rules.actions import RecordPlan
 from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.solving.search_thread import in_thread
+from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store

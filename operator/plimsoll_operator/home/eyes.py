@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
-from plimsoll_operator.asking import Asker, Asking
 from plimsoll_operator.control.observed import ObservedState, with_answer
 from plimsoll_operator.home.children import Children
 from plimsoll_operator.home.code import fingerprint_now
@@ -23,6 +22,7 @@ from plimsoll_operator.rules.profile_request import ProfileWish, profile_wish
 from plimsoll_operator.rules.question import require_sound
 from plimsoll_operator.rules.step_result import Look
 from plimsoll_operator.rules.summary import observed_status, step_fault
+from plimsoll_operator.solving.solve_cache import Asker, Asking
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile

@@ -16,8 +16,8 @@ from plimsoll_operator.api.spec import Checkpoint
 from plimsoll_operator.commands import PLAN, train_task
 from plimsoll_operator.home.backend import LocalBackend
 from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.search_thread import in_thread
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Goal, Override, Problem

@@ -9,7 +9,7 @@ by a request key that holds the namespace.
 from __future__ import annotations
 
 from plimsoll_operator.ingest.identity import Reporter
-from plimsoll_operator.learning import learn_rehearsal
+from plimsoll_operator.store.learning import learn_rehearsal
 from plimsoll_operator.store.profiles import KnownProfile
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store

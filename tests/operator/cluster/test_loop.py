@@ -16,10 +16,10 @@ from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.cluster.work_queue import WorkQueue
 from plimsoll_operator.errors import StoreDownError
 from plimsoll_operator.kube.api import PLANS, Api, Kind, Object
-from plimsoll_operator.metrics import Metrics
 from plimsoll_operator.objects.events import EventWriter
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.store import Store
+from plimsoll_operator.telemetry.metrics import Metrics
 from tests.support.cluster_objects import LATER_S, OWNER
 
 KEY, OTHER = ("team", "tiny"), ("team", "other")

@@ -12,9 +12,9 @@ from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.cluster import telling
 from plimsoll_operator.cluster.telling import Teller
 from plimsoll_operator.kube.api import Api
-from plimsoll_operator.logs import CONTEXT
-from plimsoll_operator.metrics import Metrics
 from plimsoll_operator.objects.events import EventWriter
+from plimsoll_operator.telemetry.logs import CONTEXT
+from plimsoll_operator.telemetry.metrics import Metrics
 from tests.support.cluster_objects import OWNER
 
 TYPE = ConditionType.LAUNCHED

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.asking import Asking, search_once
-from plimsoll_operator.cluster import search_process
-from plimsoll_operator.cluster.search_process import MOST_BYTES
-from plimsoll_operator.cluster.solver import MOST_TRIES, Solver
 from plimsoll_operator.names import PlanKey
+from plimsoll_operator.solving import search_process
+from plimsoll_operator.solving.search_process import MOST_BYTES
+from plimsoll_operator.solving.solve_cache import Asking, search_once
+from plimsoll_operator.solving.solver import MOST_TRIES, Solver
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
 from plimsoll_operator.store.store import Store

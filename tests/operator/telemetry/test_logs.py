@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.cluster.watching import settings_for
-from plimsoll_operator.logs import LogFormat, about, configure
+from plimsoll_operator.telemetry.logs import LogFormat, about, configure
 
 logger = logging.getLogger("plimsoll_operator.something")
 

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from plimsoll_operator.asking import Asking
-from plimsoll_operator.cluster.search_process import SearchProcess
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.names import PlanKey
+from plimsoll_operator.solving.search_process import SearchProcess
+from plimsoll_operator.solving.solve_cache import Asking
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.records.problem import Problem

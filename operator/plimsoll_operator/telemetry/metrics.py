@@ -22,7 +22,7 @@ from plimsoll_operator.errors import (
     ClusterError,
     StoreError,
 )
-from plimsoll_operator.plan_metrics import PlanMetrics, RankPeak
+from plimsoll_operator.telemetry.plan_metrics import PlanMetrics, RankPeak
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.version import __version__
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.asking import Asker, Asking, round_of, search_once
 from plimsoll_operator.rules.observed_state import Attempt, Ending, SeenAnswer
+from plimsoll_operator.solving.solve_cache import Asker, Asking, round_of, search_once
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import Occasion, StoredQuestion

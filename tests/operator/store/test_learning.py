@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.learning import (
+from plimsoll_operator.rules.observed_state import Ending
+from plimsoll_operator.store.learning import (
     Lesson,
     learn,
     learn_rehearsal,
     rehearsal_uid,
     shortage_of,
 )
-from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.observed_overhead import unreported_shortage

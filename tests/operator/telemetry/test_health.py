@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from plimsoll_operator.health import (
+from plimsoll_operator.telemetry.health import (
     LONGEST_PAUSE_S,
     LONGEST_SILENCE_S,
     LONGEST_WAIT_S,
@@ -21,7 +21,7 @@ from plimsoll_operator.health import (
     health_app,
     stale,
 )
-from plimsoll_operator.metrics import Metrics
+from plimsoll_operator.telemetry.metrics import Metrics
 
 NOW_S = 10_000.0
 SLOW_S = 10.0

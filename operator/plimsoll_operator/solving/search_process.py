@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final
 
-from plimsoll_operator.asking import search_once
+from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.replay import Replay

@@ -20,8 +20,8 @@ from plimsoll_operator.errors import (
     StoreDamagedError,
 )
 from plimsoll_operator.kube.api import PLANS
-from plimsoll_operator.metrics import Metrics, reason_of
-from plimsoll_operator.plan_metrics import MOST_RANKS, RankPeak
+from plimsoll_operator.telemetry.metrics import Metrics, reason_of
+from plimsoll_operator.telemetry.plan_metrics import MOST_RANKS, RankPeak
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.version import __version__
 from tests.support.metrics_sample import A_PLAN, ALL_OF_IT, a_status, busy
