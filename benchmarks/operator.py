@@ -29,8 +29,8 @@ import psutil
 
 from benchmarks.frame import CannotRunError, Goal, Measurement, run
 from plimsoll_operator.api.definition import definition
-from plimsoll_operator.cluster import admission
-from plimsoll_operator.cluster.backends.job import JobBackend
+from plimsoll_operator.backends.pods import admission
+from plimsoll_operator.backends.pods.job import JobBackend
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,

@@ -14,8 +14,8 @@ from plimsoll_cli.homes import Home, home_option, open_old_home
 from plimsoll_cli.output import say
 from plimsoll_cli.run_view import RunView
 from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.backends.local.loop import Loop
 from plimsoll_operator.errors import AlreadyRunningError
-from plimsoll_operator.home.loop import Loop
 
 WAIT_S = 0.5
 """Between two looks at whether whoever runs the plan has left."""

@@ -21,7 +21,7 @@ from plimsoll_cli.output import (
 )
 from plimsoll_cli.presence import Presence, presence_of
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.local.state_dir import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.plan_texts import duration_text
 

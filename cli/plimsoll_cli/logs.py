@@ -14,7 +14,7 @@ import click
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.homes import home_option, open_old_home
 from plimsoll_cli.option_types import COUNT, WholeNumber
-from plimsoll_operator.home.children import Children
+from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.records.task import END
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from plimsoll_cli.homes import Home, open_old_home
 from plimsoll_cli.presence import Presence, presence_of
 from plimsoll_cli.report.record import RunRecord
-from plimsoll_operator.home.checkpoints import newest_step
-from plimsoll_operator.home.reports import StepTold
+from plimsoll_operator.backends.local.checkpoints import newest_step
+from plimsoll_operator.backends.local.rank_reports import StepTold
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion

@@ -16,8 +16,8 @@ from plimsoll_cli.plan_page import outcome_lines
 from plimsoll_cli.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.home.loop import Glance
-from plimsoll_operator.home.reports import StepTold, Unsaved
+from plimsoll_operator.backends.local.loop import Glance
+from plimsoll_operator.backends.local.rank_reports import StepTold, Unsaved
 from plimsoll_operator.rules.observed_state import Ending, Seen
 from plimsoll_operator.rules.summary import observed_status
 from plimsoll_operator.store.attempts import StoredAttempt

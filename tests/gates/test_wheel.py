@@ -23,7 +23,7 @@ PACKAGES = {
         "plimsoll_planner",
         "plimsoll_operator.api",
         "plimsoll_operator.rules",
-        "plimsoll_operator.home",
+        "plimsoll_operator.backends.local",
         "plimsoll_cli",
     ),
     "local": (

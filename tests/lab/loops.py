@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.cluster.admission import Admission
+from plimsoll_operator.backends.pods.admission import Admission
 from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.loop import Loop
 from plimsoll_operator.cluster.reconcile import Reconciler, Scope

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from plimsoll_operator.cluster.admission import Admission
+from plimsoll_operator.backends.pods.admission import Admission
 from plimsoll_operator.cluster.eyes import Eyes
 from plimsoll_operator.cluster.first_look import FirstLook
 from plimsoll_operator.cluster.loop import Loop

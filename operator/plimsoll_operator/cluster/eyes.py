@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.cluster.admission import Admission, holds_to_one_node
-from plimsoll_operator.control.observed import ObservedState, with_answer
+from plimsoll_operator.backends.planning_state import ObservedState, with_answer
+from plimsoll_operator.backends.pods.admission import Admission, holds_to_one_node
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, Api
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL

@@ -1,15 +1,15 @@
 """The store: what was profiled, asked, answered, planned, run and observed.
 
-    rows, migrations       the tables, and how they came about
-    system                 what database systems differ in
-    sqlite, postgresql     the only places that know either
-    places                 which system a path or an address means
-    migrate                brings the tables to a revision
-    database               transactions
-    documents, uses        records out of columns; when a row was last used
-    profiles, replays      one repository a table, and so on:
-    rehearsals, questions, answers, plans, attempts, observations, shortages, pod_ends
-    calibrations           overheads, fitted to observations and shortages
-    store                  all repositories; `open_store`
-    learning               what attempts and rehearsals teach
+rows, migrations       the tables, and how they came about
+system                 what database systems differ in
+sqlite, postgresql     the only places that know either
+places                 which system a path or an address means
+migrate                brings the tables to a revision
+database               transactions
+documents, uses        records out of columns; when a row was last used
+profiles, replays      one repository a table, and so on:
+rehearsals, questions, answers, plans, attempts, observations, shortages, pod_ends
+calibrations           overheads, fitted to observations and shortages
+store                  all repositories; `open_store`
+learning               what attempts and rehearsals teach
 """

@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from plimsoll_operator.errors import DiskFullError
-from plimsoll_operator.home.checkpoints import (
+from plimsoll_operator.backends.local.checkpoints import (
     check_room,
     checkpoint_bytes,
     newest_step,
 )
+from plimsoll_operator.errors import DiskFullError
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.model_profile import ModelProfile
 from tests.support.home_runs import HomeRun

@@ -3,8 +3,8 @@
 In: what the executor wants of one plan. Out: the effect. Each may be wanted again, also
 after a crash in the middle of it: what was done is found, and left as it is.
 
-    Backend          processes (`home.backend`), Jobs (`cluster.backends.job`)
-    AttemptRecords   rows of the store (`home.backend`), ConfigMaps
+    Backend          processes (`backends.local.backend`), Jobs (`backends.pods.job`)
+    AttemptRecords   rows of the store (`backends.local.backend`), ConfigMaps
                      (`objects.record_maps`)
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from plimsoll_operator.commands import Where
+from plimsoll_operator.backends.commands import Where
 from plimsoll_operator.rules.actions import RecordPlan
 from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
 from plimsoll_planner.records.document import Document

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_operator.home.children import is_keeper
+from plimsoll_operator.backends.local.task_processes import is_keeper
 from tests.support.home_runs import (
     HomeRun,
     kill_now,

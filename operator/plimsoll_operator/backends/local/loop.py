@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import Protocol
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.control.executor import Executor
+from plimsoll_operator.backends.executor import Executor
+from plimsoll_operator.backends.local.backend import LocalBackend
+from plimsoll_operator.backends.local.observe import HomeSeen
+from plimsoll_operator.backends.local.rank_reports import GangReports
 from plimsoll_operator.errors import (
     DiskFullError,
     HomeError,
@@ -29,9 +32,6 @@ from plimsoll_operator.errors import (
     StoreError,
     StoreFullError,
 )
-from plimsoll_operator.home.backend import LocalBackend
-from plimsoll_operator.home.eyes import HomeSeen
-from plimsoll_operator.home.reports import GangReports
 from plimsoll_operator.rules.actions import (
     Action,
     RecordPlan,

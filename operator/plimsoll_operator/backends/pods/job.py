@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plimsoll_operator.cluster.backends.pod_backend import PodBackend
-from plimsoll_operator.control.backend import AttemptReports
+from plimsoll_operator.backends.pods.pod_backend import PodBackend
+from plimsoll_operator.backends.protocols import AttemptReports
 from plimsoll_operator.kube.api import JOBS, Kind, Object
 from plimsoll_operator.objects.children import PORT, Owner, child_name
 from plimsoll_operator.objects.jobs import JobEyes

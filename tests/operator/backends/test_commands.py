@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.commands import (
+from plimsoll_operator.backends.commands import (
     PLAN,
     PROFILE,
     PROFILER,

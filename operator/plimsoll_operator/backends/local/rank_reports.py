@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plimsoll_operator.commands import report_of
+from plimsoll_operator.backends.commands import report_of
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import Phase

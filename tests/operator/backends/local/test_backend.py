@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.home.backend import LocalBackend
-from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.eyes import Eyes, HomeSeen
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.local.backend import LocalBackend
+from plimsoll_operator.backends.local.observe import Eyes, HomeSeen
+from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.rules.actions import RecordEnding
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.rules.question import limits_of

@@ -16,13 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from plimsoll_operator.commands import PROFILE, Where
-from plimsoll_operator.control.backend import AttemptReports, ChildRequest, ChildResult
-from plimsoll_operator.control.executor import Executor
-from plimsoll_operator.home.checkpoints import check_room, checkpoint_bytes
-from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.eyes import Eyes, HomeSeen
-from plimsoll_operator.home.folders import PlanFolder
+from plimsoll_operator.backends.commands import PROFILE, Where
+from plimsoll_operator.backends.executor import Executor
+from plimsoll_operator.backends.local.checkpoints import check_room, checkpoint_bytes
+from plimsoll_operator.backends.local.observe import Eyes, HomeSeen
+from plimsoll_operator.backends.local.state_dir import PlanFolder
+from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.protocols import (
+    AttemptReports,
+    ChildRequest,
+    ChildResult,
+)
 from plimsoll_operator.rules.actions import RecordPlan
 from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
 from plimsoll_operator.solving.search_thread import in_thread

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plimsoll_operator.api.spec import Checkpoint
-from plimsoll_operator.commands import PLAN, train_task
-from plimsoll_operator.home.backend import LocalBackend
-from plimsoll_operator.home.children import Children
+from plimsoll_operator.backends.commands import PLAN, train_task
+from plimsoll_operator.backends.local.backend import LocalBackend
+from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_planner.records.document import save

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from plimsoll_operator.commands import report_of
-from plimsoll_operator.home.reports import GangReports
+from plimsoll_operator.backends.commands import report_of
+from plimsoll_operator.backends.local.rank_reports import GangReports
 from plimsoll_planner.records.plan import Phase
 from tests.support.builders import an_observation
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.commands import Where
-from plimsoll_operator.control.backend import AttemptReports, ChildRequest
+from plimsoll_operator.backends.commands import Where
+from plimsoll_operator.backends.protocols import AttemptReports, ChildRequest
 from plimsoll_operator.errors import ObstacleError
 from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Kind, Object
 from plimsoll_operator.nodes.host_memory import raised, raised_text

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll_operator.backends.local.state_dir import HomeFolder
 from plimsoll_operator.errors import AlreadyRunningError
-from plimsoll_operator.home.folders import HomeFolder
 
 HOLDS = """
 import sys, time, pathlib
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.local.state_dir import HomeFolder
 with HomeFolder(pathlib.Path(sys.argv[1])).locked("chain"):
     print("held", flush=True)
     time.sleep(60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_operator.cluster.backends.job import JobBackend
+from plimsoll_operator.backends.pods.job import JobBackend
 from tests.support.cluster_objects import OWNER, a_job
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from plimsoll_operator.backends.local import task_processes as home_children
+from plimsoll_operator.backends.local.task_processes import KEEPER, MARK, Children
 from plimsoll_operator.errors import SlowStartError
-from plimsoll_operator.home import children as home_children
-from plimsoll_operator.home.children import KEEPER, MARK, Children
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import END, TASK, Command, End, Task, Variable

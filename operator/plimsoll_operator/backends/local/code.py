@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 
-from plimsoll_operator.commands import TRAINER
+from plimsoll_operator.backends.commands import TRAINER
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.model_profile import Fingerprint

@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
-from plimsoll_operator.control.observed import ObservedState, with_answer
-from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.code import fingerprint_now
-from plimsoll_operator.home.reports import GangReports
+from plimsoll_operator.backends.local.code import fingerprint_now
+from plimsoll_operator.backends.local.rank_reports import GangReports
+from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.planning_state import ObservedState, with_answer
 from plimsoll_operator.rules.observed_state import ChildKind, SeenProfile
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import ProfileWish, profile_wish

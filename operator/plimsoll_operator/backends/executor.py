@@ -2,7 +2,7 @@
 
 In: an action, and the state that it was decided on. Out: its effect, through a back end
 and the store. Each may be asked for again, also after a crash in the middle of it. Made
-anew for each pass over a plan, by `home.backend` and `cluster.reconcile`.
+anew for each pass over a plan, by `backends.local.backend` and `cluster.reconcile`.
 
     a question that has changed since the decision   its action does nothing
     a rehearsal                                      is asked for in the store first
@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.commands import (
+from plimsoll_operator.backends.commands import (
     profile_task,
     rehearsal_task,
     replay_task,
     train_task,
 )
-from plimsoll_operator.control.backend import AttemptRecords, Backend, ChildRequest
-from plimsoll_operator.control.observed import ObservedState
+from plimsoll_operator.backends.planning_state import ObservedState
+from plimsoll_operator.backends.protocols import AttemptRecords, Backend, ChildRequest
 from plimsoll_operator.errors import TooLargeError
 from plimsoll_operator.rules import actions
 from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.home.eyes import can_rehearse, complaint_of
+from plimsoll_operator.backends.local.observe import can_rehearse, complaint_of
 from plimsoll_planner.records.model_profile import DeviceKind
 from tests.support.builders import an_offer
 from tests.support.specs import a_spec
