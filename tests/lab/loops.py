@@ -24,11 +24,11 @@ from typing import Any
 
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.backends.pods.admission import Admission
-from plimsoll_operator.cluster.eyes import Eyes
-from plimsoll_operator.cluster.loop import Loop
-from plimsoll_operator.cluster.reconcile import Reconciler, Scope
-from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.control.loop import Loop
+from plimsoll_operator.control.observe import Eyes
+from plimsoll_operator.control.reconcile import Reconciler, Scope
+from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     EVENTS,

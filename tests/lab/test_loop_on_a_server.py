@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.cluster.first_look import FirstLook
+from plimsoll_operator.control.initial_sync import FirstLook
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,

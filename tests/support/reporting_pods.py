@@ -13,8 +13,8 @@ from typing import Any
 
 from plimsoll_operator import names
 from plimsoll_operator.errors import ApiDownError
+from plimsoll_operator.ingest.assignments import POD_NAME, POD_UID
 from plimsoll_operator.ingest.identity import Reporter
-from plimsoll_operator.ingest.objects import POD_NAME, POD_UID
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,

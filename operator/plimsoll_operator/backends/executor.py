@@ -2,7 +2,7 @@
 
 In: an action, and the state that it was decided on. Out: its effect, through a back end
 and the store. Each may be asked for again, also after a crash in the middle of it. Made
-anew for each pass over a plan, by `backends.local.backend` and `cluster.reconcile`.
+anew for each pass over a plan, by `backends.local.backend` and `control.reconcile`.
 
     a question that has changed since the decision   its action does nothing
     a rehearsal                                      is asked for in the store first

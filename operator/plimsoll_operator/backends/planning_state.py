@@ -1,6 +1,6 @@
 """What one plan was observed to be, with what carrying out a decision on it needs.
 
-Made by `backends.local.observe` and `cluster.eyes`; read by `executor`.
+Made by `backends.local.observe` and `control.observe`; read by `executor`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from plimsoll_operator import names
 from plimsoll_operator.errors import RefusedReportError
-from plimsoll_operator.ingest.objects import (
+from plimsoll_operator.ingest.assignments import (
     Assignment,
     Bearer,
     assignment_in,
@@ -35,7 +35,7 @@ from plimsoll_operator.ingest.objects import (
     may_tell_until_s,
     refuse,
 )
-from plimsoll_operator.ingest.remembered import Remembered
+from plimsoll_operator.ingest.ttl_cache import Remembered
 from plimsoll_operator.kube.api import (
     JOBS,
     PLANS,
@@ -61,7 +61,7 @@ REVIEWS_AT_ONCE = 8
 
 
 class Asks(Protocol):
-    """What is needed of `cluster.api.Api`."""
+    """What is needed of `kube.api.Api`."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return an object, None where there is none."""

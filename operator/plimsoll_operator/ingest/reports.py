@@ -24,7 +24,7 @@ from http import HTTPStatus
 
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Reporter
-from plimsoll_operator.ingest.of_record import Recorded
+from plimsoll_operator.ingest.recorded_attempts import Recorded
 from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import (

@@ -35,7 +35,7 @@ from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
 from plimsoll_operator.ingest.limits import Budget, Rates, Room
-from plimsoll_operator.ingest.of_record import AttemptsOfRecord
+from plimsoll_operator.ingest.recorded_attempts import AttemptsOfRecord
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.objects.bounded import bounded_document

@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest import reports
-from plimsoll_operator.ingest.of_record import Recorded, recorded_in
+from plimsoll_operator.ingest.recorded_attempts import Recorded, recorded_in
 from plimsoll_operator.objects.bounded import bounded_document
 from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.errors import InvalidInputError

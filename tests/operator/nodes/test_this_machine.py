@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.errors import InventoryError
-from plimsoll_operator.nodes import this_machine as local_inventory
+from plimsoll_operator.nodes import this_machine
 from plimsoll_operator.nodes.this_machine import (
     CROWDED_SLOWDOWN,
     available_bytes,
@@ -65,7 +65,7 @@ def test_the_limit_of_a_container_counts(
     files = tmp_path / "memory.max", tmp_path / "memory.current"
     files[0].write_text(f"{limit}\n")
     files[1].write_text(f"{40 * MIB}\n")
-    monkeypatch.setattr(local_inventory, "CGROUP_MEMORY", (files,))
+    monkeypatch.setattr(this_machine, "CGROUP_MEMORY", (files,))
     offer = emulated_offer()
     if mib is None:
         assert offer.device_memory_bytes > 100 * MIB

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.cluster.watching import settings_for
+from plimsoll_operator.control.watching import settings_for
 from plimsoll_operator.telemetry.logs import LogFormat, about, configure
 
 logger = logging.getLogger("plimsoll_operator.something")

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from plimsoll_operator.backends.local import task_processes as home_children
+from plimsoll_operator.backends.local import task_processes
 from plimsoll_operator.backends.local.task_processes import KEEPER, MARK, Children
 from plimsoll_operator.errors import SlowStartError
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
@@ -276,7 +276,7 @@ def test_a_keeper_that_is_killed_at_once_is_started_again(
     """Somebody may kill it before it has written anything down."""
     task = a_task(tmp_path, SLEEPS)
     with monkeypatch.context() as killed:
-        killed.setattr(home_children, "KEEPER", "tests.support.killed_keeper")
+        killed.setattr(task_processes, "KEEPER", "tests.support.killed_keeper")
         with pytest.raises(SlowStartError, match="its keeper was ended by SIGKILL"):
             children.start(task)
     assert children.look() == ()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.errors import RefusedReportError
-from plimsoll_operator.ingest.of_record import AttemptsOfRecord, Recorded
+from plimsoll_operator.ingest.recorded_attempts import AttemptsOfRecord, Recorded
 from plimsoll_operator.kube.api import CONFIG_MAPS
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_plan

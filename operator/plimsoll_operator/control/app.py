@@ -23,14 +23,14 @@ from typing import Any, Final
 from aiohttp import web
 
 from plimsoll_operator.backends.pods.admission import Admission
-from plimsoll_operator.cluster.eyes import Eyes
-from plimsoll_operator.cluster.first_look import FirstLook
-from plimsoll_operator.cluster.loop import Loop
-from plimsoll_operator.cluster.reconcile import Reconciler, Scope
-from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.watching import registry_for, watch
-from plimsoll_operator.cluster.work_queue import WorkQueue
-from plimsoll_operator.configuration import Configuration
+from plimsoll_operator.control.configuration import Configuration
+from plimsoll_operator.control.initial_sync import FirstLook
+from plimsoll_operator.control.loop import Loop
+from plimsoll_operator.control.observe import Eyes
+from plimsoll_operator.control.reconcile import Reconciler, Scope
+from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.watching import registry_for, watch
+from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError, StoreBusyError, StoreDownError
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.ingest.objects import (
+from plimsoll_operator.ingest.assignments import (
     FINISHED_S,
     Bearer,
     bearer_in,

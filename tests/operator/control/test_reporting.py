@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.cluster import telling
-from plimsoll_operator.cluster.telling import Teller
+from plimsoll_operator.control import reporting
+from plimsoll_operator.control.reporting import Teller
 from plimsoll_operator.kube.api import Api
 from plimsoll_operator.objects.events import EventWriter
 from plimsoll_operator.telemetry.logs import CONTEXT
@@ -45,7 +45,7 @@ class Lines(logging.Handler):
 @pytest.fixture
 def lines() -> Iterator[Lines]:
     """Return what is logged meanwhile."""
-    kept, logger = Lines(), telling.logger
+    kept, logger = Lines(), reporting.logger
     before = logger.level
     logger.addHandler(kept)
     logger.setLevel(logging.INFO)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_operator.configuration import LogLevel, configuration_from
+from plimsoll_operator.control.configuration import LogLevel, configuration_from
 from plimsoll_operator.telemetry.logs import LogFormat
 from plimsoll_planner.errors import InvalidFieldError
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from plimsoll_operator.cluster.reconcile import Reconciler
-from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.control.reconcile import Reconciler
+from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
 from plimsoll_operator.kube.api import JOBS, PLANS, Api
 from plimsoll_operator.names import PlanKey

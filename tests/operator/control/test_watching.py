@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.cluster.watching import registry_for, settings_for
+from plimsoll_operator.control.watching import registry_for, settings_for
 from plimsoll_operator.kube.login import Logins
 from plimsoll_operator.names import PLAN_LABEL
 from plimsoll_planner.records.task import ChildKind

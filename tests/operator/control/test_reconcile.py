@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.cluster.reconcile import (
+from plimsoll_operator.control.reconcile import (
     ENDING_S,
     LATEST_S,
     REFUSED_S,

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plimsoll_operator.cluster.loop import Loop
-from plimsoll_operator.cluster.reconcile import decision_on
+from plimsoll_operator.control.loop import Loop
+from plimsoll_operator.control.reconcile import decision_on
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, PLANS, Kind, Object
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL, PlanKey

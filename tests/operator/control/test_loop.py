@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
-from plimsoll_operator.cluster.loop import Loop
-from plimsoll_operator.cluster.reconcile import Reconciler, Scope
-from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.control.loop import Loop
+from plimsoll_operator.control.reconcile import Reconciler, Scope
+from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import StoreDownError
 from plimsoll_operator.kube.api import PLANS, Api, Kind, Object
 from plimsoll_operator.objects.events import EventWriter

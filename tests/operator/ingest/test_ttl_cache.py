@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from plimsoll_operator.ingest.remembered import Remembered
+from plimsoll_operator.ingest.ttl_cache import Remembered
 
 
 class Source:

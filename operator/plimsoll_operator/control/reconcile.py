@@ -14,9 +14,9 @@ from typing import Final
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.pods.admission import backend_for
-from plimsoll_operator.cluster.eyes import ClusterSeen, Eyes
-from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.work_queue import WorkQueue
+from plimsoll_operator.control.observe import ClusterSeen, Eyes
+from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import PLANS, Api
 from plimsoll_operator.names import PlanKey

@@ -15,7 +15,7 @@ from plimsoll_operator.api.status import (
     Status,
     Truth,
 )
-from plimsoll_operator.cluster.first_look import at_a_glance, trimmed
+from plimsoll_operator.control.initial_sync import at_a_glance, trimmed
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.rules.observed_state import Attempt, ChildKind, Ending
 from tests.support.cluster_objects import LATER_S, a_job, a_plan_object, over
