@@ -44,6 +44,7 @@ LISTED = [
     ROOT / "training_job" / "plimsoll_trainer",
     ROOT / "profiler_job" / "plimsoll_profiler",
     *(file.parent for file in (ROOT / "planner").rglob("__init__.py")),
+    *(file.parent for file in (ROOT / "operator").rglob("__init__.py")),
 ]
 """Packages whose docstring is a table of contents."""
 

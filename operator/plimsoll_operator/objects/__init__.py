@@ -7,7 +7,7 @@ pods             what pods wait for, and how they ended
 jobs             where the Jobs of a plan stand
 name_conflicts   objects of other owners in the place of ours
 owned_objects    made once, removed with care
-gzips, bounded   documents that others wrote, read within bounds of memory
+bounded          documents that others wrote, read within bounds of memory
 record_maps      attempts as ConfigMaps
 events           what `kubectl describe` shows
 """

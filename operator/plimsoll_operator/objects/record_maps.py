@@ -17,7 +17,7 @@ from typing import Any, Final
 from plimsoll_operator.errors import ClusterError, ObstacleError, TooLargeError
 from plimsoll_operator.kube.api import CONFIG_MAPS, Api, Object
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
-from plimsoll_operator.objects.bounded import bounded_document
+from plimsoll_operator.objects.bounded import bounded_document, inflated
 from plimsoll_operator.objects.children import (
     PLAN_OF_RECORD,
     RESULT,
@@ -27,7 +27,6 @@ from plimsoll_operator.objects.children import (
     packed,
     packed_key,
 )
-from plimsoll_operator.objects.gzips import inflated
 from plimsoll_operator.objects.name_conflicts import Obstacles
 from plimsoll_operator.objects.owned_objects import OwnedObjects
 from plimsoll_operator.rules.actions import RecordPlan

@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from plimsoll_operator.objects.gzips import inflated
+from plimsoll_operator.objects.bounded import inflated
 from plimsoll_planner.errors import UnreadableError
 
 
