@@ -1,10 +1,11 @@
 """The one module that talks to the API server: a few verbs on objects as plain JSON.
 
 In: a kind, names, objects. Out: objects, or an error that says whether to try again.
-Called by eyes, back ends, ingest and the Lease. Who we are, TLS and proxies are the
-business of the official client; its models are not used, for what passes through here
-is written by others, and may have fields that no model knows. A token that has expired
-is looked up again, once for each request.
+Called by observers, back ends, ingest and the Lease. Requests are those of the official
+dynamic client: TLS, proxies and who we are. Its models and its discovery are not used,
+because what passes through here is written by others and may have fields that no model
+knows, and all kinds are known (docs/decisions/0021). A token that has expired is looked
+up again, once for each request.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NoReturn, cast
-from urllib.parse import quote, urlencode
+from typing import Any, Final, cast
+from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio import client as untyped_client
 from kubernetes.aio import config as untyped_config
+from kubernetes.aio import dynamic as untyped_dynamic
+from kubernetes.aio.dynamic import exceptions as untyped_exceptions
 
 from plimsoll_operator.errors import (
     ApiConflictError,
@@ -35,6 +38,8 @@ from plimsoll_planner.errors import one_line
 
 client: Any = untyped_client
 config: Any = untyped_config
+dynamic: Any = untyped_dynamic
+failures: Any = untyped_exceptions
 Object = dict[str, Any]
 """As the API server reads and writes it."""
 TIMEOUT_S: Final = 20.0
@@ -42,6 +47,7 @@ TIMEOUT_S: Final = 20.0
 METADATA_ONLY: Final = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
+MERGE: Final = "application/merge-patch+json"
 PAGE: Final = 500
 """Objects of a list that are asked for at a time."""
 
@@ -84,10 +90,10 @@ class Api:
     def __init__(
         self, made: Any, log_in_again: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Use an `ApiClient` that knows the server and who we are.
+        """Requests through a client that knows the server and who we are.
 
         Args:
-            made: the client.
+            made: a `DynamicClient`.
             log_in_again: looks up again who we are, for the same client.
         """
         self._client = made
@@ -100,7 +106,7 @@ class Api:
             ClusterError: it cannot be told.
         """
         try:
-            return (await self._ask("GET", url_of(kind, namespace, name))).object
+            return (await self._ask("GET", path_of(kind, namespace, name))).object
         except ApiRefusedError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
@@ -140,14 +146,19 @@ class Api:
         Raises:
             ClusterError: they cannot be told.
         """
-        query = {"labelSelector": labels, "limit": str(PAGE), "continue": ""}
+        accept = {"Accept": METADATA_ONLY} if metadata_only else {}
+        path, token = path_of(kind, namespace), ""
         while True:
-            url = url_of(kind, namespace, **query)
-            accept = METADATA_ONLY if metadata_only else "application/json"
-            page = (await self._ask("GET", url, accept=accept)).object
-            yield page["items"] or []  # null where there are none
-            query["continue"] = page["metadata"].get("continue", "")
-            if not query["continue"]:
+            reply = await self._ask(
+                *("GET", path),
+                label_selector=labels or None,
+                limit=PAGE,
+                _continue=token or None,
+                header_params=dict(accept),
+            )
+            yield reply.object["items"] or []  # null where there are none
+            token = reply.object["metadata"].get("continue", "")
+            if not token:
                 return
 
     async def create(
@@ -159,8 +170,12 @@ class Api:
             ApiConflictError: there is one of its name.
             ClusterError: it was not made.
         """
-        query = {"fieldValidation": "Strict", "dryRun": "All" if dry_run else ""}
-        return await self._ask("POST", url_of(kind, namespace, **query), body=made)
+        return await self._ask(
+            *("POST", path_of(kind, namespace)),
+            body=made,
+            dry_run="All" if dry_run else None,
+            query_params=[("fieldValidation", "Strict")],
+        )
 
     async def replace(
         self, kind: Kind, namespace: str, made: Object, *, part: str = ""
@@ -172,9 +187,8 @@ class Api:
             ClusterError: it was not written.
         """
         name = made["metadata"]["name"]
-        return (
-            await self._ask("PUT", url_of(kind, namespace, name, part), body=made)
-        ).object
+        path = path_of(kind, namespace, name, part)
+        return (await self._ask("PUT", path, body=made)).object
 
     async def patch(
         self, kind: Kind, namespace: str, name: str, change: Object, *, part: str = ""
@@ -185,9 +199,8 @@ class Api:
             ApiConflictError: somebody has changed it since.
             ClusterError: it was not changed.
         """
-        url = url_of(kind, namespace, name, part)
-        merge = "application/merge-patch+json"
-        return (await self._ask("PATCH", url, body=change, content_type=merge)).object
+        path = path_of(kind, namespace, name, part)
+        return (await self._ask("PATCH", path, body=change, content_type=MERGE)).object
 
     async def delete(
         self,
@@ -215,56 +228,62 @@ class Api:
             "propagationPolicy": "Foreground" if foreground else "Background",
         }
         try:
-            await self._ask("DELETE", url_of(kind, namespace, name), body=how)
+            await self._ask("DELETE", path_of(kind, namespace, name), body=how)
         except ApiConflictError:
             return  # it is another one by now
         except ApiRefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    async def _ask(
-        self,
-        verb: str,
-        url: str,
-        *,
-        body: Object | None = None,
-        accept: str = "application/json",
-        content_type: str = "application/json",
-    ) -> Written:
-        """Make one request.
+    async def _ask(self, verb: str, path: str, **what: Any) -> Written:
+        """Make one request, and once more if it needs another login.
+
+        Args:
+            verb: of HTTP.
+            path: of an object or a list.
+            what: further arguments of `DynamicClient.request`.
 
         Raises:
             ClusterError: it was not answered, or not done.
         """
-        headers = {"Accept": accept, "Content-Type": content_type}
         who = await self._who()
-        reply, text = await self._send(verb, url, headers | who, body)
-        if reply.status == HTTPStatus.UNAUTHORIZED and await self._is_renewed(who):
-            who = await self._who()
-            reply, text = await self._send(verb, url, headers | who, body)
-        found = parsed(text)
-        if reply.status >= HTTPStatus.BAD_REQUEST:
-            refuse(reply.status, found, f"{verb} {url.partition('?')[0]}")
+        try:
+            try:
+                reply = await self._send(verb, path, **what)
+            except failures.UnauthorizedError:
+                if not await self._is_renewed(who):
+                    raise
+                reply = await self._send(verb, path, **what)
+            found = parsed(await reply.read())
+        except failures.DynamicApiError as error:
+            said = parsed((error.body or "").encode())
+            raise refusal(error.status, said, f"{verb} {path}") from None
+        except (aiohttp.ClientError, config.ConfigException, OSError) as error:
+            why = str(error) or type(error).__name__
+            raise ApiDownError(f"the API server does not answer: {why}") from None
         return Written(
             object=found, warnings=warnings_in(reply.headers.getall("Warning", ()))
         )
 
-    async def _who(self) -> dict[str, str]:
-        """Return the headers that say who we are.
+    async def _send(self, verb: str, path: str, **what: Any) -> Any:
+        """The reply to one request, whose body nobody has read."""
+        limits = {"serialize": False, "_request_timeout": TIMEOUT_S}
+        return await self._client.request(verb, path, **what, **limits)
+
+    async def _who(self) -> str:
+        """What says in a request who we are.
 
         Raises:
             ApiDownError: it cannot be told now.
         """
-        headers: dict[str, str] = {}
         try:
-            told = self._client.update_params_for_auth
-            await told(headers, [], [TOKEN], "", "", None)
+            configuration = self._client.configuration
+            return await configuration.get_api_key_with_prefix(TOKEN) or ""
         except (config.ConfigException, OSError) as error:
             raise ApiDownError(f"who we are cannot be told: {error}") from None
-        return headers
 
-    async def _is_renewed(self, who: Mapping[str, str]) -> bool:
-        """Log in again; tell whether that makes other headers than those refused.
+    async def _is_renewed(self, who: str) -> bool:
+        """Whether another login, which is made here, shows something else.
 
         Raises:
             ApiDownError: it cannot be told who we are.
@@ -277,37 +296,14 @@ class Api:
             raise ApiDownError(str(error)) from None
         return await self._who() != who
 
-    async def _send(
-        self, verb: str, url: str, headers: Mapping[str, str], body: Object | None
-    ) -> tuple[Any, bytes]:
-        """Send one request; return the reply, and what it says.
 
-        Raises:
-            ApiDownError: it was not answered.
-        """
-        try:
-            reply = await self._client.call_api(
-                verb,
-                self._client.configuration.host + url,
-                dict(headers),
-                body,
-                _request_timeout=TIMEOUT_S,
-            )
-            return reply, await reply.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise ApiDownError(f"the API server does not answer: {why}") from None
-
-
-def url_of(
-    kind: Kind, namespace: str = "", name: str = "", part: str = "", **query: str
-) -> str:
-    """Return the path of an object or a list, with what is asked of it."""
+def path_of(kind: Kind, namespace: str = "", name: str = "", part: str = "") -> str:
+    """Path of an object or a list; names are quoted."""
     within = ("namespaces", namespace) if kind.is_namespaced and namespace else ()
     words = (*within, kind.plural, name, part)
-    path = "/".join(quote(word, safe="") for word in words if word)
-    given = urlencode({key: value for key, value in query.items() if value})
-    return f"/{kind.path}/{path}" + (f"?{given}" if given else "")
+    return "/".join(
+        [f"/{kind.path}", *(quote(word, safe="") for word in words if word)]
+    )
 
 
 def parsed(text: bytes) -> Object:
@@ -321,22 +317,18 @@ def parsed(text: bytes) -> Object:
     return {"message": one_line(text[:200].decode(errors="replace"))}
 
 
-def refuse(status: int, found: Mapping[str, Any], what: str) -> NoReturn:
-    """Raise what a reply means that is no success.
-
-    Raises:
-        ClusterError: by the status.
-    """
+def refusal(status: int, found: Mapping[str, Any], what: str) -> ClusterError:
+    """The error that a reply stands for, by its status."""
     said = f"{what}: {found.get('message') or status}"
     if status == HTTPStatus.UNAUTHORIZED:  # no matter of rights: a token comes in time
-        raise ApiDownError(f"{said}: our token is not taken")
+        return ApiDownError(f"{said}: our token is not taken")
     if status == HTTPStatus.FORBIDDEN:
-        raise ApiDeniedError(said)
+        return ApiDeniedError(said)
     if status == HTTPStatus.CONFLICT:
-        raise ApiConflictError(said)
+        return ApiConflictError(said)
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:  # noqa: PLR2004
-        raise ApiDownError(said)
-    raise ApiRefusedError(said, status)
+        return ApiDownError(said)
+    return ApiRefusedError(said, status)
 
 
 def warnings_in(headers: Sequence[str]) -> tuple[str, ...]:
@@ -355,4 +347,6 @@ async def open_api(kubeconfig: str = "") -> AsyncGenerator[Api]:
     configuration = client.Configuration()
     await log_in(configuration, kubeconfig)
     async with client.ApiClient(configuration) as made:
-        yield Api(made, partial(log_in, configuration, kubeconfig))
+        yield Api(
+            dynamic.DynamicClient(made), partial(log_in, configuration, kubeconfig)
+        )

@@ -6,7 +6,6 @@ tests/lab/test_tokens_on_a_server.py lets tokens expire under a whole operator.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,27 +16,9 @@ from aiohttp.test_utils import TestServer
 from plimsoll_operator.errors import ApiDownError, ClusterError
 from plimsoll_operator.kube.api import NODES, Api, open_api
 from plimsoll_operator.kube.login import PAUSE_S, RENEW_S, Logins
+from tests.support.kubeconfigs import a_kubeconfig, give
 
 GOOD = "Bearer good"
-
-
-def a_kubeconfig(folder: Path, server: str) -> Path:
-    """Write a kubeconfig whose token is in a file beside it."""
-    named = {
-        "clusters": [{"name": "a", "cluster": {"server": server}}],
-        "users": [{"name": "a", "user": {"tokenFile": "token"}}],
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "current-context": "a",
-    }
-    file = folder / "kubeconfig"
-    file.write_text(json.dumps(named))
-    give(folder, "old")
-    return file
-
-
-def give(folder: Path, token: str) -> None:
-    """Write another token."""
-    (folder / "token").write_text(token)
 
 
 def asking(folder: Path, work: Callable[[Api], Awaitable[None]]) -> list[str]:
