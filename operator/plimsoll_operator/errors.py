@@ -65,7 +65,7 @@ class ApiRefusedError(ClusterError):
         self.status = status
 
 
-class ObstacleError(ClusterError):
+class NameConflictError(ClusterError):
     """One of its name is there, and no look finds it ours; it is waited for.
 
     `kind` and `name` are those of the object.

@@ -27,7 +27,7 @@ from plimsoll_operator.backends.pods.admission import Admission
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.observe import Eyes
 from plimsoll_operator.control.reconcile import Reconciler, Scope
-from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
@@ -182,7 +182,7 @@ class Process:
             api=counted,
             queue=self.queue,
             scope_of=self.scope,
-            teller=Teller(metrics=METRICS, events=EventWriter(counted, "lab")),
+            teller=PassReporter(metrics=METRICS, events=EventWriter(counted, "lab")),
             may_decide=lambda: True,
             clock=self.clock,
             monotonic=time.monotonic,

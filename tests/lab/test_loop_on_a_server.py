@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.control.initial_sync import FirstLook
+from plimsoll_operator.control.initial_sync import InitialSync
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
@@ -188,7 +188,7 @@ def test_a_plan_that_trains_needs_one_glance_of_a_new_operator(
 
     async def glance(home: Home) -> Process:
         process = home.process()
-        await FirstLook(loop=process.loop).make()
+        await InitialSync(loop=process.loop).make()
         assert process.effects.done == []
         return process
 

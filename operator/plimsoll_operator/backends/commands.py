@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.rules.profile_request import ProfileWish
+from plimsoll_operator.rules.profile_request import ProfileRequest
 from plimsoll_planner.pod_names import report_name
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
@@ -47,7 +47,7 @@ def report_of(folder: Path, rank: int) -> Path:
     return folder / report_name(rank)
 
 
-def profile_task(wish: ProfileWish, spec: TrainingPlanSpec, where: Where) -> Task:
+def profile_task(wish: ProfileRequest, spec: TrainingPlanSpec, where: Where) -> Task:
     """The task of profiling a workload into `PROFILE`."""
     words = (
         *("profile", "--entrypoint", wish.entrypoint, "--args", wish.arguments),

@@ -22,13 +22,13 @@ from plimsoll_operator.backends.commands import (
     replay_task,
     train_task,
 )
-from plimsoll_operator.backends.planning_state import ObservedState
+from plimsoll_operator.backends.planning_state import PlanningState
 from plimsoll_operator.backends.protocols import AttemptRecords, Backend, ChildRequest
 from plimsoll_operator.errors import TooLargeError
 from plimsoll_operator.rules import actions
 from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
 from plimsoll_operator.rules.question import limits_of
-from plimsoll_operator.solving.solve_cache import Asking
+from plimsoll_operator.solving.solve_cache import SolveCache
 from plimsoll_operator.store.learning import Lesson, learn, learn_rehearsal, peak_of
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
@@ -49,9 +49,9 @@ class Executor:
     created_s: float
     """Of the plan; seconds since 1970."""
     spec: TrainingPlanSpec
-    seen: ObservedState
+    seen: PlanningState
     store: Store
-    asking: Asking
+    asking: SolveCache
     backend: Backend
     records: AttemptRecords
     search: Callable[[StoredQuestion], Awaitable[None]]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from plimsoll_operator.rules.observed_state import Seen
-from plimsoll_operator.rules.profile_request import ProfileWish
-from plimsoll_operator.solving.solve_cache import Asker, Asking
+from plimsoll_operator.rules.observed_state import ObservedState
+from plimsoll_operator.rules.profile_request import ProfileRequest
+from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.errors import InvalidInputError
@@ -18,10 +18,10 @@ from plimsoll_planner.records.offer import Offer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ObservedState(Seen):
+class PlanningState(ObservedState):
     """What a decision is made on, and what that was made from."""
 
-    wish: ProfileWish | None = None
+    wish: ProfileRequest | None = None
     """None where nothing is prepared: an attempt is open, or something is wrong."""
     offers: tuple[Offer, ...] = ()
     """Machines that the plan may use."""
@@ -29,11 +29,11 @@ class ObservedState(Seen):
     """None where there is no profile to ask with."""
 
 
-S = TypeVar("S", bound=ObservedState)
+S = TypeVar("S", bound=PlanningState)
 
 
 async def with_answer(
-    seen: S, asking: Asking, asker: Asker, profile: StoredProfile
+    seen: S, asking: SolveCache, asker: SolveRequest, profile: StoredProfile
 ) -> S:
     """The state with what the search is asked now, and what it said to that."""
     try:

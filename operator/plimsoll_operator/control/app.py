@@ -24,11 +24,11 @@ from aiohttp import web
 
 from plimsoll_operator.backends.pods.admission import Admission
 from plimsoll_operator.control.configuration import Configuration
-from plimsoll_operator.control.initial_sync import FirstLook
+from plimsoll_operator.control.initial_sync import InitialSync
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.observe import Eyes
 from plimsoll_operator.control.reconcile import Reconciler, Scope
-from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.watching import registry_for, watch
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError, StoreBusyError, StoreDownError
@@ -201,7 +201,7 @@ class Operator:
         events = EventWriter(self.api, self.configuration.name)
         loop = self.loop = self._loop(hold, solver, events)
         self.metrics.leads(is_leader=True)
-        await FirstLook(loop=loop).make()
+        await InitialSync(loop=loop).make()
         tasks = {
             asyncio.create_task(part): what
             for what, part in self._parts(hold, loop, events)
@@ -244,7 +244,7 @@ class Operator:
             api=self.api,
             queue=self.queue,
             scope_of=lambda namespace: self._scope(namespace, machines, solver),
-            teller=Teller(metrics=self.metrics, events=events),
+            teller=PassReporter(metrics=self.metrics, events=events),
             may_decide=lambda: hold.is_held,
             clock=time.time,
             monotonic=time.monotonic,

@@ -29,7 +29,12 @@ from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_operator.objects.record_maps import attempts_in
 from plimsoll_operator.rules.actions import WakeAt
 from plimsoll_operator.rules.decide import is_closed
-from plimsoll_operator.rules.observed_state import Attempt, ChildKind, ChildState, Seen
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    ChildKind,
+    ChildState,
+    ObservedState,
+)
 from plimsoll_operator.telemetry.metrics import Pass
 
 logger = logging.getLogger(__name__)
@@ -38,7 +43,7 @@ Shelf = dict[PlanKey, list[bytes]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FirstLook:
+class InitialSync:
     """Looks at all plans of a loop."""
 
     loop: Loop
@@ -88,7 +93,7 @@ class FirstLook:
             plan, now_s = plan_of(found), loop.clock()
             mine = plan.owner.own(map(json.loads, jobs))
             attempts = attempts_in(plan.owner.own(map(json.loads, maps)))
-            seen = at_a_glance(plan, mine, attempts, now_s)
+            seen = state_from_lists(plan, mine, attempts, now_s)
             if seen is None:
                 return
             decision = decision_on(plan, seen, now_s)
@@ -106,9 +111,9 @@ class FirstLook:
         loop.metrics.pass_made(Pass.IDLE, loop.monotonic() - began_s)
 
 
-def at_a_glance(
+def state_from_lists(
     plan: PlanObject, jobs: Sequence[Object], attempts: Sequence[Attempt], now_s: float
-) -> Seen | None:
+) -> ObservedState | None:
     """Return what is seen of a plan that is over, or whose ranks train undisturbed.
 
     None where more has to be looked at: pods, nodes, the store.
@@ -122,7 +127,7 @@ def at_a_glance(
     latest = attempts[-1] if attempts else None
     shown = children_in(jobs, latest)
     children = tuple(begun(job, plan.status, now_s) for job in shown)
-    seen = Seen(
+    seen = ObservedState(
         attempts=tuple(attempts), children=children, observed=plan.status.observed
     )
     if plan.is_deleting:

@@ -1,6 +1,6 @@
 """A look at one plan of a cluster: its objects, its pods, what the store knows.
 
-In: a TrainingPlan. Out: `Seen`, for a decision. Everything is looked up live; what is
+In: a TrainingPlan. Out: `ObservedState`, for a decision. Everything is looked up live; what is
 absent is absent. Pods are asked for alone where a Job waits, ends or has ended.
 """
 
@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.backends.planning_state import ObservedState, with_answer
+from plimsoll_operator.backends.planning_state import PlanningState, with_answer
 from plimsoll_operator.backends.pods.admission import Admission, holds_to_one_node
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, Api
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
 from plimsoll_operator.nodes.machines import Machines
-from plimsoll_operator.objects.jobs import JobEyes
-from plimsoll_operator.objects.name_conflicts import Obstacles
+from plimsoll_operator.objects.jobs import JobObserver
+from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.rules.decide import is_closed, was_dry
-from plimsoll_operator.rules.observed_state import SeenProfile
+from plimsoll_operator.rules.observed_state import ObservedProfile
 from plimsoll_operator.rules.preparing import is_current
-from plimsoll_operator.rules.profile_request import ProfileWish, profile_wish
+from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
 from plimsoll_operator.rules.question import require_sound
 from plimsoll_operator.rules.step_result import Look
 from plimsoll_operator.rules.summary import (
@@ -34,7 +34,7 @@ from plimsoll_operator.rules.summary import (
     predicted_peaks,
     step_fault,
 )
-from plimsoll_operator.solving.solve_cache import Asker, Asking
+from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.store import Store
 from plimsoll_operator.telemetry.plan_metrics import RankPeak
@@ -45,7 +45,7 @@ from plimsoll_planner.records.plan import HybridPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClusterSeen(ObservedState):
+class ClusterState(PlanningState):
     """What is seen on a cluster: also the memory of ranks."""
 
     ranks: tuple[RankPeak, ...] = ()
@@ -78,12 +78,12 @@ class Eyes:
         self._store = store
         self.machines = machines
         self._admission = admission
-        self.jobs = JobEyes(api, store, machines)
-        self.asking = Asking(store)
+        self.jobs = JobObserver(api, store, machines)
+        self.asking = SolveCache(store)
         self.plans_of_record = PlansOfRecord(api)
-        self.obstacles = Obstacles(api)
+        self.obstacles = NameConflicts(api)
 
-    async def look(self, plan: PlanObject, now_s: float) -> ClusterSeen:
+    async def look(self, plan: PlanObject, now_s: float) -> ClusterState:
         """Look at one plan.
 
         Raises:
@@ -103,7 +103,7 @@ class Eyes:
         obstacle = await self.obstacles.of(plan)
         if obstacle is not None and obstacle.child is not None:
             children = (*children, obstacle.child)
-        seen = ClusterSeen(attempts=attempts, children=children)
+        seen = ClusterState(attempts=attempts, children=children)
         if obstacle is not None and obstacle.child is None and not is_open:
             return replace(seen, complaint=obstacle.text)
         try:
@@ -115,8 +115,8 @@ class Eyes:
             return replace(seen, store_fault=str(error))
 
     async def _with_offers(
-        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterSeen
-    ) -> ClusterSeen:
+        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterState
+    ) -> ClusterState:
         """Add what a plan is made from, and what the API server remarks.
 
         Raises:
@@ -136,12 +136,14 @@ class Eyes:
         return replace(
             seen,
             remark=await self._admission.check(plan, offers, claim),
-            wish=profile_wish(spec, kind, place, is_here=is_here),
+            wish=profile_request_of(spec, kind, place, is_here=is_here),
             offers=offers,
             has_device=is_here,
         )
 
-    async def _with_observed(self, plan: PlanObject, seen: ClusterSeen) -> ClusterSeen:
+    async def _with_observed(
+        self, plan: PlanObject, seen: ClusterState
+    ) -> ClusterState:
         """Add what the ranks of the latest attempt have used so far."""
         if not seen.attempts:
             return seen
@@ -159,8 +161,8 @@ class Eyes:
         )
 
     async def _with_preparation(
-        self, plan: PlanObject, seen: ClusterSeen, now_s: float
-    ) -> ClusterSeen:
+        self, plan: PlanObject, seen: ClusterState, now_s: float
+    ) -> ClusterState:
         """Add what is there of profile, question and answer, or what is wrong."""
         if plan.spec is None:
             return replace(seen, complaint=plan.fault)
@@ -171,8 +173,8 @@ class Eyes:
         return await self._with_answer(plan, plan.spec, seen, now_s)
 
     async def _with_answer(
-        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterSeen, now_s: float
-    ) -> ClusterSeen:
+        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterState, now_s: float
+    ) -> ClusterState:
         """Add the profile, and what the search said to the question made from it."""
         wish = seen.wish
         assert wish is not None  # noqa: S101 - it stands beside the offers
@@ -180,12 +182,12 @@ class Eyes:
         seen = replace(
             seen,
             profile_key=wish.key,
-            profile=None if profile is None else seen_profile(plan, wish, profile),
+            profile=None if profile is None else observed_profile(plan, wish, profile),
         )
         look = Look(spec=spec, seen=seen, generation=plan.generation, now_s=now_s)
         if profile is None or not is_current(look):
             return seen
-        asker = Asker(
+        asker = SolveRequest(
             uid=plan.owner.uid,
             generation=plan.generation,
             spec=spec,
@@ -209,14 +211,14 @@ def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak,
     )
 
 
-def seen_profile(
-    plan: PlanObject, wish: ProfileWish, profile: StoredProfile
-) -> SeenProfile:
+def observed_profile(
+    plan: PlanObject, wish: ProfileRequest, profile: StoredProfile
+) -> ObservedProfile:
     """Return a profile as a decision looks at it.
 
     Whether it is of the code that runs is told by whatever is started with it.
     """
-    return SeenProfile(
+    return ObservedProfile(
         source=Source(wish.source),
         made_s=profile.made_s,
         was_cached=profile.made_s < plan.created_s,

@@ -14,8 +14,8 @@ from typing import Final
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.pods.admission import backend_for
-from plimsoll_operator.control.observe import ClusterSeen, Eyes
-from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.observe import ClusterState, Eyes
+from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import PLANS, Api
@@ -26,7 +26,7 @@ from plimsoll_operator.objects.pod_template import Release
 from plimsoll_operator.objects.record_maps import MapRecords
 from plimsoll_operator.rules.actions import Action, Clear, Solve, StopTraining, WakeAt
 from plimsoll_operator.rules.decide import Decision, decide, unreadable
-from plimsoll_operator.rules.observed_state import Child, ChildState, Seen
+from plimsoll_operator.rules.observed_state import Child, ChildState, ObservedState
 from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
@@ -57,7 +57,7 @@ class Scope:
     clock: Callable[[], float]
     """Seconds since 1970."""
 
-    def executor(self, plan: PlanObject, seen: ClusterSeen) -> Executor:
+    def executor(self, plan: PlanObject, seen: ClusterState) -> Executor:
         """What carries out a decision on a plan, whose spec can be read."""
         spec, owner, eyes = plan.spec, plan.owner, self.eyes
         objects = OwnedObjects(self.api)
@@ -102,7 +102,7 @@ class Reconciler:
     queue: WorkQueue
     scope_of: Callable[[str], Scope]
     """By namespace."""
-    teller: Teller
+    teller: PassReporter
     may_decide: Callable[[], bool]
     """Whether the Lease is still ours."""
     clock: Callable[[], float]
@@ -170,7 +170,7 @@ class Reconciler:
         self.written[key] = made["metadata"]["resourceVersion"]
         self.teller.said(plan.owner, plan.status, status)
 
-    def look_again(self, key: PlanKey, seen: Seen, decision: Decision) -> None:
+    def look_again(self, key: PlanKey, seen: ObservedState, decision: Decision) -> None:
         """Tell the queue when the plan wants another look."""
         acted = [one for one in decision.actions if not isinstance(one, WAITING)]
         is_clearing = all(isinstance(action, Clear) for action in acted)
@@ -186,7 +186,7 @@ class Reconciler:
             self.queue.add_at(key, self.monotonic() + ahead_s)
 
 
-def decision_on(plan: PlanObject, seen: Seen, now_s: float) -> Decision:
+def decision_on(plan: PlanObject, seen: ObservedState, now_s: float) -> Decision:
     """Return what is to be done for a plan."""
     if plan.spec is None:
         return unreadable(
@@ -196,7 +196,7 @@ def decision_on(plan: PlanObject, seen: Seen, now_s: float) -> Decision:
 
 
 def next_look_s(
-    actions: Sequence[Action], status: Status, seen: Seen, now_s: float
+    actions: Sequence[Action], status: Status, seen: ObservedState, now_s: float
 ) -> float | None:
     """Return when a plan wants to be looked at if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]

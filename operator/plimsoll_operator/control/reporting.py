@@ -33,7 +33,7 @@ STAGES: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Teller:
+class PassReporter:
     """Tells of plans."""
 
     metrics: Metrics

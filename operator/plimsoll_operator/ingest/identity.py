@@ -35,7 +35,7 @@ from plimsoll_operator.ingest.assignments import (
     may_tell_until_s,
     refuse,
 )
-from plimsoll_operator.ingest.ttl_cache import Remembered
+from plimsoll_operator.ingest.ttl_cache import TtlCache
 from plimsoll_operator.kube.api import (
     JOBS,
     PLANS,
@@ -114,15 +114,15 @@ class Identities:
         self._api = api
         self._now = now
         self._reviews = asyncio.Semaphore(REVIEWS_AT_ONCE)
-        self._bearers = Remembered[bytes, Bearer | None](
+        self._bearers = TtlCache[bytes, Bearer | None](
             most=MOST_TOKENS,
             keep_s=lambda found: TOKEN_KNOWN_S if found else REFUSAL_KNOWN_S,
             clock=clock,
         )
-        self._pods = Remembered[Bearer, Reporter](
+        self._pods = TtlCache[Bearer, Reporter](
             most=MOST_PODS, keep_s=lambda _: POD_KNOWN_S, clock=clock
         )
-        self._jobs = Remembered[tuple[str, str, str], Assignment](
+        self._jobs = TtlCache[tuple[str, str, str], Assignment](
             most=MOST_JOBS, keep_s=lambda _: JOB_KNOWN_S, clock=clock
         )
 

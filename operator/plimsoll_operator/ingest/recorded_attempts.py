@@ -16,7 +16,7 @@ from typing import Any
 
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Asks, Reporter
-from plimsoll_operator.ingest.ttl_cache import Remembered
+from plimsoll_operator.ingest.ttl_cache import TtlCache
 from plimsoll_operator.kube.api import CONFIG_MAPS, Object
 from plimsoll_operator.objects.children import PLAN_OF_RECORD, RESULT, child_name
 from plimsoll_operator.objects.record_maps import ENDING, unpacked_plan
@@ -43,7 +43,7 @@ class Recorded:
     """By rank: the largest that was predicted."""
 
 
-class AttemptsOfRecord:
+class RecordedAttempts:
     """Looks up attempts on the API server."""
 
     def __init__(
@@ -51,10 +51,10 @@ class AttemptsOfRecord:
     ) -> None:
         """Ask an API server."""
         self._api = api
-        self._plans = Remembered[tuple[str, int], Recorded](
+        self._plans = TtlCache[tuple[str, int], Recorded](
             most=MOST_PLANS, keep_s=lambda _: PLAN_KNOWN_S, clock=clock
         )
-        self._endings = Remembered[tuple[str, int], str](
+        self._endings = TtlCache[tuple[str, int], str](
             most=MOST_PLANS, keep_s=lambda _: ENDING_KNOWN_S, clock=clock
         )
 

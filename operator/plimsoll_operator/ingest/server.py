@@ -35,7 +35,7 @@ from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
 from plimsoll_operator.ingest.limits import Budget, Rates, Room
-from plimsoll_operator.ingest.recorded_attempts import AttemptsOfRecord
+from plimsoll_operator.ingest.recorded_attempts import RecordedAttempts
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.objects.bounded import bounded_document
@@ -128,7 +128,7 @@ class Ingest:
         self._identities = Identities(
             api, now=self._clocks.now, clock=self._clocks.steady
         )
-        self._attempts = AttemptsOfRecord(api, clock=self._clocks.steady)
+        self._attempts = RecordedAttempts(api, clock=self._clocks.steady)
         self._records = records
         self._told = told
         self._counted = counted

@@ -16,7 +16,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Remembered(Generic[Key, Value]):
+class TtlCache(Generic[Key, Value]):
     """The latest answers, at most so many; those used longest ago are let go."""
 
     def __init__(

@@ -33,9 +33,9 @@ from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.pods import (
     condition_of,
     ending_of_pods,
-    fenced_text,
     is_over,
     is_true,
+    lost_nodes_text,
     waiting_text,
 )
 from plimsoll_operator.rules.advice import ON_CLUSTER, advised
@@ -62,7 +62,7 @@ STOPPED_BY_US: Final = (
 DEFAULT_NODE_LOST_S: Final = 300.0
 
 
-class JobEyes:
+class JobObserver:
     """Looks at the Jobs of plans."""
 
     def __init__(self, api: Api, store: Store, machines: Machines) -> None:
@@ -146,7 +146,7 @@ class JobEyes:
         """Tell whether anybody still waits for the pods of a Job that is ending."""
         policy = plan.spec.run_policy if plan.spec is not None else None
         lost_s = policy.node_lost_seconds if policy is not None else DEFAULT_NODE_LOST_S
-        text = fenced_text(
+        text = lost_nodes_text(
             pods, await self._machines.nodes(), now_s=now_s, node_lost_s=lost_s
         )
         if text:

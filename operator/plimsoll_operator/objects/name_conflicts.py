@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.errors import ObstacleError
+from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, SERVICES, Api, Object
 from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
 from plimsoll_operator.objects.children import Owner
@@ -32,7 +32,7 @@ KINDS: Final = {"Job": JOBS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Obstacle:
+class NameConflict:
     """What is in the way of something."""
 
     kind: str
@@ -42,18 +42,18 @@ class Obstacle:
     """That cannot begin; None where it is an attempt."""
 
 
-class Obstacles:
+class NameConflicts:
     """Those that were met, by the plan's uid."""
 
     def __init__(self, api: Api) -> None:
         """Look at an API server."""
         self._api = api
-        self._met: dict[str, Obstacle] = {}
+        self._met: dict[str, NameConflict] = {}
 
     def meet(
         self,
         owner: Owner,
-        met: ObstacleError,
+        met: NameConflictError,
         now_s: float,
         task: Task | None = None,
     ) -> None:
@@ -69,11 +69,11 @@ class Obstacles:
             )
         before = self._met.get(owner.uid)
         if before is None or (before.kind, before.name) != (met.kind, met.name):
-            self._met[owner.uid] = Obstacle(
+            self._met[owner.uid] = NameConflict(
                 kind=met.kind, name=met.name, text=str(met), child=child
             )
 
-    async def of(self, plan: PlanObject) -> Obstacle | None:
+    async def of(self, plan: PlanObject) -> NameConflict | None:
         """Return what is still in the way of a plan.
 
         Raises:

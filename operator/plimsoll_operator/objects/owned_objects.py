@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.errors import ApiConflictError, ClusterError, ObstacleError
+from plimsoll_operator.errors import ApiConflictError, ClusterError, NameConflictError
 from plimsoll_operator.kube.api import Api, Kind, Object
 from plimsoll_operator.objects.children import Owner
 from plimsoll_operator.objects.name_conflicts import fault_of
@@ -40,7 +40,7 @@ class OwnedObjects:
                 raise ClusterError(text) from None
             if fault := fault_of(owner, found):
                 text = f"{made['kind']} {namespace}/{name} {fault}"
-                raise ObstacleError(text, made["kind"], name) from None
+                raise NameConflictError(text, made["kind"], name) from None
 
     async def find(self, kind: Kind, owner: Owner, name: str) -> Object | None:
         """An object of a plan; None: it is not there, or somebody else's."""

@@ -236,7 +236,7 @@ def joined(ends: Sequence[End]) -> End:
     )
 
 
-def fenced_text(
+def lost_nodes_text(
     pods: Iterable[Object],
     nodes: Iterable[Object],
     *,

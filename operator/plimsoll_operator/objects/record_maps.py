@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from plimsoll_operator.errors import ClusterError, ObstacleError, TooLargeError
+from plimsoll_operator.errors import ClusterError, NameConflictError, TooLargeError
 from plimsoll_operator.kube.api import CONFIG_MAPS, Api, Object
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
 from plimsoll_operator.objects.bounded import bounded_document, inflated
@@ -27,7 +27,7 @@ from plimsoll_operator.objects.children import (
     packed,
     packed_key,
 )
-from plimsoll_operator.objects.name_conflicts import Obstacles
+from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.owned_objects import OwnedObjects
 from plimsoll_operator.rules.actions import RecordPlan
 from plimsoll_operator.rules.observed_state import Attempt, Ending
@@ -183,7 +183,7 @@ class MapRecords:
     owner: Owner
     objects: OwnedObjects
     plans: PlansOfRecord
-    obstacles: Obstacles
+    obstacles: NameConflicts
 
     async def plan(self, attempt: Attempt) -> HybridPlan:
         """The plan of record of an attempt.
@@ -206,7 +206,7 @@ class MapRecords:
         made = await asyncio.to_thread(plan_map, self.owner, action, now_s)
         try:
             await self.objects.create(CONFIG_MAPS, self.owner, made)
-        except ObstacleError as met:
+        except NameConflictError as met:
             self.obstacles.meet(self.owner, met, now_s)
 
     async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:

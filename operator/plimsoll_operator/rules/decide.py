@@ -36,7 +36,7 @@ from plimsoll_operator.rules.attempting import (
     succeeded,
 )
 from plimsoll_operator.rules.failures import failures_of
-from plimsoll_operator.rules.observed_state import ChildKind, Seen
+from plimsoll_operator.rules.observed_state import ChildKind, ObservedState
 from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
 from plimsoll_operator.rules.step_result import Look, Said
 from plimsoll_operator.rules.summary import (
@@ -60,7 +60,7 @@ class Decision:
 def decide(
     spec: TrainingPlanSpec,
     status: Status,
-    seen: Seen,
+    seen: ObservedState,
     *,
     generation: int,
     now_s: float,
@@ -190,12 +190,12 @@ def steps_for(look: Look) -> list[tuple[ConditionType, Step]]:
     ]
 
 
-def clearing(seen: Seen) -> tuple[Action, ...]:
+def clearing(seen: ObservedState) -> tuple[Action, ...]:
     """Return what removes the children of a plan that is over."""
     return tuple(Clear(child=child) for child in seen.children)
 
 
-def with_answer(status: Status, seen: Seen) -> Status:
+def with_answer(status: Status, seen: ObservedState) -> Status:
     """Return the status with the plan that is trained by, or will be."""
     status = replace(status, profile=profile_status(seen) or status.profile)
     found = seen.answer.answer if seen.answer is not None else None
@@ -213,7 +213,7 @@ def with_answer(status: Status, seen: Seen) -> Status:
     return replace(status, observed=observed if is_of_plan else None)
 
 
-def with_workload(status: Status, seen: Seen) -> Status:
+def with_workload(status: Status, seen: ObservedState) -> Status:
     """Return the status with the Job of the latest attempt; it stays when that ends."""
     number = seen.attempts[-1].number if seen.attempts else 0
     child = seen.child(ChildKind.TRAIN, str(number))

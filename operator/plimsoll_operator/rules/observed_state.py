@@ -113,7 +113,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeenProfile:
+class ObservedProfile:
     """The profile in the store that answers the plan's request key."""
 
     source: str
@@ -128,7 +128,7 @@ class SeenProfile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeenRehearsal:
+class ObservedRehearsal:
     """What running the plan's fullest rank alone on a device gave."""
 
     fits: bool
@@ -137,7 +137,7 @@ class SeenRehearsal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SeenAnswer:
+class ObservedAnswer:
     """What the search said to the problem as it is now, replays included."""
 
     answer: Solution | Infeasible
@@ -155,11 +155,11 @@ class SeenAnswer:
     """Of search and replay."""
     plan_digest: str = ""
     """Of the plan, where a rehearsal of it is looked for."""
-    rehearsal: SeenRehearsal | None = None
+    rehearsal: ObservedRehearsal | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class ObservedState:
     """Everything that a decision looks at, besides spec and status."""
 
     complaint: str = ""
@@ -170,10 +170,10 @@ class Seen:
     """Why the store cannot be asked, in one line; empty where it answers."""
     has_device: bool = False
     """A device of the plan's kind is here, to rehearse a rank on."""
-    profile: SeenProfile | None = None
+    profile: ObservedProfile | None = None
     profile_key: str = ""
     """Of the profile that the spec asks for."""
-    answer: SeenAnswer | None = None
+    answer: ObservedAnswer | None = None
     """Not looked for while an attempt is open."""
     refuted: str = ""
     """Which plan before that ran out of memory when rehearsed, and how."""

@@ -28,7 +28,7 @@ from plimsoll_operator.rules.child_steps import (
     outdated_children,
 )
 from plimsoll_operator.rules.failures import RESPONSES
-from plimsoll_operator.rules.observed_state import ChildKind, Ending, Seen
+from plimsoll_operator.rules.observed_state import ChildKind, Ending, ObservedState
 from plimsoll_operator.rules.rehearsing import rehearsed
 from plimsoll_operator.rules.step_result import Look, Said, joined
 from plimsoll_planner.records.solution import Infeasible, Termination
@@ -66,7 +66,7 @@ def profiled(look: Look) -> Said:
     return replace(said, actions=(*clearing_others(seen), *said.actions))
 
 
-def clearing_others(seen: Seen) -> tuple[Action, ...]:
+def clearing_others(seen: ObservedState) -> tuple[Action, ...]:
     """Return what ends the profiling of what is not asked for any more."""
     return tuple(
         Clear(child=child)

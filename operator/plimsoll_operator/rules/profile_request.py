@@ -1,6 +1,6 @@
 """Which profile a spec asks for: found by a key that is computed from the spec alone.
 
-In: a spec, and where and on what the code will run. Out: a `ProfileWish` with its key.
+In: a spec, and where and on what the code will run. Out: a `ProfileRequest` with its key.
 Called by the eyes of either home. What the code really is says its fingerprint, which
 is computed where it runs.
 """
@@ -17,7 +17,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileWish:
+class ProfileRequest:
     """What is to be profiled, and how."""
 
     entrypoint: str
@@ -40,22 +40,22 @@ class ProfileWish:
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def profile_wish(
+def profile_request_of(
     spec: TrainingPlanSpec, kind: DeviceKind, place: str, *, is_here: bool
-) -> ProfileWish:
+) -> ProfileRequest:
     """Return the profile that a spec asks for.
 
     Args:
         spec: what a person asks for.
         kind: of the devices that are offered.
-        place: see `ProfileWish`.
+        place: see `ProfileRequest`.
         is_here: a device of the kind can be measured on; else it is traced.
     """
     given = spec.profile.source
     measures = (
         is_here if given is ProfileSource.AUTO else given is ProfileSource.MEASURED
     )
-    return ProfileWish(
+    return ProfileRequest(
         entrypoint=spec.workload.entrypoint,
         arguments=spec.workload.args,
         device_kind=kind,

@@ -30,8 +30,8 @@ from plimsoll_operator.rules.failures import FIXED, UNFIXED
 from plimsoll_operator.rules.observed_state import (
     ChildKind,
     Ending,
-    SeenAnswer,
-    SeenRehearsal,
+    ObservedAnswer,
+    ObservedRehearsal,
 )
 from plimsoll_operator.rules.step_result import Look, Said, joined
 from plimsoll_planner.explain import counted
@@ -75,7 +75,7 @@ def is_wanted(look: Look, digest: str) -> bool:
     return if_device or rehearse is Rehearse.ALWAYS
 
 
-def with_result(look: Look, said: Said, result: SeenRehearsal) -> Said:
+def with_result(look: Look, said: Said, result: ObservedRehearsal) -> Said:
     """What is said of `Certified` with the result of the rehearsal.
 
     Args:
@@ -97,7 +97,7 @@ def with_result(look: Look, said: Said, result: SeenRehearsal) -> Said:
     return replace(said, reason="Rehearsed", message=message)
 
 
-def under_way(look: Look, said: Said, found: SeenAnswer) -> Said:
+def under_way(look: Look, said: Said, found: ObservedAnswer) -> Said:
     """The step while there is no result: it is brought about.
 
     A training that rests takes no device.

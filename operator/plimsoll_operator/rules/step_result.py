@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.rules.actions import Action
-from plimsoll_operator.rules.observed_state import Attempt, Child, Seen
+from plimsoll_operator.rules.observed_state import Attempt, Child, ObservedState
 from plimsoll_planner.records.problem import BatchStatistics
 
 
@@ -16,7 +16,7 @@ class Look:
     """What a step looks at."""
 
     spec: TrainingPlanSpec
-    seen: Seen
+    seen: ObservedState
     generation: int
     """Of the spec."""
     now_s: float

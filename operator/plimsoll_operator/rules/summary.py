@@ -17,7 +17,7 @@ from plimsoll_operator.api.status import (
     PlanStatus,
     ProfileStatus,
 )
-from plimsoll_operator.rules.observed_state import Seen, SeenRehearsal
+from plimsoll_operator.rules.observed_state import ObservedRehearsal, ObservedState
 from plimsoll_planner.explain import (
     infeasible_lines,
     paid_text,
@@ -40,7 +40,7 @@ SHORT_STEP_S = 0.01
 """Below it the time between layers counts as much as that in them."""
 
 
-def profile_status(seen: Seen) -> ProfileStatus | None:
+def profile_status(seen: ObservedState) -> ProfileStatus | None:
     """Return the profile that is planned with, None before there is one."""
     if seen.profile is None:
         return None
@@ -76,7 +76,7 @@ def observed_status(
     )
 
 
-def seen_rehearsal(plan: HybridPlan, found: Rehearsal) -> SeenRehearsal:
+def observed_rehearsal(plan: HybridPlan, found: Rehearsal) -> ObservedRehearsal:
     """What the rehearsal of a plan's fullest rank says, as a decision looks at it."""
     seen, full = found.observation, found.full_device
     stage = plan.stage_of(seen.rank)
@@ -97,7 +97,7 @@ def seen_rehearsal(plan: HybridPlan, found: Rehearsal) -> SeenRehearsal:
             f"rank {seen.rank} ran out of memory in {full.phase}, alone on a device: "
             f"{at_least(found.device_bytes)} in use of {device}{asked}{predicted}"
         )
-    return SeenRehearsal(fits=found.fits, message=text + others_text(found))
+    return ObservedRehearsal(fits=found.fits, message=text + others_text(found))
 
 
 def others_text(found: Rehearsal) -> str:

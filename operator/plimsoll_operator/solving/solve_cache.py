@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from plimsoll_operator.api.spec import Rehearse, TrainingPlanSpec
-from plimsoll_operator.rules.observed_state import Attempt, Ending, SeenAnswer
+from plimsoll_operator.rules.observed_state import Attempt, Ending, ObservedAnswer
 from plimsoll_operator.rules.question import question_of
 from plimsoll_operator.rules.step_result import is_fixed_by_hand
-from plimsoll_operator.rules.summary import headline_of, seen_rehearsal
+from plimsoll_operator.rules.summary import headline_of, observed_rehearsal
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
@@ -39,7 +39,7 @@ Search = Callable[[Problem, Mapping[str, Replay]], Awaitable[StoredAnswer]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asker:
+class SolveRequest:
     """A plan that asks."""
 
     uid: str
@@ -57,18 +57,18 @@ class Asker:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class SolveState:
     """What a plan asks now, and what is known of the answer."""
 
     question: StoredQuestion
     refusal: str = ""
     """Why the search cannot judge it; empty where it can."""
-    answer: SeenAnswer | None = None
+    answer: ObservedAnswer | None = None
     refuted: str = ""
     """Why the plan before ran out of memory when rehearsed; empty: none did."""
 
 
-class Asking:
+class SolveCache:
     """Questions and answers of the plans in a store."""
 
     def __init__(self, store: Store) -> None:
@@ -79,7 +79,9 @@ class Asking:
         self._planned_by: dict[str, str] = {}
         """By digest of a question: that of the plan which answers it."""
 
-    async def question(self, asker: Asker, profile: StoredProfile) -> StoredQuestion:
+    async def question(
+        self, asker: SolveRequest, profile: StoredProfile
+    ) -> StoredQuestion:
         """Question to the search for a plan as it is now.
 
         Raises:
@@ -89,7 +91,7 @@ class Asking:
         return await self._put(asker, profile, num_refuted)
 
     async def _put(
-        self, asker: Asker, profile: StoredProfile, num_refuted: int
+        self, asker: SolveRequest, profile: StoredProfile, num_refuted: int
     ) -> StoredQuestion:
         """Question after so many plans that ran out of memory when rehearsed."""
         occasion = Occasion(
@@ -111,7 +113,7 @@ class Asking:
         asked = question_of(asker.spec, profile.profile, asker.offers, overheads)
         return await self._store.questions.put(occasion, asked)
 
-    async def look(self, asker: Asker, profile: StoredProfile) -> Asked:
+    async def look(self, asker: SolveRequest, profile: StoredProfile) -> SolveState:
         """What is asked and answered, both as they are at one moment.
 
         A rehearsal that ran out of memory asks another question. One that comes in
@@ -124,13 +126,13 @@ class Asking:
             refuted = await self._refuted(asker, profile)
             asked = await self._put(asker, profile, len(refuted))
             if asked.digest in self.refused:
-                return Asked(question=asked, refusal=self.refused[asked.digest])
+                return SolveState(question=asked, refusal=self.refused[asked.digest])
             answer = await self.answer(asked, rehearsed_by=asker.rehearsed_by)
             if await self._refuted(asker, profile) == refuted:
                 text = await self._refuted_text(asker, refuted)
-                return Asked(question=asked, answer=answer, refuted=text)
+                return SolveState(question=asked, answer=answer, refuted=text)
 
-    async def _refuted_text(self, asker: Asker, refuted: Sequence[str]) -> str:
+    async def _refuted_text(self, asker: SolveRequest, refuted: Sequence[str]) -> str:
         """Why the last of some plans ran out of memory; empty: there is none."""
         if not refuted:
             return ""
@@ -138,11 +140,11 @@ class Asking:
         found = await self._store.rehearsals.find(asker.uid, refuted[-1])
         if asked is None or found is None:
             return ""
-        seen = seen_rehearsal(asked.plan, found)
+        seen = observed_rehearsal(asked.plan, found)
         noun = device_noun(asked.plan.offers)
         return f"{REFUTED} {counted(asked.plan.num_gpus, noun)}: {seen.message}"
 
-    async def _refuted(self, asker: Asker, profile: StoredProfile) -> list[str]:
+    async def _refuted(self, asker: SolveRequest, profile: StoredProfile) -> list[str]:
         """Digests of plans since the latest edit that ran out of memory when rehearsed.
 
         Each has taught something, so that something else is asked, as often as a person
@@ -174,7 +176,9 @@ class Asking:
             )
         return self._planned_by[problem_digest]
 
-    async def _kept(self, asker: Asker, occasion: Occasion) -> StoredQuestion | None:
+    async def _kept(
+        self, asker: SolveRequest, occasion: Occasion
+    ) -> StoredQuestion | None:
         """Return what was asked for a dry run, where an edit left that as it was.
 
         So that what is launched is the plan that people have looked at, though free
@@ -193,7 +197,7 @@ class Asking:
 
     async def answer(
         self, asked: StoredQuestion, *, rehearsed_by: str = ""
-    ) -> SeenAnswer | None:
+    ) -> ObservedAnswer | None:
         """Return what the search said, and whether the replay it waits for has come.
 
         Args:
@@ -212,7 +216,7 @@ class Asking:
             if planned
             else None
         )
-        return SeenAnswer(
+        return ObservedAnswer(
             answer=found.answer,
             problem_digest=asked.digest,
             unreplayed=found.unreplayed,
@@ -223,7 +227,7 @@ class Asking:
             plan_digest=planned,
             rehearsal=None
             if rehearsal is None or not isinstance(found.answer, Solution)
-            else seen_rehearsal(found.answer.plan, rehearsal),
+            else observed_rehearsal(found.answer.plan, rehearsal),
         )
 
     async def rehearsed_plan(

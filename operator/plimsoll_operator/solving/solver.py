@@ -18,7 +18,7 @@ from typing import Final
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.solving.search_process import SearchProcess
-from plimsoll_operator.solving.solve_cache import Asking
+from plimsoll_operator.solving.solve_cache import SolveCache
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_planner.records.problem import Problem
@@ -72,7 +72,7 @@ class Solver:
         self._failures: Counter[str] = Counter()
         """By digest of a question: searches that came to nothing."""
 
-    def start(self, key: PlanKey, asking: Asking, asked: StoredQuestion) -> None:
+    def start(self, key: PlanKey, asking: SolveCache, asked: StoredQuestion) -> None:
         """Begin to answer a question, unless that is under way.
 
         What the plan asked before is left.
@@ -104,7 +104,7 @@ class Solver:
             del self._running[key]
 
     async def _answer(
-        self, key: PlanKey, asking: Asking, asked: StoredQuestion
+        self, key: PlanKey, asking: SolveCache, asked: StoredQuestion
     ) -> None:
         """Answer a question, and say so."""
         try:
@@ -124,7 +124,7 @@ class Solver:
             self._failures.pop(asked.digest, None)
         self._done(key)
 
-    async def _failed(self, asking: Asking, digest: str, error: Exception) -> None:
+    async def _failed(self, asking: SolveCache, digest: str, error: Exception) -> None:
         """Let a search that came to nothing be tried again later, or no more."""
         self._failures[digest] += 1
         number = self._failures[digest]

@@ -20,7 +20,7 @@ from plimsoll_operator.backends.commands import (
     report_of,
     train_task,
 )
-from plimsoll_operator.rules.profile_request import ProfileWish
+from plimsoll_operator.rules.profile_request import ProfileRequest
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import PodShape
@@ -36,7 +36,7 @@ FOLDER = Path("/run/plimsoll/work")
 IN_POD = Where(folder=FOLDER)
 AT_HOME = Where(folder=FOLDER, code="/home/a/code", interpreter=("python3", "-P"))
 SPEC = a_spec(checkpoint={"everySteps": 5}, profile={"timeoutSeconds": 70})
-WISH = ProfileWish(
+WISH = ProfileRequest(
     entrypoint="a:b",
     arguments='{"depth": "two words"}',
     device_kind=DeviceKind.CUDA,

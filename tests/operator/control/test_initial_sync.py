@@ -15,7 +15,7 @@ from plimsoll_operator.api.status import (
     Status,
     Truth,
 )
-from plimsoll_operator.control.initial_sync import at_a_glance, trimmed
+from plimsoll_operator.control.initial_sync import state_from_lists, trimmed
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.rules.observed_state import Attempt, ChildKind, Ending
 from tests.support.cluster_objects import LATER_S, a_job, a_plan_object, over
@@ -64,7 +64,7 @@ def test_a_glance_suffices_where_nobody_else_need_be_asked(
 ) -> None:
     """Neither pods nor nodes nor the store: all ranks train, or all is over."""
     plan = a_plan_object(status)
-    found = at_a_glance(plan, [trimmed(job) for job in jobs], attempts, LATER_S)
+    found = state_from_lists(plan, [trimmed(job) for job in jobs], attempts, LATER_S)
     assert (found is not None) is suffices
 
 
@@ -72,7 +72,7 @@ def test_what_ranks_have_used_stays_told() -> None:
     """The store is not asked, so that nothing new is known of it."""
     told = ObservedStatus(peak_bytes=2**20, error_percent=Decimal(1))
     plan = a_plan_object(replace(OVER, observed=told))
-    found = at_a_glance(plan, [], [DONE], LATER_S)
+    found = state_from_lists(plan, [], [DONE], LATER_S)
     assert found is not None
     assert found.observed == told
 
@@ -80,4 +80,4 @@ def test_what_ranks_have_used_stays_told() -> None:
 def test_a_plan_that_is_being_deleted_is_no_business_of_a_glance() -> None:
     """A pass forgets it."""
     plan = replace(a_plan_object(OVER), is_deleting=True)
-    assert at_a_glance(plan, [], [DONE], LATER_S) is None
+    assert state_from_lists(plan, [], [DONE], LATER_S) is None

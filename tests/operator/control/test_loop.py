@@ -12,7 +12,7 @@ import pytest
 
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.reconcile import Reconciler, Scope
-from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import StoreDownError
 from plimsoll_operator.kube.api import PLANS, Api, Kind, Object
@@ -47,7 +47,7 @@ class Home:
             api=api,
             queue=self.queue,
             scope_of=nowhere,
-            teller=Teller(metrics=self.metrics, events=EventWriter(api, "a")),
+            teller=PassReporter(metrics=self.metrics, events=EventWriter(api, "a")),
             may_decide=lambda: True,
             clock=lambda: self.now_s,
             monotonic=lambda: self.now_s,

@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.control import reporting
-from plimsoll_operator.control.reporting import Teller
+from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.kube.api import Api
 from plimsoll_operator.objects.events import EventWriter
 from plimsoll_operator.telemetry.logs import CONTEXT
@@ -71,7 +71,9 @@ def test_the_log_tells_the_course_of_a_plan(
     A reason without a message is told by what it means.
     """
     events = EventWriter(cast("Api", None), "a")
-    Teller(metrics=Metrics(per_plan=False), events=events).said(OWNER, before, after)
+    PassReporter(metrics=Metrics(per_plan=False), events=events).said(
+        OWNER, before, after
+    )
     place = {"namespace": OWNER.namespace, "plan": OWNER.name, "attempt": 2}
     assert [about for _, about in lines.kept] == [place] * len(told)
     for (line, _), begins in zip(lines.kept, told, strict=True):

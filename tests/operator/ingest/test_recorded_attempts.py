@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.errors import RefusedReportError
-from plimsoll_operator.ingest.recorded_attempts import AttemptsOfRecord, Recorded
+from plimsoll_operator.ingest.recorded_attempts import Recorded, RecordedAttempts
 from plimsoll_operator.kube.api import CONFIG_MAPS
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_plan
@@ -25,7 +25,7 @@ from tests.support.reporting_pods import (
 
 def planned(cluster: ClusterInMemory) -> Recorded:
     """Return the plan of record of the first attempt."""
-    return asyncio.run(AttemptsOfRecord(cluster).plan(a_reporter()))
+    return asyncio.run(RecordedAttempts(cluster).plan(a_reporter()))
 
 
 def packed(content: bytes) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def test_a_plan_of_record_is_read_once() -> None:
     cluster = ClusterInMemory()
 
     async def work() -> None:
-        attempts = AttemptsOfRecord(cluster, clock=lambda: 0.0)
+        attempts = RecordedAttempts(cluster, clock=lambda: 0.0)
         for _ in range(3):
             await asyncio.gather(*(attempts.plan(a_reporter()) for _ in range(9)))
 
@@ -89,7 +89,7 @@ def test_an_attempt_is_over_once_its_end_is_decided() -> None:
     """A result without an end, or of another plan, decides nothing."""
     cluster = ClusterInMemory()
     now_s = 0.0
-    attempts = AttemptsOfRecord(cluster, clock=lambda: now_s)
+    attempts = RecordedAttempts(cluster, clock=lambda: now_s)
 
     async def work() -> None:
         nonlocal now_s

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from plimsoll_operator.ingest.ttl_cache import Remembered
+from plimsoll_operator.ingest.ttl_cache import TtlCache
 
 
 class Source:
@@ -18,7 +18,7 @@ class Source:
         self.asked: Counter[str] = Counter()
         self.is_down = False
         self.now_s = 0.0
-        self.kept = Remembered[str, str](
+        self.kept = TtlCache[str, str](
             most=2, keep_s=lambda answer: float(len(answer)), clock=lambda: self.now_s
         )
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from plimsoll_operator.objects.pods import (
     disruption_in,
     ending_of_pods,
-    fenced_text,
     index_of,
+    lost_nodes_text,
     unreachable_s,
     waiting_text,
 )
@@ -353,7 +353,7 @@ def test_nobody_waits_for_pods_of_a_node_that_is_lost(
 ) -> None:
     """It is gone, or has not been heard of for as long as the plan allows."""
     pod = a_pod(0, deletionTimestamp=LATER)
-    found = fenced_text([pod], [node], now_s=LATER_S + away_s, node_lost_s=MINUTE_S)
+    found = lost_nodes_text([pod], [node], now_s=LATER_S + away_s, node_lost_s=MINUTE_S)
     assert bool(found) is is_fenced
     if found:
         assert found == "node a has been out of reach for 60 s"
@@ -371,7 +371,7 @@ def test_nobody_waits_for_pods_of_a_node_that_is_lost(
 )
 def test_pods_that_may_still_end_by_themselves_are_waited_for(pods: list[Any]) -> None:
     """Nothing is fenced that nobody has asked to end, or that no node has taken."""
-    assert fenced_text(pods, [], now_s=LATER_S, node_lost_s=MINUTE_S) == ""
+    assert lost_nodes_text(pods, [], now_s=LATER_S, node_lost_s=MINUTE_S) == ""
 
 
 def test_the_index_of_a_pod_survives_those_who_edit_it() -> None:
@@ -441,4 +441,4 @@ def test_whatever_pods_leave_out_is_not_missed(
     assert isinstance(disruption_in(pods), str)
     node = a_node("a", conditions=conditions)
     assert unreachable_s(node, LATER_S) == 0.0
-    fenced_text(pods, [node], now_s=LATER_S, node_lost_s=MINUTE_S)
+    lost_nodes_text(pods, [node], now_s=LATER_S, node_lost_s=MINUTE_S)

@@ -14,7 +14,12 @@ from plimsoll_operator.api.spec import Rehearse, parse_spec
 from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
 from plimsoll_operator.rules.child_steps import LEAST_S
 from plimsoll_operator.rules.failures import FIRST_WAIT_S
-from plimsoll_operator.rules.observed_state import ChildKind, Ending, Seen, SeenProfile
+from plimsoll_operator.rules.observed_state import (
+    ChildKind,
+    Ending,
+    ObservedProfile,
+    ObservedState,
+)
 from plimsoll_operator.rules.step_result import Look
 from plimsoll_planner.records.problem import BatchStatistics
 from tests.support.builders import a_solution, an_infeasible
@@ -22,7 +27,7 @@ from tests.support.drawing import draws
 from tests.support.plan_world import ANOTHER_PLAN, World
 from tests.support.specs import a_spec
 
-MEASURED = SeenProfile(source="measured", made_s=1.0, was_cached=True)
+MEASURED = ObservedProfile(source="measured", made_s=1.0, was_cached=True)
 
 
 def a_world(spec: dict[str, Any] | None = None, **fields: Any) -> World:
@@ -177,7 +182,7 @@ def test_a_micro_batch_that_batch_norm_needs_is_planned_around(
     ],
 )
 def test_a_micro_batch_alone_is_by_hand_where_nothing_needs_it(
-    profile: SeenProfile | None, chosen_by: str, is_by_hand: bool
+    profile: ObservedProfile | None, chosen_by: str, is_by_hand: bool
 ) -> None:
     """While no profile is seen nobody knows, and giving up is final."""
     spec = a_spec(override={"microBatch": 2})
@@ -185,7 +190,7 @@ def test_a_micro_batch_alone_is_by_hand_where_nothing_needs_it(
     training = replace(spec.training, batch_statistics=statistics)
     look = Look(
         spec=replace(spec, training=training),
-        seen=Seen(profile=profile),
+        seen=ObservedState(profile=profile),
         generation=1,
         now_s=1.0,
     )

@@ -25,9 +25,9 @@ from plimsoll_operator.rules.observed_state import (
     ChildKind,
     ChildState,
     Ending,
-    Seen,
-    SeenAnswer,
-    SeenProfile,
+    ObservedAnswer,
+    ObservedProfile,
+    ObservedState,
 )
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_solution
@@ -82,7 +82,7 @@ def decided(
     spec: TrainingPlanSpec, *children: Child, status: Status | None = None
 ) -> Decision:
     """Decide with an open attempt."""
-    seen = Seen(attempts=(OPEN,), children=children)
+    seen = ObservedState(attempts=(OPEN,), children=children)
     return decide(spec, status or Status(), seen, generation=2, now_s=NOW_S)
 
 
@@ -119,10 +119,10 @@ def test_a_gang_that_was_never_made_is_not_made_any_more(edit: dict[str, Any]) -
 def test_the_next_attempt_is_of_the_spec_as_it_is_now() -> None:
     """Its plan of record says what was asked."""
     spec = a_spec(training={"globalBatchSize": 8, "steps": 61})
-    ready = Seen(
-        profile=SeenProfile(source="measured", made_s=9000.0, was_cached=False),
+    ready = ObservedState(
+        profile=ObservedProfile(source="measured", made_s=9000.0, was_cached=False),
         profile_key="request",
-        answer=SeenAnswer(answer=a_solution(), is_certified=True),
+        answer=ObservedAnswer(answer=a_solution(), is_certified=True),
         attempts=(replace(OPEN, ending=Ending.CHECKPOINTED, ended_s=NOW_S),),
     )
     [record] = decide(spec, Status(), ready, generation=2, now_s=NOW_S).actions
@@ -156,9 +156,9 @@ def test_a_new_attempt_has_the_place_to_itself() -> None:
 def test_replays_of_plans_that_nobody_asks_for_are_removed() -> None:
     """One that waits for its machine would wait on, and take it in the end."""
     wanted = replace(REPLAY, subject="sha256:new")
-    seen = Seen(
-        profile=SeenProfile(source="measured", made_s=9000.0, was_cached=False),
-        answer=SeenAnswer(answer=a_solution(), unreplayed="sha256:new"),
+    seen = ObservedState(
+        profile=ObservedProfile(source="measured", made_s=9000.0, was_cached=False),
+        answer=ObservedAnswer(answer=a_solution(), unreplayed="sha256:new"),
         children=(REPLAY, wanted),
     )
     decision = decide(a_spec(), Status(), seen, generation=2, now_s=NOW_S)

@@ -16,7 +16,7 @@ from plimsoll_operator.rules.observed_state import (
     ChildKind,
     ChildState,
     Ending,
-    Seen,
+    ObservedState,
 )
 from tests.support.specs import a_spec
 
@@ -46,7 +46,7 @@ def decided(
     ]
     number = len(attempts) + 1
     latest = Attempt(number=number, asked_digest=asked_digest_of(now))
-    seen = Seen(attempts=(*attempts, latest), children=children)
+    seen = ObservedState(attempts=(*attempts, latest), children=children)
     return decide(now, Status(), seen, generation=9, now_s=10_000.0)
 
 

@@ -24,10 +24,10 @@ from plimsoll_operator.rules.observed_state import (
     ChildKind,
     ChildState,
     Ending,
-    Seen,
-    SeenAnswer,
-    SeenProfile,
-    SeenRehearsal,
+    ObservedAnswer,
+    ObservedProfile,
+    ObservedRehearsal,
+    ObservedState,
 )
 from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.records.document import digest_of
@@ -37,11 +37,11 @@ from tests.support.specs import a_spec
 
 NOW_S, LIMIT_S = 10_000.0, 600
 PLAN = digest_of(a_solution().plan)
-ANSWER = SeenAnswer(
+ANSWER = ObservedAnswer(
     answer=a_solution(), headline="3 GPUs", is_certified=True, plan_digest=PLAN
 )
-READY = Seen(
-    profile=SeenProfile(source="measured", made_s=9000.0, was_cached=False),
+READY = ObservedState(
+    profile=ObservedProfile(source="measured", made_s=9000.0, was_cached=False),
     profile_key="request",
     answer=ANSWER,
     has_device=True,
@@ -53,8 +53,8 @@ CHILD = Child(
     since_s=NOW_S - 1,
     started_s=NOW_S - 1,
 )
-FITS = SeenRehearsal(fits=True, message="rank 0 held 1 MiB")
-RAN_OUT = SeenRehearsal(fits=False, message="rank 0 ran out")
+FITS = ObservedRehearsal(fits=True, message="rank 0 held 1 MiB")
+RAN_OUT = ObservedRehearsal(fits=False, message="rank 0 ran out")
 DISRUPTED = Attempt(
     number=1,
     plan_digest=PLAN,
@@ -65,7 +65,7 @@ DISRUPTED = Attempt(
 )
 
 
-def decided(seen: Seen, rehearse: str = "Always", **parts: Any) -> Decision:
+def decided(seen: ObservedState, rehearse: str = "Always", **parts: Any) -> Decision:
     """Decide on a look, under a wish for rehearsals."""
     launch = {"rehearse": rehearse} | parts.pop("launch", {})
     given = {"runPolicy": {"pendingSeconds": LIMIT_S}, "launch": launch}
@@ -79,12 +79,12 @@ def certified(decision: Decision) -> Condition:
     return found
 
 
-def with_child(**fields: Any) -> Seen:
+def with_child(**fields: Any) -> ObservedState:
     """A look at the rehearsal of the plan as a child."""
     return replace(READY, children=(replace(CHILD, **fields),))
 
 
-def with_result(result: SeenRehearsal, **fields: Any) -> Seen:
+def with_result(result: ObservedRehearsal, **fields: Any) -> ObservedState:
     """A look at a plan that was rehearsed."""
     return replace(READY, answer=replace(ANSWER, rehearsal=result), **fields)
 
@@ -148,7 +148,8 @@ def test_rehearsals_of_plans_that_nobody_asks_for_are_cleared_away() -> None:
     assert decided(seen).actions == (Clear(child=stale), StartRehearsal(digest=PLAN))
     assert decided(seen, "Never").actions[0] == Clear(child=stale)
     waits = replace(
-        seen, answer=SeenAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN)
+        seen,
+        answer=ObservedAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN),
     )
     assert Clear(child=stale) in decided(waits).actions
 
@@ -217,7 +218,7 @@ def test_a_rehearsal_follows_a_replay_that_was_left_out() -> None:
         ending=Ending.APPLICATION_ERROR,
         message="it broke",
     )
-    answer = SeenAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN)
+    answer = ObservedAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN)
     seen = replace(READY, answer=answer, children=(replay,))
     loose = {"requireCertified": False}
     found = decided(seen, launch=loose)
@@ -234,7 +235,7 @@ def test_a_rehearsal_follows_a_replay_that_was_left_out() -> None:
 
 def test_a_rehearsal_waits_for_the_replay() -> None:
     """A device is taken for plans alone that hold in their replay."""
-    answer = SeenAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN)
+    answer = ObservedAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN)
     found = decided(replace(READY, answer=answer))
     assert certified(found).reason == "Replaying"
     assert not any(isinstance(one, StartRehearsal) for one in found.actions)
@@ -245,7 +246,7 @@ def test_other_code_than_was_profiled_is_profiled_again() -> None:
     foreign = replace(
         CHILD, state=ChildState.ENDED, ending=Ending.FOREIGN_FINGERPRINT, message="new"
     )
-    cached = SeenProfile(source="measured", made_s=9000.0, was_cached=True)
+    cached = ObservedProfile(source="measured", made_s=9000.0, was_cached=True)
     seen = replace(READY, profile=cached, children=(foreign,))
     assert decided(seen).actions == (StartProfile(request_key="request"),)
     again = replace(cached, made_s=NOW_S, was_cached=False)
@@ -277,7 +278,7 @@ def test_a_plan_says_which_one_ran_out_before_it() -> None:
     """While the search is under way, beside what fits, and where nothing does."""
     refuted = "the plan before ran out"
 
-    def said(seen: Seen, kind: ConditionType) -> tuple[str, str]:
+    def said(seen: ObservedState, kind: ConditionType) -> tuple[str, str]:
         found = decided(replace(seen, refuted=refuted)).status.condition(kind)
         assert found is not None
         return found.reason, found.message
@@ -288,7 +289,7 @@ def test_a_plan_says_which_one_ran_out_before_it() -> None:
     assert said(fits, ConditionType.PLANNED) == ("Proven", "3 GPUs")
     told = f"{FITS.message}; {refuted}"
     assert said(fits, ConditionType.CERTIFIED) == ("Rehearsed", told)
-    nothing = SeenAnswer(answer=an_infeasible(), headline="nothing fits")
+    nothing = ObservedAnswer(answer=an_infeasible(), headline="nothing fits")
     told = f"nothing fits; {refuted}"
     seen = replace(READY, answer=nothing)
     assert said(seen, ConditionType.PLANNED) == ("Infeasible", told)

@@ -30,9 +30,9 @@ from plimsoll_operator.rules.observed_state import (
     ChildKind,
     ChildState,
     Ending,
-    Seen,
-    SeenAnswer,
-    SeenProfile,
+    ObservedAnswer,
+    ObservedProfile,
+    ObservedState,
 )
 from plimsoll_operator.rules.preparing import STORE_AGAIN_S
 from plimsoll_planner.records.document import digest_of
@@ -44,10 +44,10 @@ LIMIT_S = 600
 """For which a child may be pending."""
 FAULT = "no connection to the database"
 NO_ROOM = "0/3 nodes are available"
-READY = Seen(
-    profile=SeenProfile(source="measured", made_s=9000.0, was_cached=False),
+READY = ObservedState(
+    profile=ObservedProfile(source="measured", made_s=9000.0, was_cached=False),
     profile_key="request",
-    answer=SeenAnswer(answer=a_solution(), is_certified=True),
+    answer=ObservedAnswer(answer=a_solution(), is_certified=True),
 )
 BEGUN = Attempt(number=1, plan_digest=digest_of(a_solution().plan), recorded_s=9900.0)
 FAILED = replace(
@@ -60,9 +60,11 @@ FAILED = replace(
 UNREHEARSED = replace(
     READY,
     has_device=True,
-    answer=SeenAnswer(answer=a_solution(), is_certified=True, plan_digest="plan"),
+    answer=ObservedAnswer(answer=a_solution(), is_certified=True, plan_digest="plan"),
 )
-UNREPLAYED = replace(READY, answer=SeenAnswer(answer=a_solution(), unreplayed="plan"))
+UNREPLAYED = replace(
+    READY, answer=ObservedAnswer(answer=a_solution(), unreplayed="plan")
+)
 
 
 def a_child(kind: ChildKind, subject: str, waited_s: float, **fields: Any) -> Child:
@@ -77,7 +79,9 @@ def a_child(kind: ChildKind, subject: str, waited_s: float, **fields: Any) -> Ch
     return Child(**(defaults | fields))
 
 
-def decided(seen: Seen, status: Status | None = None, **parts: Any) -> Decision:
+def decided(
+    seen: ObservedState, status: Status | None = None, **parts: Any
+) -> Decision:
     """Decide on a look."""
     told = status or Status()
     is_rehearsed = seen.answer is not None and seen.answer.plan_digest
@@ -136,7 +140,7 @@ def waiting_child(kind: ChildKind, subject: str) -> tuple[Child, ...]:
     ],
 )
 def test_the_summary_says_what_is_waited_for(
-    seen: Seen, spec: dict[str, Any], reason: str, message: str
+    seen: ObservedState, spec: dict[str, Any], reason: str, message: str
 ) -> None:
     """With its message, else with what ended the attempt before."""
     assert summary(decided(seen, **spec)) == (Truth.UNKNOWN, reason, message)
@@ -156,7 +160,7 @@ def test_a_step_that_was_left_out_is_not_waited_for() -> None:
 def test_a_store_that_is_down_is_asked_again_and_nothing_else_is_done() -> None:
     """Not even where the policy is Never: nobody knows whether there is a profile."""
     for policy in ("IfMissing", "Never"):
-        bare = Seen(profile_key="request", store_fault=FAULT)
+        bare = ObservedState(profile_key="request", store_fault=FAULT)
         found = decided(bare, profile={"policy": policy})
         assert found.actions == (WakeAt(at_s=NOW_S + STORE_AGAIN_S),)
         assert not found.status.is_over
@@ -206,7 +210,7 @@ def test_what_was_used_is_not_told_of_another_plan() -> None:
     assert found.status.observed is None
 
 
-def pending(kind: ChildKind, waited_s: float) -> tuple[Seen, Child]:
+def pending(kind: ChildKind, waited_s: float) -> tuple[ObservedState, Child]:
     """Return a look at a child that waits, and the child."""
     subject = {ChildKind.PROFILE: "request", ChildKind.TRAIN: "1"}.get(kind, "plan")
     child = a_child(kind, subject, waited_s)
@@ -294,7 +298,7 @@ def test_ranks_that_never_began_were_not_too_long_at_work() -> None:
     assert found.actions == (record,)
 
 
-def jobs(seen: Seen, uid: str) -> Seen:
+def jobs(seen: ObservedState, uid: str) -> ObservedState:
     """Return a look at which the children are Jobs."""
     named = (
         replace(one, workload_name=f"a-train-{one.subject}", workload_uid=uid)

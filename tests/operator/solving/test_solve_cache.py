@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.rules.observed_state import Attempt, Ending, SeenAnswer
-from plimsoll_operator.solving.solve_cache import Asker, Asking, round_of, search_once
+from plimsoll_operator.rules.observed_state import Attempt, Ending, ObservedAnswer
+from plimsoll_operator.solving.solve_cache import (
+    SolveCache,
+    SolveRequest,
+    round_of,
+    search_once,
+)
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
@@ -46,7 +51,7 @@ WANTED = digest_of(a_solution().plan)
 REPLAY = a_replay(plan_digest=WANTED)
 
 
-def an_asker(**fields: Any) -> Asker:
+def an_asker(**fields: Any) -> SolveRequest:
     """Build a plan that asks for the first time."""
     defaults: dict[str, Any] = {
         "uid": "uid",
@@ -55,7 +60,7 @@ def an_asker(**fields: Any) -> Asker:
         "offers": (an_offer(),),
         "attempts": (),
     }
-    return Asker(**(defaults | fields))
+    return SolveRequest(**(defaults | fields))
 
 
 def an_answer(**fields: Any) -> StoredAnswer:
@@ -85,7 +90,7 @@ def test_what_was_asked_stands(working: Callable[[Work], None]) -> None:
     """Machines that come and go meanwhile do not change it; an edit does."""
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         first = await asking.question(an_asker(), OF_PROFILE)
         again = await asking.question(an_asker(offers=MORE), OF_PROFILE)
         assert again == first
@@ -106,7 +111,7 @@ def test_an_attempt_that_taught_something_has_it_asked_anew(
     assert round_of(attempts * 3) == 3 * teaches
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         await asking.question(an_asker(), OF_PROFILE)
         await asking.question(an_asker(attempts=attempts), OF_PROFILE)
         assert len(await store.questions.of("uid")) == 1 + teaches
@@ -128,7 +133,7 @@ def test_a_dry_run_that_is_launched_keeps_its_question(
     """So that what runs is what was looked at; an edit of what is asked for ends it."""
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         dry = await asking.question(an_asker(), OF_PROFILE)
         given = {"generation": 2, "offers": MORE, "keeps_question": True} | fields
         found = await asking.question(an_asker(**given), OF_PROFILE)
@@ -146,7 +151,7 @@ def test_a_dry_run_of_another_profile_is_asked_anew(
     of_other = StoredProfile(profile=other, digest=digest_of(other), made_s=2.0)
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         await asking.question(an_asker(), OF_PROFILE)
         asker = an_asker(generation=2, keeps_question=True)
         found = await asking.question(asker, of_other)
@@ -161,7 +166,7 @@ def test_an_answer_says_whether_its_replay_has_come(
     """Until there is an answer there is nothing to wait for."""
 
     async def work(store: Store) -> None:
-        asking, asked = Asking(store), await put(store)
+        asking, asked = SolveCache(store), await put(store)
         assert await asking.answer(asked) is None
         assert await asking.unreplayed_plan(asked) is None
         await store.answers.save(asked.digest, an_answer())
@@ -188,7 +193,7 @@ def test_an_answer_that_stands_waits_for_no_replay(
     """It is certified, or there is no plan at all."""
 
     async def work(store: Store) -> None:
-        asking, asked = Asking(store), await put(store)
+        asking, asked = SolveCache(store), await put(store)
         await store.answers.save(asked.digest, answer)
         found = await asking.answer(asked)
         assert found is not None
@@ -212,7 +217,7 @@ def test_a_search_goes_on_with_what_was_replayed(
     async def work(store: Store) -> None:
         if is_there:
             await store.replays.save(REPLAY)
-        asking, asked = Asking(store), await put(store)
+        asking, asked = SolveCache(store), await put(store)
         await asking.solve(asked, search)
         found = await store.answers.find(asked.digest)
         assert found is not None
@@ -232,7 +237,7 @@ def test_what_cannot_be_judged_is_remembered_and_not_answered(
         raise CannotPlanError("no rate is stated")
 
     async def work(store: Store) -> None:
-        asking, asked = Asking(store), await put(store)
+        asking, asked = SolveCache(store), await put(store)
         await asking.solve(asked, search)
         assert asking.refused == {asked.digest: "no rate is stated"}
         assert await store.answers.find(asked.digest) is None
@@ -266,7 +271,7 @@ async def answered(store: Store, asked: StoredQuestion, plan: HybridPlan) -> Non
     await store.answers.save(asked.digest, an_answer(answer=answer, unreplayed=""))
 
 
-async def number_of(store: Store, asking: Asking, asker: Asker) -> int:
+async def number_of(store: Store, asking: SolveCache, asker: SolveRequest) -> int:
     """Put the question as it is now; which one it is, counted from 1."""
     await asking.question(asker, OF_PROFILE)
     return len(await store.questions.digests("uid", asker.generation))
@@ -280,9 +285,9 @@ def test_a_plan_that_ran_out_when_rehearsed_is_never_asked_for_again(
     asker = an_asker(spec=a_spec(launch={"rehearse": rehearse_as}))
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
 
-        async def ran_out(asker: Asker, revision: int) -> None:
+        async def ran_out(asker: SolveRequest, revision: int) -> None:
             asked = await asking.question(asker, OF_PROFILE)
             plan = a_plan(revision=revision)
             await answered(store, asked, plan)
@@ -298,7 +303,7 @@ def test_a_plan_that_ran_out_when_rehearsed_is_never_asked_for_again(
         assert await number_of(store, asking, third) == 3
         await ran_out(third, revision=3)
         assert await number_of(store, asking, third) == 4
-        assert await number_of(store, Asking(store), third) == 4
+        assert await number_of(store, SolveCache(store), third) == 4
 
     working(work)
 
@@ -319,7 +324,7 @@ def test_what_is_planned_around(
     asker = an_asker(spec=a_spec(**spec))
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         asked = await asking.question(asker, OF_PROFILE)
         await answered(store, asked, a_plan())
         await rehearse(store, a_plan(), a_failed_rehearsal())
@@ -337,7 +342,7 @@ def test_what_ran_out_is_named_with_its_size_and_its_bytes(
     asker = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         asked = await asking.question(asker, OF_PROFILE)
         await answered(store, asked, a_plan())
         await rehearse(store, a_plan(), a_rehearsal())
@@ -363,7 +368,7 @@ def test_a_plan_whose_replay_was_left_out_is_rehearsed_all_the_same(
     asker = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         asked = await asking.question(asker, OF_PROFILE)
         assert await asking.rehearsed_plan(asked, WANTED) is None
         await store.answers.save(asked.digest, an_answer())
@@ -393,7 +398,7 @@ def test_a_rehearsal_may_use_what_the_plan_was_made_for(
     asker = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         asked = await asking.question(asker, OF_PROFILE)
         await answered(store, asked, a_plan())
         wanted = await asking.rehearsed_plan(asked, digest_of(a_plan()))
@@ -411,12 +416,12 @@ def test_a_look_does_not_see_a_rehearsal_beside_the_question_from_before_it(
     asker = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         first = await asking.question(asker, OF_PROFILE)
         await answered(store, first, a_plan())
         answer = asking.answer
 
-        async def late(*args: Any, **fields: Any) -> SeenAnswer | None:
+        async def late(*args: Any, **fields: Any) -> ObservedAnswer | None:
             await rehearse(store, a_plan(), a_failed_rehearsal())
             return await answer(*args, **fields)
 
@@ -438,7 +443,7 @@ def test_a_plan_that_taught_nothing_is_asked_for_no_more_than_allowed(
     asker = an_asker(spec=a_spec(launch=ALWAYS, runPolicy=limit))
 
     async def work(store: Store) -> None:
-        asking = Asking(store)
+        asking = SolveCache(store)
         await answered(store, await asking.question(asker, OF_PROFILE), a_plan())
         await rehearse(store, a_plan(), a_failed_rehearsal())
         found = await asking.look(asker, OF_PROFILE)

@@ -14,7 +14,7 @@ import pytest
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.solving import search_process
 from plimsoll_operator.solving.search_process import MOST_BYTES
-from plimsoll_operator.solving.solve_cache import Asking, search_once
+from plimsoll_operator.solving.solve_cache import SolveCache, search_once
 from plimsoll_operator.solving.solver import MOST_TRIES, Solver
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion, StoredQuestion
@@ -42,7 +42,7 @@ class Bench:
         self.solver = Solver(
             1, self.told.put_nowait, self.searches_s.append, first_pause_s=0.0
         )
-        self.asking = Asking(store)
+        self.asking = SolveCache(store)
 
     def start(self) -> None:
         """Ask."""

@@ -19,7 +19,7 @@ from typing import TypeVar
 from plimsoll_operator.backends.commands import PROFILE, Where
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.local.checkpoints import check_room, checkpoint_bytes
-from plimsoll_operator.backends.local.observe import Eyes, HomeSeen
+from plimsoll_operator.backends.local.observe import Eyes, LocalState
 from plimsoll_operator.backends.local.state_dir import PlanFolder
 from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.backends.protocols import (
@@ -59,7 +59,7 @@ class LocalBackend:
     stopped: set[int] = field(default_factory=set[int])
     """Attempts that were asked to save and leave."""
 
-    def executor(self, seen: HomeSeen) -> Executor:
+    def executor(self, seen: LocalState) -> Executor:
         """What carries out a decision on the plan."""
         plan = self.plan
         return Executor(

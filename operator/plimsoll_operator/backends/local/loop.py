@@ -22,8 +22,8 @@ from typing import Protocol
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.local.backend import LocalBackend
-from plimsoll_operator.backends.local.observe import HomeSeen
-from plimsoll_operator.backends.local.rank_reports import GangReports
+from plimsoll_operator.backends.local.observe import LocalState
+from plimsoll_operator.backends.local.rank_reports import WorkerGroupReports
 from plimsoll_operator.errors import (
     DiskFullError,
     HomeError,
@@ -44,7 +44,7 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.decide import Decision, decide
-from plimsoll_operator.rules.observed_state import ChildKind, ChildState, Seen
+from plimsoll_operator.rules.observed_state import ChildKind, ChildState, ObservedState
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import DISK_FULL
 
@@ -75,7 +75,7 @@ class Outcome(StrEnum):
 class Pass:
     """A look, and what was decided on it."""
 
-    seen: HomeSeen
+    seen: LocalState
     decision: Decision
     is_suspended: bool
     """Somebody wanted the plan to stop before the look, so nothing began after it."""
@@ -87,8 +87,8 @@ class Glance:
 
     plan: StoredPlan
     status: Status
-    seen: HomeSeen
-    reports: GangReports | None
+    seen: LocalState
+    reports: WorkerGroupReports | None
     """Of the latest attempt."""
     work: Path | None
     """Where the child that prepares the plan prints what it does."""
@@ -242,14 +242,14 @@ class Loop:
         if found is not None and found.uid == self.plan.uid:
             self.backend.plan = found
 
-    def reports(self, seen: HomeSeen) -> GangReports | None:
+    def reports(self, seen: LocalState) -> WorkerGroupReports | None:
         """Return what the ranks of the latest attempt tell."""
         if not seen.attempts:
             return None
         backend = self.backend
         return backend.eyes.reports(self.plan, seen.attempts[-1], backend.children)
 
-    def work(self, seen: HomeSeen) -> Path | None:
+    def work(self, seen: LocalState) -> Path | None:
         """Return where a child that prepares the plan prints what it does."""
         for child in seen.children:
             if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
@@ -257,7 +257,7 @@ class Loop:
                 return folder / "0.out"
         return None
 
-    def is_refused(self, status: Status, seen: Seen) -> bool:
+    def is_refused(self, status: Status, seen: ObservedState) -> bool:
         """Tell whether only a person can bring the plan on."""
         accepted = status.condition(ConditionType.ACCEPTED)
         is_false = accepted is not None and accepted.status is Truth.FALSE
@@ -270,7 +270,7 @@ class Loop:
             if child.kind is ChildKind.TRAIN:
                 children.stop(child.kind, child.subject)
 
-    async def leave(self, seen: HomeSeen) -> None:
+    async def leave(self, seen: LocalState) -> None:
         """End what prepares the plan; it is found in the store or begun again.
 
         So is what was asked to start and has not begun yet.
@@ -294,7 +294,7 @@ class Loop:
         self.changed.clear()
 
 
-def is_training(seen: Seen) -> bool:
+def is_training(seen: ObservedState) -> bool:
     """Tell whether a gang runs, or its end is not written down yet."""
     latest = seen.attempts[-1] if seen.attempts else None
     if latest is None or latest.ending is not None:

@@ -1,6 +1,6 @@
 """A look at one plan: what the store and its children say.
 
-In: a plan of this home. Out: `Seen`, for a decision. Looking changes nothing but one
+In: a plan of this home. Out: `ObservedState`, for a decision. Looking changes nothing but one
 thing: the question to the search is put in writing when it can be asked first, because
 free memory and calibrations, which go into it, change from one look to the next. None
 is put while an attempt is open, or once the plan is over.
@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.backends.local.code import fingerprint_now
-from plimsoll_operator.backends.local.rank_reports import GangReports
+from plimsoll_operator.backends.local.rank_reports import WorkerGroupReports
 from plimsoll_operator.backends.local.task_processes import Children
-from plimsoll_operator.backends.planning_state import ObservedState, with_answer
-from plimsoll_operator.rules.observed_state import ChildKind, SeenProfile
+from plimsoll_operator.backends.planning_state import PlanningState, with_answer
+from plimsoll_operator.rules.observed_state import ChildKind, ObservedProfile
 from plimsoll_operator.rules.preparing import is_current
-from plimsoll_operator.rules.profile_request import ProfileWish, profile_wish
+from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
 from plimsoll_operator.rules.question import require_sound
 from plimsoll_operator.rules.step_result import Look
 from plimsoll_operator.rules.summary import observed_status, step_fault
-from plimsoll_operator.solving.solve_cache import Asker, Asking
+from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile
@@ -34,7 +34,7 @@ from plimsoll_planner.records.offer import Offer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HomeSeen(ObservedState):
+class LocalState(PlanningState):
     """What is seen at home: also what each attempt trains by."""
 
     attempts: tuple[StoredAttempt, ...] = ()
@@ -52,29 +52,29 @@ class Eyes:
         """
         self._store = store
         self._gpu_products = gpu_products
-        self._reports: dict[tuple[str, int], GangReports] = {}
+        self._reports: dict[tuple[str, int], WorkerGroupReports] = {}
         """By plan and attempt; read on from where the last look ended."""
         self._found: dict[str, float | None] = {}
         """By plan: since when there was the profile of the first look."""
         self._code: dict[str, Fingerprint | None] = {}
         """By plan: what its code was when that profile was held to it."""
-        self.asking = Asking(store)
+        self.asking = SolveCache(store)
 
-    def wish(self, plan: StoredPlan) -> ProfileWish:
+    def wish(self, plan: StoredPlan) -> ProfileRequest:
         """Return the profile that a plan asks for."""
         kind = plan.offers[0].device_kind
         is_here = kind is DeviceKind.EMULATED or bool(self._gpu_products)
-        return profile_wish(plan.spec, kind, plan.folder, is_here=is_here)
+        return profile_request_of(plan.spec, kind, plan.folder, is_here=is_here)
 
     async def look(
         self, plan: StoredPlan, children: Children, now_s: float
-    ) -> HomeSeen:
+    ) -> LocalState:
         """Look at one plan."""
         wish = self.wish(plan)
         profile = await self._store.profiles.find(wish.key)
         self._found.setdefault(plan.uid, profile.made_s if profile else None)
         attempts = await self._store.attempts.of(plan.uid)
-        seen = HomeSeen(
+        seen = LocalState(
             complaint=complaint_of(
                 plan.spec, plan.offers, gpu_products=self._gpu_products
             ),
@@ -98,7 +98,7 @@ class Eyes:
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
         if is_settled or profile is None or not is_current(look):
             return seen
-        asker = Asker(
+        asker = SolveRequest(
             uid=plan.uid,
             generation=plan.generation,
             spec=plan.spec,
@@ -108,8 +108,8 @@ class Eyes:
         return await with_answer(seen, self.asking, asker, profile)
 
     async def _seen(
-        self, plan: StoredPlan, wish: ProfileWish, profile: StoredProfile
-    ) -> SeenProfile:
+        self, plan: StoredPlan, wish: ProfileRequest, profile: StoredProfile
+    ) -> ObservedProfile:
         """Return a profile as a decision looks at it; an old one is held to the code.
 
         Old is what was there at the first look at a plan. It is held once: what changes
@@ -119,7 +119,7 @@ class Eyes:
         if is_old and plan.uid not in self._code:
             self._code[plan.uid] = await fingerprint_now(plan)
         here = self._code[plan.uid] if is_old else None
-        return SeenProfile(
+        return ObservedProfile(
             source=Source(wish.source),
             made_s=profile.made_s,
             was_cached=profile.made_s < plan.created_s,
@@ -129,7 +129,7 @@ class Eyes:
 
     def reports(
         self, plan: StoredPlan, attempt: StoredAttempt, children: Children
-    ) -> GangReports:
+    ) -> WorkerGroupReports:
         """Return what the ranks of an attempt have told so far."""
         place = plan.uid, attempt.number
         if place not in self._reports:
@@ -137,7 +137,7 @@ class Eyes:
             folder = children.folder(*child)
             logs = children.logs(*child)
             folder = logs if logs.exists() and not folder.exists() else folder
-            self._reports[place] = GangReports(folder, attempt.plan.num_gpus)
+            self._reports[place] = WorkerGroupReports(folder, attempt.plan.num_gpus)
         self._reports[place].read()
         return self._reports[place]
 

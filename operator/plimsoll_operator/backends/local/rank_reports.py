@@ -108,7 +108,7 @@ class Report:
                 yield found
 
 
-class GangReports:
+class WorkerGroupReports:
     """The reports of all ranks of a gang."""
 
     def __init__(self, folder: Path, num_ranks: int) -> None:

@@ -9,7 +9,7 @@ from plimsoll_operator.backends.pods.pod_backend import PodBackend
 from plimsoll_operator.backends.protocols import AttemptReports
 from plimsoll_operator.kube.api import JOBS, Kind, Object
 from plimsoll_operator.objects.children import PORT, Owner, child_name
-from plimsoll_operator.objects.jobs import JobEyes
+from plimsoll_operator.objects.jobs import JobObserver
 from plimsoll_operator.rules.observed_state import ChildKind
 
 
@@ -47,6 +47,6 @@ class JobBackend(PodBackend):
         owner = self.plan.owner
         name = child_name(owner, ChildKind.TRAIN, str(attempt))
         job = await self.objects.find(JOBS, owner, name)
-        eyes = JobEyes(self.objects.api, self.store, self.machines)
+        eyes = JobObserver(self.objects.api, self.store, self.machines)
         end = await eyes.end(self.plan, job, attempt)
         return AttemptReports(full_device=None if end is None else end.full_device)

@@ -18,7 +18,7 @@ from typing import ClassVar
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.backends.commands import Where
 from plimsoll_operator.backends.protocols import AttemptReports, ChildRequest
-from plimsoll_operator.errors import ObstacleError
+from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Kind, Object
 from plimsoll_operator.nodes.host_memory import raised, raised_text
 from plimsoll_operator.nodes.machines import Machines
@@ -33,7 +33,7 @@ from plimsoll_operator.objects.children import (
     packed,
     service_of,
 )
-from plimsoll_operator.objects.name_conflicts import Obstacles
+from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.owned_objects import OwnedObjects
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.pod_template import (
@@ -60,7 +60,7 @@ class PodBackend(ABC):
     objects: OwnedObjects
     store: Store
     machines: Machines
-    obstacles: Obstacles
+    obstacles: NameConflicts
     release: Release
     clock: Callable[[], float]
     """Seconds since 1970."""
@@ -104,7 +104,7 @@ class PodBackend(ABC):
         """Make a child; what is in the way of it is seen by the next look."""
         try:
             await self._start(request)
-        except ObstacleError as met:
+        except NameConflictError as met:
             self.obstacles.meet(self.plan.owner, met, self.clock(), request.task)
 
     async def stop(self, attempt: int) -> None:

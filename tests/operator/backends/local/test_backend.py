@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.backends.local.backend import LocalBackend
-from plimsoll_operator.backends.local.observe import Eyes, HomeSeen
+from plimsoll_operator.backends.local.observe import Eyes, LocalState
 from plimsoll_operator.backends.local.state_dir import HomeFolder
 from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.rules.actions import RecordEnding
@@ -48,7 +48,7 @@ def test_a_shortage_is_kept_of_a_plan_that_was_to_fit(
             folder=folder,
             children=Children(folder.children),
         )
-        seen = HomeSeen(attempts=await store.attempts.of(made.uid), children=(FULL,))
+        seen = LocalState(attempts=await store.attempts.of(made.uid), children=(FULL,))
         await backend.executor(seen).apply(
             RecordEnding(attempt=1, child=FULL, ending=Ending.OUT_OF_MEMORY)
         )
