@@ -25,7 +25,7 @@ from typing import Any
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.backends.pods.admission import Admission
 from plimsoll_operator.control.loop import Loop
-from plimsoll_operator.control.observe import Eyes
+from plimsoll_operator.control.observe import PlanObserver
 from plimsoll_operator.control.reconcile import Reconciler, Scope
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
@@ -182,7 +182,7 @@ class Process:
             api=counted,
             queue=self.queue,
             scope_of=self.scope,
-            teller=PassReporter(metrics=METRICS, events=EventWriter(counted, "lab")),
+            reporter=PassReporter(metrics=METRICS, events=EventWriter(counted, "lab")),
             may_decide=lambda: True,
             clock=self.clock,
             monotonic=time.monotonic,
@@ -205,11 +205,13 @@ class Process:
             counted = CountedApi(self.api, self.effects)
             store = Store(CountedDatabase(self.database, self.effects), namespace)
             machines = Machines(counted, time.monotonic)
-            eyes = Eyes(counted, store, machines, Admission(counted, RELEASE))
+            observer = PlanObserver(
+                counted, store, machines, Admission(counted, RELEASE)
+            )
             self.scopes[namespace] = Scope(
                 api=counted,
                 store=store,
-                eyes=eyes,
+                observer=observer,
                 solver=self.solver,
                 release=RELEASE,
                 clock=self.clock,

@@ -47,14 +47,20 @@ def report_of(folder: Path, rank: int) -> Path:
     return folder / report_name(rank)
 
 
-def profile_task(wish: ProfileRequest, spec: TrainingPlanSpec, where: Where) -> Task:
+def profile_task(request: ProfileRequest, spec: TrainingPlanSpec, where: Where) -> Task:
     """The task of profiling a workload into `PROFILE`."""
     words = (
-        *("profile", "--entrypoint", wish.entrypoint, "--args", wish.arguments),
-        *("--device", wish.device_kind, "--source", wish.source),
-        *("--request-key", wish.key, "--out", str(where.folder / PROFILE)),
+        *(
+            "profile",
+            "--entrypoint",
+            request.entrypoint,
+            "--args",
+            request.arguments,
+        ),
+        *("--device", request.device_kind, "--source", request.source),
+        *("--request-key", request.key, "--out", str(where.folder / PROFILE)),
     )
-    return profiler_task(ChildKind.PROFILE, wish.key, words, spec, where)
+    return profiler_task(ChildKind.PROFILE, request.key, words, spec, where)
 
 
 def replay_task(digest: str, spec: TrainingPlanSpec, where: Where) -> Task:

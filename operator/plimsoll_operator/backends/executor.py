@@ -49,9 +49,9 @@ class Executor:
     created_s: float
     """Of the plan; seconds since 1970."""
     spec: TrainingPlanSpec
-    seen: PlanningState
+    state: PlanningState
     store: Store
-    asking: SolveCache
+    solve_cache: SolveCache
     backend: Backend
     records: AttemptRecords
     search: Callable[[StoredQuestion], Awaitable[None]]
@@ -68,9 +68,9 @@ class Executor:
         try:
             await self._apply(action)
         except TooLargeError as error:
-            if self.seen.answer is None:
+            if self.state.answer is None:
                 raise
-            self.asking.refused[self.seen.answer.problem_digest] = str(error)
+            self.solve_cache.refused[self.state.answer.problem_digest] = str(error)
 
     async def _apply(self, action: actions.Action) -> None:  # noqa: C901 - a case each
         """Do one thing."""
@@ -105,25 +105,26 @@ class Executor:
     @property
     def _asked(self) -> StoredQuestion:
         """The question that was decided to be answered."""
-        asked = self.seen.asked
+        asked = self.state.asked
         assert asked is not None  # noqa: S101 - nothing is searched for without one
         return asked
 
     async def _start_profile(self) -> None:
         """Start to profile: on a device where one is measured, else without."""
-        wish = self.seen.wish
-        assert wish is not None  # noqa: S101 - nothing is prepared without one
-        where = self.backend.where(ChildKind.PROFILE, wish.key)
+        wanted = self.state.profile_request
+        assert wanted is not None  # noqa: S101 - nothing is prepared without one
+        where = self.backend.where(ChildKind.PROFILE, wanted.key)
+        measures = wanted.source is Source.MEASURED
         request = ChildRequest(
-            task=profile_task(wish, self.spec, where),
-            devices=self.seen.offers[0] if wish.source is Source.MEASURED else None,
+            task=profile_task(wanted, self.spec, where),
+            devices=self.state.offers[0] if measures else None,
             after_s=self._later_than_all(),
         )
         await self.backend.start(request)
 
     async def _start_replay(self, digest: str) -> None:
         """Start to replay the plan that the search waits for; no device is needed."""
-        plan = await self.asking.unreplayed_plan(self._asked)
+        plan = await self.solve_cache.unreplayed_plan(self._asked)
         if plan is None:
             return  # the question has changed since the decision
         where = self.backend.where(ChildKind.REPLAY, digest)
@@ -136,7 +137,7 @@ class Executor:
 
     async def _start_rehearsal(self, digest: str) -> None:
         """Start to rehearse the plan that answers the question, on one device."""
-        wanted = await self.asking.rehearsed_plan(self._asked, digest)
+        wanted = await self.solve_cache.rehearsed_plan(self._asked, digest)
         if wanted is None:
             return  # the question has changed since the decision
         await self.store.rehearsals.ask(self.plan_uid, wanted)
@@ -169,7 +170,7 @@ class Executor:
 
     def _attempt(self, number: int) -> Attempt:
         """An attempt that was seen."""
-        return next(one for one in self.seen.attempts if one.number == number)
+        return next(one for one in self.state.attempts if one.number == number)
 
     def _later_than_all(self, now_s: float = 0.0) -> float:
         """The time, later than all that is known to have happened; since 1970.
@@ -179,8 +180,8 @@ class Executor:
         """
         before_s = max(
             self.created_s,
-            *(one.ended_s for one in self.seen.attempts),
-            *(one.since_s for one in self.seen.children),
+            *(one.ended_s for one in self.state.attempts),
+            *(one.since_s for one in self.state.children),
             0.0,
         )
         return max(now_s, math.nextafter(before_s, math.inf))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from plimsoll_operator.rules.observed_state import ObservedState
+from plimsoll_operator.rules.observed_state import ObservedProfile, ObservedState
 from plimsoll_operator.rules.profile_request import ProfileRequest
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.profiles import StoredProfile
@@ -21,7 +21,7 @@ from plimsoll_planner.records.offer import Offer
 class PlanningState(ObservedState):
     """What a decision is made on, and what that was made from."""
 
-    wish: ProfileRequest | None = None
+    profile_request: ProfileRequest | None = None
     """None where nothing is prepared: an attempt is open, or something is wrong."""
     offers: tuple[Offer, ...] = ()
     """Machines that the plan may use."""
@@ -29,18 +29,41 @@ class PlanningState(ObservedState):
     """None where there is no profile to ask with."""
 
 
+def observed_profile(
+    created_s: float, request: ProfileRequest, profile: StoredProfile
+) -> ObservedProfile:
+    """A profile of the store as a decision reads it.
+
+    Whether it is of the code that runs is known once something was started with it.
+
+    Args:
+        created_s: of the plan; seconds since 1970.
+        request: that the profile answers.
+        profile: of the store.
+    """
+    return ObservedProfile(
+        source=request.source,
+        made_s=profile.made_s,
+        was_cached=profile.made_s < created_s,
+        has_batch_statistics=bool(profile.profile.batch_statistics),
+    )
+
+
 S = TypeVar("S", bound=PlanningState)
 
 
 async def with_answer(
-    seen: S, asking: SolveCache, asker: SolveRequest, profile: StoredProfile
+    state: S,
+    solve_cache: SolveCache,
+    request: SolveRequest,
+    profile: StoredProfile,
 ) -> S:
     """The state with what the search is asked now, and what it said to that."""
     try:
-        found = await asking.look(asker, profile)
+        found = await solve_cache.state(request, profile)
     except InvalidInputError as error:
-        return replace(seen, complaint=str(error))
-    seen = replace(seen, asked=found.question)
+        return replace(state, complaint=str(error))
+    state = replace(state, asked=found.question)
     if found.refusal:
-        return replace(seen, complaint=found.refusal)
-    return replace(seen, answer=found.answer, refuted=found.refuted)
+        return replace(state, complaint=found.refusal)
+    return replace(state, answer=found.answer, refuted=found.refuted)

@@ -26,7 +26,7 @@ from plimsoll_operator.backends.pods.admission import Admission
 from plimsoll_operator.control.configuration import Configuration
 from plimsoll_operator.control.initial_sync import InitialSync
 from plimsoll_operator.control.loop import Loop
-from plimsoll_operator.control.observe import Eyes
+from plimsoll_operator.control.observe import PlanObserver
 from plimsoll_operator.control.reconcile import Reconciler, Scope
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.watching import registry_for, watch
@@ -244,7 +244,7 @@ class Operator:
             api=self.api,
             queue=self.queue,
             scope_of=lambda namespace: self._scope(namespace, machines, solver),
-            teller=PassReporter(metrics=self.metrics, events=events),
+            reporter=PassReporter(metrics=self.metrics, events=events),
             may_decide=lambda: hold.is_held,
             clock=time.time,
             monotonic=time.monotonic,
@@ -271,7 +271,7 @@ class Operator:
             )
             shares = self.configuration.share_profiles
             store = self.store.within(namespace, shares=shares)
-            eyes = Eyes(
+            observer = PlanObserver(
                 self.api,
                 store,
                 machines,
@@ -281,7 +281,7 @@ class Operator:
             self.scopes[namespace] = Scope(
                 api=self.api,
                 store=store,
-                eyes=eyes,
+                observer=observer,
                 solver=solver,
                 release=release,
                 clock=time.time,

@@ -93,19 +93,19 @@ class InitialSync:
             plan, now_s = plan_of(found), loop.clock()
             mine = plan.owner.own(map(json.loads, jobs))
             attempts = attempts_in(plan.owner.own(map(json.loads, maps)))
-            seen = state_from_lists(plan, mine, attempts, now_s)
-            if seen is None:
+            state = state_from_lists(plan, mine, attempts, now_s)
+            if state is None:
                 return
-            decision = decision_on(plan, seen, now_s)
+            decision = decision_on(plan, state, now_s)
         except (ClusterError, LookupError, TypeError, ValueError):
             return  # somebody has changed what we wrote: a pass says so
         if decision.status != plan.status:
             return
         if any(not isinstance(action, WakeAt) for action in decision.actions):
             return
-        loop.reconciler.teller.seen(plan, ())
+        loop.reconciler.reporter.observed(plan, ())
         loop.reconciler.written[key] = plan.version
-        loop.reconciler.look_again(key, seen, decision)
+        loop.reconciler.schedule(key, state, decision)
         for job in mine:
             loop.known_jobs[job["metadata"]["uid"]] = job["metadata"]["resourceVersion"]
         loop.metrics.pass_made(Pass.IDLE, loop.monotonic() - began_s)
@@ -127,21 +127,21 @@ def state_from_lists(
     latest = attempts[-1] if attempts else None
     shown = children_in(jobs, latest)
     children = tuple(begun(job, plan.status, now_s) for job in shown)
-    seen = ObservedState(
+    state = ObservedState(
         attempts=tuple(attempts), children=children, observed=plan.status.observed
     )
     if plan.is_deleting:
         return None
     if is_closed(plan.status, plan.generation):
-        return None if children else seen
+        return None if children else state
     if latest is None or latest.ending is not None:
         return None
     is_left_alone = not any(is_ending(job) for job in shown)
-    gang = seen.child(ChildKind.TRAIN, str(latest.number))
+    gang = state.child(ChildKind.TRAIN, str(latest.number))
     trains = gang is not None and gang.state is ChildState.RUNNING
     others = [child.state for child in children if child is not gang]
     is_quiet = all(state is ChildState.ENDED for state in others)
-    return seen if trains and is_quiet and is_left_alone else None
+    return state if trains and is_quiet and is_left_alone else None
 
 
 def trimmed(found: Object) -> dict[str, Any]:

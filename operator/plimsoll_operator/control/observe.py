@@ -1,7 +1,7 @@
-"""A look at one plan of a cluster: its objects, its pods, what the store knows.
+"""The state of one plan of a cluster: its objects, its pods, what the store knows.
 
-In: a TrainingPlan. Out: `ObservedState`, for a decision. Everything is looked up live; what is
-absent is absent. Pods are asked for alone where a Job waits, ends or has ended.
+In: a TrainingPlan. Out: a `ClusterState`, for a decision. Everything is looked up live;
+what is absent is absent. Pods are listed only if a Job waits, ends or has ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.backends.planning_state import PlanningState, with_answer
+from plimsoll_operator.backends.planning_state import (
+    PlanningState,
+    observed_profile,
+    with_answer,
+)
 from plimsoll_operator.backends.pods.admission import Admission, holds_to_one_node
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, Api
@@ -23,11 +27,9 @@ from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
 from plimsoll_operator.rules.decide import is_closed, was_dry
-from plimsoll_operator.rules.observed_state import ObservedProfile
 from plimsoll_operator.rules.preparing import is_current
-from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
+from plimsoll_operator.rules.profile_request import profile_request_of
 from plimsoll_operator.rules.question import require_sound
-from plimsoll_operator.rules.step_result import Look
 from plimsoll_operator.rules.summary import (
     observed_peak_bytes,
     observed_status,
@@ -35,11 +37,9 @@ from plimsoll_operator.rules.summary import (
     step_fault,
 )
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
-from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.store import Store
 from plimsoll_operator.telemetry.plan_metrics import RankPeak
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 
@@ -52,8 +52,8 @@ class ClusterState(PlanningState):
     """Device memory of each rank of the latest attempt."""
 
 
-class Eyes:
-    """Looks at the plans of a cluster."""
+class PlanObserver:
+    """Observes the plans of a cluster."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Eyes:
         *,
         shares: bool = False,
     ) -> None:
-        """Look at an API server, and into the store of one scope.
+        """Observe through an API server, and the store of one scope.
 
         Args:
             api: of the cluster.
@@ -79,12 +79,12 @@ class Eyes:
         self.machines = machines
         self._admission = admission
         self.jobs = JobObserver(api, store, machines)
-        self.asking = SolveCache(store)
+        self.solve_cache = SolveCache(store)
         self.plans_of_record = PlansOfRecord(api)
-        self.obstacles = NameConflicts(api)
+        self.name_conflicts = NameConflicts(api)
 
-    async def look(self, plan: PlanObject, now_s: float) -> ClusterState:
-        """Look at one plan.
+    async def observe(self, plan: PlanObject, now_s: float) -> ClusterState:
+        """The state of one plan.
 
         Raises:
             ClusterError: the API server does not tell.
@@ -100,22 +100,22 @@ class Eyes:
         jobs = owner.own(await self._api.list(JOBS, owner.namespace, labels=labels))
         is_open = bool(attempts) and attempts[-1].ending is None
         children = await self.jobs.children(plan, jobs, attempts, now_s)
-        obstacle = await self.obstacles.of(plan)
-        if obstacle is not None and obstacle.child is not None:
-            children = (*children, obstacle.child)
-        seen = ClusterState(attempts=attempts, children=children)
-        if obstacle is not None and obstacle.child is None and not is_open:
-            return replace(seen, complaint=obstacle.text)
+        conflict = await self.name_conflicts.of(plan)
+        if conflict is not None and conflict.child is not None:
+            children = (*children, conflict.child)
+        state = ClusterState(attempts=attempts, children=children)
+        if conflict is not None and conflict.child is None and not is_open:
+            return replace(state, complaint=conflict.text)
         try:
-            seen = await self._with_observed(plan, seen)
+            state = await self._with_observed(plan, state)
             if is_closed(plan.status, plan.generation) or is_open:
-                return seen
-            return await self._with_preparation(plan, seen, now_s)
+                return state
+            return await self._with_preparation(plan, state)
         except StoreError as error:
-            return replace(seen, store_fault=str(error))
+            return replace(state, store_fault=str(error))
 
     async def _with_offers(
-        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterState
+        self, plan: PlanObject, spec: TrainingPlanSpec, state: ClusterState
     ) -> ClusterState:
         """Add what a plan is made from, and what the API server remarks.
 
@@ -134,68 +134,67 @@ class Eyes:
         place = place_of("" if self._shares else namespace, template)
         require_sound(spec, offers)
         return replace(
-            seen,
+            state,
             remark=await self._admission.check(plan, offers, claim),
-            wish=profile_request_of(spec, kind, place, is_here=is_here),
+            profile_request=profile_request_of(spec, kind, place, is_here=is_here),
             offers=offers,
             has_device=is_here,
         )
 
     async def _with_observed(
-        self, plan: PlanObject, seen: ClusterState
+        self, plan: PlanObject, state: ClusterState
     ) -> ClusterState:
         """Add what the ranks of the latest attempt have used so far."""
-        if not seen.attempts:
-            return seen
-        latest = seen.attempts[-1]
+        if not state.attempts:
+            return state
+        latest = state.attempts[-1]
         of_record = await self.plans_of_record.find(plan.owner, latest)
         if of_record is None:
-            return seen
+            return state
         told = await self._store.observations.of(plan.owner.uid, latest.number)
         observed = observed_status(of_record, told)
         return replace(
-            seen,
+            state,
             observed=observed,
             step_fault=step_fault(of_record, observed),
             ranks=rank_peaks(of_record, told),
         )
 
     async def _with_preparation(
-        self, plan: PlanObject, seen: ClusterState, now_s: float
+        self, plan: PlanObject, state: ClusterState
     ) -> ClusterState:
         """Add what is there of profile, question and answer, or what is wrong."""
         if plan.spec is None:
-            return replace(seen, complaint=plan.fault)
+            return replace(state, complaint=plan.fault)
         try:
-            seen = await self._with_offers(plan, plan.spec, seen)
+            state = await self._with_offers(plan, plan.spec, state)
         except InvalidInputError as error:
-            return replace(seen, complaint=str(error))
-        return await self._with_answer(plan, plan.spec, seen, now_s)
+            return replace(state, complaint=str(error))
+        return await self._with_answer(plan, plan.spec, state)
 
     async def _with_answer(
-        self, plan: PlanObject, spec: TrainingPlanSpec, seen: ClusterState, now_s: float
+        self, plan: PlanObject, spec: TrainingPlanSpec, state: ClusterState
     ) -> ClusterState:
         """Add the profile, and what the search said to the question made from it."""
-        wish = seen.wish
-        assert wish is not None  # noqa: S101 - it stands beside the offers
-        profile = await self._store.profiles.find(wish.key)
-        seen = replace(
-            seen,
-            profile_key=wish.key,
-            profile=None if profile is None else observed_profile(plan, wish, profile),
-        )
-        look = Look(spec=spec, seen=seen, generation=plan.generation, now_s=now_s)
-        if profile is None or not is_current(look):
-            return seen
-        asker = SolveRequest(
+        wanted = state.profile_request
+        assert wanted is not None  # noqa: S101 - it stands beside the offers
+        profile = await self._store.profiles.find(wanted.key)
+        state = replace(state, profile_key=wanted.key)
+        if profile is None:
+            return state
+        observed = observed_profile(plan.created_s, wanted, profile)
+        state = replace(state, profile=observed)
+        if not is_current(spec, state):
+            return state
+        request = SolveRequest(
             uid=plan.owner.uid,
             generation=plan.generation,
             spec=spec,
-            offers=seen.offers,
-            attempts=seen.attempts,
+            offers=state.offers,
+            attempts=state.attempts,
             keeps_question=was_dry(plan.status),
         )
-        return await with_answer(seen, self.asking, asker, profile)
+        return await with_answer(state, self.solve_cache, request, profile)
 
 
 def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak, ...]:
@@ -208,21 +207,6 @@ def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak,
     return tuple(
         RankPeak(rank=rank, predicted_bytes=predicted, observed_bytes=used.get(rank))
         for rank, predicted in predicted_peaks(plan).items()
-    )
-
-
-def observed_profile(
-    plan: PlanObject, wish: ProfileRequest, profile: StoredProfile
-) -> ObservedProfile:
-    """Return a profile as a decision looks at it.
-
-    Whether it is of the code that runs is told by whatever is started with it.
-    """
-    return ObservedProfile(
-        source=Source(wish.source),
-        made_s=profile.made_s,
-        was_cached=profile.made_s < plan.created_s,
-        has_batch_statistics=bool(profile.profile.batch_statistics),
     )
 
 

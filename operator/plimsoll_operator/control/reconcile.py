@@ -14,7 +14,7 @@ from typing import Final
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.pods.admission import backend_for
-from plimsoll_operator.control.observe import ClusterState, Eyes
+from plimsoll_operator.control.observe import ClusterState, PlanObserver
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError
@@ -51,43 +51,45 @@ class Scope:
 
     api: Api
     store: Store
-    eyes: Eyes
+    observer: PlanObserver
     solver: Solver
     release: Release
     clock: Callable[[], float]
     """Seconds since 1970."""
 
-    def executor(self, plan: PlanObject, seen: ClusterState) -> Executor:
+    def executor(self, plan: PlanObject, state: ClusterState) -> Executor:
         """What carries out a decision on a plan, whose spec can be read."""
-        spec, owner, eyes = plan.spec, plan.owner, self.eyes
+        spec, owner, observer = plan.spec, plan.owner, self.observer
         objects = OwnedObjects(self.api)
         assert spec is not None  # noqa: S101 - else nothing is decided
 
         async def search(asked: StoredQuestion) -> None:
-            self.solver.start((owner.namespace, owner.name), eyes.asking, asked)
+            self.solver.start(
+                (owner.namespace, owner.name), observer.solve_cache, asked
+            )
 
         return Executor(
             plan_uid=owner.uid,
             generation=plan.generation,
             created_s=plan.created_s,
             spec=spec,
-            seen=seen,
+            state=state,
             store=self.store,
-            asking=eyes.asking,
+            solve_cache=observer.solve_cache,
             backend=backend_for(spec)(
                 plan=plan,
                 objects=objects,
                 store=self.store,
-                machines=eyes.machines,
-                obstacles=eyes.obstacles,
+                machines=observer.machines,
+                name_conflicts=observer.name_conflicts,
                 release=self.release,
                 clock=self.clock,
             ),
             records=MapRecords(
                 owner=owner,
                 objects=objects,
-                plans=eyes.plans_of_record,
-                obstacles=eyes.obstacles,
+                plans=observer.plans_of_record,
+                name_conflicts=observer.name_conflicts,
             ),
             search=search,
             clock=self.clock,
@@ -102,7 +104,7 @@ class Reconciler:
     queue: WorkQueue
     scope_of: Callable[[str], Scope]
     """By namespace."""
-    teller: PassReporter
+    reporter: PassReporter
     may_decide: Callable[[], bool]
     """Whether the Lease is still ours."""
     clock: Callable[[], float]
@@ -128,22 +130,22 @@ class Reconciler:
         scope = self.scope_of(plan.owner.namespace)
         if plan.is_deleting:
             return None
-        seen = await scope.eyes.look(plan, now_s)
-        self.teller.seen(plan, seen.ranks)
-        decision = decision_on(plan, seen, now_s)
+        state = await scope.observer.observe(plan, now_s)
+        self.reporter.observed(plan, state.ranks)
+        decision = decision_on(plan, state, now_s)
         if decision.status != plan.status:
             await self.say(key, plan, decision.status)
         for action in decision.actions:
             self.require_lease()
-            await scope.executor(plan, seen).apply(action)
-        self.teller.acted(decision.actions, seen.ranks)
-        self.look_again(key, seen, decision)
+            await scope.executor(plan, state).apply(action)
+        self.reporter.acted(decision.actions, state.ranks)
+        self.schedule(key, state, decision)
         return decision
 
     def forget(self, key: PlanKey) -> None:
         """Forget a plan that is there no more."""
         self.written.pop(key, None)
-        self.teller.forgotten(*key)
+        self.reporter.forgotten(*key)
         self.scope_of(key[0]).solver.leave(key)
 
     def require_lease(self) -> None:
@@ -168,39 +170,43 @@ class Reconciler:
         }
         made = await self.api.patch(PLANS, *key, change, part="status")
         self.written[key] = made["metadata"]["resourceVersion"]
-        self.teller.said(plan.owner, plan.status, status)
+        self.reporter.reported(plan.owner, plan.status, status)
 
-    def look_again(self, key: PlanKey, seen: ObservedState, decision: Decision) -> None:
+    def schedule(self, key: PlanKey, state: ObservedState, decision: Decision) -> None:
         """Tell the queue when the plan wants another look."""
         acted = [one for one in decision.actions if not isinstance(one, WAITING)]
         is_clearing = all(isinstance(action, Clear) for action in acted)
         if acted and not is_clearing:
             self.queue.add(key)
             return
-        if acted or (decision.status.is_over and seen.children):
+        if acted or (decision.status.is_over and state.children):
             self.queue.add_at(key, self.monotonic() + CLEARING_S)
             return
-        at_s = next_look_s(decision.actions, decision.status, seen, self.clock())
+        at_s = next_look_s(decision.actions, decision.status, state, self.clock())
         if at_s is not None:
             ahead_s = max(at_s - self.clock(), 0.0)
             self.queue.add_at(key, self.monotonic() + ahead_s)
 
 
-def decision_on(plan: PlanObject, seen: ObservedState, now_s: float) -> Decision:
+def decision_on(plan: PlanObject, state: ObservedState, now_s: float) -> Decision:
     """Return what is to be done for a plan."""
     if plan.spec is None:
         return unreadable(
             plan.status, plan.fault, generation=plan.generation, now_s=now_s
         )
-    return decide(plan.spec, plan.status, seen, generation=plan.generation, now_s=now_s)
+    return decide(
+        plan.spec, plan.status, state, generation=plan.generation, now_s=now_s
+    )
 
 
 def next_look_s(
-    actions: Sequence[Action], status: Status, seen: ObservedState, now_s: float
+    actions: Sequence[Action], status: Status, state: ObservedState, now_s: float
 ) -> float | None:
     """Return when a plan wants to be looked at if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
-    wanted += [now_s + pause_s(child, now_s) for child in seen.children if waits(child)]
+    wanted += [
+        now_s + pause_s(child, now_s) for child in state.children if waits(child)
+    ]
     wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
     accepted = status.condition(ConditionType.ACCEPTED)
     if accepted is not None and accepted.status is Truth.FALSE and not status.is_over:

@@ -39,13 +39,13 @@ class PassReporter:
     metrics: Metrics
     events: EventWriter
 
-    def seen(self, plan: PlanObject, ranks: Sequence[RankPeak]) -> None:
+    def observed(self, plan: PlanObject, ranks: Sequence[RankPeak]) -> None:
         """Tell where a plan stands that was looked at."""
         place = plan.owner.namespace, plan.owner.name
         self.metrics.plan_seen(*place, plan.status)
         self.metrics.ranks_seen(*place, ranks)
 
-    def said(self, owner: Owner, before: Status, after: Status) -> None:
+    def reported(self, owner: Owner, before: Status, after: Status) -> None:
         """Tell what has changed, once it is written."""
         self.metrics.plan_seen(owner.namespace, owner.name, after)
         self.events.tell(owner, before, after)

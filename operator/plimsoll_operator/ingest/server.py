@@ -75,7 +75,7 @@ class Route:
 
     path: str
     document: type[Document]
-    teller: ChildKind
+    reported_by: ChildKind
     limit_bytes: int = MIB
 
 
@@ -83,13 +83,13 @@ ROUTES = (
     Route(
         path="/v1/profile",
         document=ModelProfile,
-        teller=ChildKind.PROFILE,
+        reported_by=ChildKind.PROFILE,
         limit_bytes=32 * MIB,
     ),
-    Route(path="/v1/replay", document=Replay, teller=ChildKind.REPLAY),
-    Route(path="/v1/rehearsal", document=Rehearsal, teller=ChildKind.REHEARSAL),
-    Route(path="/v1/observation", document=Observation, teller=ChildKind.TRAIN),
-    Route(path="/v1/end", document=End, teller=ChildKind.TRAIN),
+    Route(path="/v1/replay", document=Replay, reported_by=ChildKind.REPLAY),
+    Route(path="/v1/rehearsal", document=Rehearsal, reported_by=ChildKind.REHEARSAL),
+    Route(path="/v1/observation", document=Observation, reported_by=ChildKind.TRAIN),
+    Route(path="/v1/end", document=End, reported_by=ChildKind.TRAIN),
 )
 
 
@@ -199,7 +199,7 @@ class Ingest:
             RefusedReportError, InvalidInputError: it is not taken.
             ClusterError, StoreError: it cannot be, now.
         """
-        reports.check_kind(reporter, route.teller)
+        reports.check_kind(reporter, route.reported_by)
         with self._room.claim(reporter.namespace) as claim:
             body = await read_body(request, route.limit_bytes, claim)
             async with self._parsed.share(len(body)):

@@ -183,7 +183,7 @@ class MapRecords:
     owner: Owner
     objects: OwnedObjects
     plans: PlansOfRecord
-    obstacles: NameConflicts
+    name_conflicts: NameConflicts
 
     async def plan(self, attempt: Attempt) -> HybridPlan:
         """The plan of record of an attempt.
@@ -207,7 +207,7 @@ class MapRecords:
         try:
             await self.objects.create(CONFIG_MAPS, self.owner, made)
         except NameConflictError as met:
-            self.obstacles.meet(self.owner, met, now_s)
+            self.name_conflicts.meet(self.owner, met, now_s)
 
     async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
         """Write down what became of an attempt.

@@ -1,6 +1,6 @@
 """The step of a condition that a child brings about: profiling, replay, rehearsal.
 
-In: a look, and the child as it is. Out: what is said of the condition, with what is
+In: the observed state, and the child. Out: the result for its condition, with what is
 done about the child; which children nobody asks for any more. Called by `preparing` and
 `rehearsing`.
 """
@@ -10,8 +10,14 @@ from __future__ import annotations
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.rules.actions import Action, Clear, WakeAt
 from plimsoll_operator.rules.failures import RESPONSES
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
-from plimsoll_operator.rules.step_result import Look, Said
+from plimsoll_operator.rules.observed_state import (
+    Child,
+    ChildKind,
+    ChildState,
+    Ending,
+    ObservedState,
+)
+from plimsoll_operator.rules.step_result import StepInput, StepResult
 
 LEAST_S = 10.0
 """From one beginning to the next of something that is disrupted each time."""
@@ -30,35 +36,35 @@ def again(child: Child, now_s: float) -> Action:
     return WakeAt(at_s=at_s) if child.started_s <= now_s < at_s else Clear(child=child)
 
 
-def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
+def of_child(given: StepInput, child: Child, what: str, store: Action) -> StepResult:
     """Where a child stands.
 
     Args:
-        look: what is looked at.
+        given: what the step reads.
         child: it exists.
         what: opens the reason.
         store: puts its result into the store.
     """
-    if child.state is ChildState.PENDING and look.is_late(child):
+    if child.state is ChildState.PENDING and given.is_late(child):
         return failed(child, f"{what}PendingTimeout")
     if child.state is ChildState.PENDING:
-        return Said(
+        return StepResult(
             truth=Truth.UNKNOWN,
             reason=f"{what}Pending",
             message=child.message,
-            actions=(WakeAt(at_s=look.late_s(child)),),
+            actions=(WakeAt(at_s=given.late_s(child)),),
         )
     if child.state is ChildState.RUNNING or child.ending is None:
         reason = UNDER_WAY[child.kind]
-        return Said(truth=Truth.UNKNOWN, reason=reason, message=child.message)
+        return StepResult(truth=Truth.UNKNOWN, reason=reason, message=child.message)
     if child.ending is Ending.DONE:
-        return Said(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
+        return StepResult(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
     if child.ending in (Ending.DISRUPTED, Ending.DELETED):
-        return Said(
+        return StepResult(
             truth=Truth.UNKNOWN,
             reason=f"{what}Disrupted",
             message=child.message,
-            actions=(again(child, look.now_s),),
+            actions=(again(child, given.now_s),),
         )
     reasons = {
         Ending.OUT_OF_MEMORY: f"{what}OOM",
@@ -79,9 +85,9 @@ def of_child(look: Look, child: Child, what: str, store: Action) -> Said:
     return failed(child, reasons.get(child.ending, f"{what}Failed"))
 
 
-def failed(child: Child, reason: str) -> Said:
+def failed(child: Child, reason: str) -> StepResult:
     """The step where a child has failed for good; it is cleared away."""
-    return Said(
+    return StepResult(
         truth=Truth.FALSE,
         reason=reason,
         message=child.message,
@@ -90,34 +96,34 @@ def failed(child: Child, reason: str) -> Said:
     )
 
 
-def foreign_children(look: Look) -> list[Child]:
+def foreign_children(state: ObservedState) -> list[Child]:
     """Replays and rehearsals that found other code than was profiled."""
     return [
         child
-        for child in look.seen.children
+        for child in state.children
         if child.kind in OF_A_PLAN and child.ending is Ending.FOREIGN_FINGERPRINT
     ]
 
 
-def outdated_children(look: Look) -> list[Child]:
+def outdated_children(state: ObservedState) -> list[Child]:
     """Those of them that a newer profile has answered."""
-    made_s = look.seen.profile.made_s if look.seen.profile is not None else 0.0
-    return [child for child in foreign_children(look) if child.since_s <= made_s]
+    made_s = state.profile.made_s if state.profile is not None else 0.0
+    return [child for child in foreign_children(state) if child.since_s <= made_s]
 
 
-def clearing(look: Look, kind: ChildKind, wanted: str) -> tuple[Action, ...]:
+def clearing(given: StepInput, kind: ChildKind, wanted: str) -> tuple[Action, ...]:
     """What ends the children of a kind for plans that nobody asks for any more.
 
     Those that found other code stay, until a newer profile has answered them.
 
     Args:
-        look: what is looked at.
+        given: what the step reads.
         kind: replay or rehearsal.
         wanted: digest of the plan that is replayed or rehearsed; empty: none is.
     """
-    foreign = foreign_children(look)
+    foreign = foreign_children(given.state)
     return tuple(
         Clear(child=child)
-        for child in look.seen.children
+        for child in given.state.children
         if child.kind is kind and child.subject != wanted and child not in foreign
     )

@@ -38,7 +38,7 @@ from plimsoll_operator.rules.attempting import (
 from plimsoll_operator.rules.failures import failures_of
 from plimsoll_operator.rules.observed_state import ChildKind, ObservedState
 from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
-from plimsoll_operator.rules.step_result import Look, Said
+from plimsoll_operator.rules.step_result import StepInput, StepResult
 from plimsoll_operator.rules.summary import (
     alternatives_of,
     certificate_status,
@@ -60,7 +60,7 @@ class Decision:
 def decide(
     spec: TrainingPlanSpec,
     status: Status,
-    seen: ObservedState,
+    state: ObservedState,
     *,
     generation: int,
     now_s: float,
@@ -70,15 +70,15 @@ def decide(
     Args:
         spec: what a person asks for.
         status: as it was said last.
-        seen: a live look.
+        state: observed live.
         generation: of the spec.
         now_s: seconds since 1970.
     """
     if is_closed(status, generation):
-        return Decision(actions=clearing(seen), status=status)
-    look = Look(
+        return Decision(actions=clearing(state), status=status)
+    given = StepInput(
         spec=spec,
-        seen=seen,
+        state=state,
         generation=generation,
         now_s=now_s,
         was_launched=status.holds(ConditionType.LAUNCHED),
@@ -90,21 +90,21 @@ def decide(
     told = replace(
         status,
         observed_generation=generation,
-        attempt=look.latest.number if look.latest is not None else 0,
-        failures=failures_of(look.counted),
+        attempt=given.latest.number if given.latest is not None else 0,
+        failures=failures_of(given.counted),
         start_time=status.start_time or now,
         completion_time="",
     )
     actions: list[Action] = []
-    steps = steps_for(look)
+    steps = steps_for(given)
     behind: list[ConditionType] = []
     for place, (kind, step) in enumerate(steps, start=1):
-        said = step(look)
+        said = step(given)
         actions += said.actions
         told = told.saying(condition(kind, said, generation), now)
         if said.is_final or not (said.truth is Truth.TRUE or said.goes_on):
             if kind is not ConditionType.SUCCEEDED:
-                told = told.saying(summary(look, said), now)
+                told = told.saying(summary(given, said), now)
                 behind = [
                     later
                     for later, _ in steps[place:]
@@ -112,7 +112,7 @@ def decide(
                 ]
             break
     told = waiting(told, (*behind, *unsaid(told)), generation, now)
-    told = with_workload(with_answer(told, seen), seen)
+    told = with_workload(with_answer(told, state), state)
     if told.is_over:
         told = replace(told, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
@@ -153,7 +153,7 @@ def unreadable(
     if is_closed(status, generation):
         return Decision(actions=(), status=status)
     now = time_text(now_s)
-    said = Said(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
+    said = StepResult(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
     told = replace(
         status,
         observed_generation=generation,
@@ -170,12 +170,12 @@ def time_text(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-Step = Callable[[Look], Said]
+Step = Callable[[StepInput], StepResult]
 
 
-def steps_for(look: Look) -> list[tuple[ConditionType, Step]]:
+def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
     """Return the steps that are looked at, in order."""
-    if look.latest is not None and look.latest.ending is None:
+    if given.latest is not None and given.latest.ending is None:
         return [
             (ConditionType.LAUNCHED, launched),
             (ConditionType.SUCCEEDED, succeeded),
@@ -190,15 +190,15 @@ def steps_for(look: Look) -> list[tuple[ConditionType, Step]]:
     ]
 
 
-def clearing(seen: ObservedState) -> tuple[Action, ...]:
+def clearing(state: ObservedState) -> tuple[Action, ...]:
     """Return what removes the children of a plan that is over."""
-    return tuple(Clear(child=child) for child in seen.children)
+    return tuple(Clear(child=child) for child in state.children)
 
 
-def with_answer(status: Status, seen: ObservedState) -> Status:
+def with_answer(status: Status, state: ObservedState) -> Status:
     """Return the status with the plan that is trained by, or will be."""
-    status = replace(status, profile=profile_status(seen) or status.profile)
-    found = seen.answer.answer if seen.answer is not None else None
+    status = replace(status, profile=profile_status(state) or status.profile)
+    found = state.answer.answer if state.answer is not None else None
     if isinstance(found, Solution):
         status = replace(
             status,
@@ -207,16 +207,16 @@ def with_answer(status: Status, seen: ObservedState) -> Status:
             alternatives=alternatives_of(found),
         )
     planned = status.plan.digest if status.plan is not None else ""
-    is_of_plan = seen.attempts and seen.attempts[-1].plan_digest == planned
+    is_of_plan = state.attempts and state.attempts[-1].plan_digest == planned
     # What was told before stands while the store, which holds it, cannot be asked.
-    observed = seen.observed or (status.observed if seen.store_fault else None)
+    observed = state.observed or (status.observed if state.store_fault else None)
     return replace(status, observed=observed if is_of_plan else None)
 
 
-def with_workload(status: Status, seen: ObservedState) -> Status:
+def with_workload(status: Status, state: ObservedState) -> Status:
     """Return the status with the Job of the latest attempt; it stays when that ends."""
-    number = seen.attempts[-1].number if seen.attempts else 0
-    child = seen.child(ChildKind.TRAIN, str(number))
+    number = state.attempts[-1].number if state.attempts else 0
+    child = state.child(ChildKind.TRAIN, str(number))
     if child is not None and child.workload_uid:
         ref = WorkloadRef(
             name=child.workload_name, uid=child.workload_uid, attempt=number
@@ -227,7 +227,7 @@ def with_workload(status: Status, seen: ObservedState) -> Status:
     return status if is_latest else replace(status, workload_ref=None)
 
 
-def condition(kind: ConditionType, said: Said, generation: int) -> Condition:
+def condition(kind: ConditionType, said: StepResult, generation: int) -> Condition:
     """Return what a step says as a condition."""
     return Condition(
         type=kind,
@@ -238,7 +238,7 @@ def condition(kind: ConditionType, said: Said, generation: int) -> Condition:
     )
 
 
-def summary(look: Look, said: Said) -> Condition:
+def summary(given: StepInput, said: StepResult) -> Condition:
     """Return the summary where a step before it is the end, or is waited for.
 
     A dry run succeeds. What ended the latest attempt is told with what is waited for,
@@ -247,11 +247,11 @@ def summary(look: Look, said: Said) -> Condition:
     truth = Truth.UNKNOWN
     if said.is_final:
         truth = Truth.TRUE if said.is_success else Truth.FALSE
-    latest, message = look.latest, said.message
+    latest, message = given.latest, said.message
     if not message and not said.is_final and latest is not None and latest.message:
         message = f"attempt {latest.number} ended: {latest.message}"
     told = replace(said, truth=truth, message=message)
-    return condition(ConditionType.SUCCEEDED, told, look.generation)
+    return condition(ConditionType.SUCCEEDED, told, given.generation)
 
 
 def unsaid(status: Status) -> list[ConditionType]:
@@ -263,7 +263,7 @@ def waiting(
     status: Status, kinds: Iterable[ConditionType], generation: int, now: str
 ) -> Status:
     """Return the status where some conditions wait for those before them."""
-    said = Said(truth=Truth.UNKNOWN, reason="Waiting")
+    said = StepResult(truth=Truth.UNKNOWN, reason="Waiting")
     for kind in kinds:
         status = status.saying(condition(kind, said, generation), now)
     return status

@@ -1,14 +1,14 @@
 """The steps before an attempt: accepted, profiled, planned, certified.
 
-In: a look. Out: what is said of the condition, with the actions that bring it about.
-Called by `decide` while no attempt is open.
+In: the observed state. Out: a result for each condition, with the actions that bring it
+about. Called by `decide` while no attempt is open.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from plimsoll_operator.api.spec import ProfilePolicy
+from plimsoll_operator.api.spec import ProfilePolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
 from plimsoll_operator.rules.actions import (
     Action,
@@ -30,127 +30,128 @@ from plimsoll_operator.rules.child_steps import (
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import ChildKind, Ending, ObservedState
 from plimsoll_operator.rules.rehearsing import rehearsed
-from plimsoll_operator.rules.step_result import Look, Said, joined
+from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.solution import Infeasible, Termination
 
 STORE_AGAIN_S = 10.0
 """Until a store that could not be asked is asked again."""
 
 
-def accepted(look: Look) -> Said:
+def accepted(given: StepInput) -> StepResult:
     """Whether all that the spec names is there, and its image can train.
 
     What an image has is known from the process that was to profile in it.
     """
-    if look.seen.complaint:
-        return Said(
-            truth=Truth.FALSE, reason="InvalidSpec", message=look.seen.complaint
+    if given.state.complaint:
+        return StepResult(
+            truth=Truth.FALSE, reason="InvalidSpec", message=given.state.complaint
         )
-    child = look.seen.child(ChildKind.PROFILE, look.seen.profile_key)
+    child = given.state.child(ChildKind.PROFILE, given.state.profile_key)
     if child is not None and child.ending is Ending.INCOMPATIBLE:
         return failed(child, RESPONSES[child.ending].reason)
-    return Said(truth=Truth.TRUE, reason="Valid", message=look.seen.remark)
+    return StepResult(truth=Truth.TRUE, reason="Valid", message=given.state.remark)
 
 
-def profiled(look: Look) -> Said:
+def profiled(given: StepInput) -> StepResult:
     """Say whether there is a profile, and bring it about."""
-    seen = look.seen
-    if seen.store_fault:
-        return Said(
+    state = given.state
+    if state.store_fault:
+        return StepResult(
             truth=Truth.UNKNOWN,
             reason="StoreUnavailable",
-            message=seen.store_fault,
-            actions=(WakeAt(at_s=look.now_s + STORE_AGAIN_S),),
+            message=state.store_fault,
+            actions=(WakeAt(at_s=given.now_s + STORE_AGAIN_S),),
         )
-    said = profile_said(look)
-    return replace(said, actions=(*clearing_others(seen), *said.actions))
+    result = profile_result(given)
+    return replace(result, actions=(*clearing_others(state), *result.actions))
 
 
-def clearing_others(seen: ObservedState) -> tuple[Action, ...]:
+def clearing_others(state: ObservedState) -> tuple[Action, ...]:
     """Return what ends the profiling of what is not asked for any more."""
     return tuple(
         Clear(child=child)
-        for child in seen.children
-        if child.kind is ChildKind.PROFILE and child.subject != seen.profile_key
+        for child in state.children
+        if child.kind is ChildKind.PROFILE and child.subject != state.profile_key
     )
 
 
-def profile_said(look: Look) -> Said:
+def profile_result(given: StepInput) -> StepResult:
     """Say whether the profile that is asked for is there, and bring it about."""
-    seen = look.seen
-    child = seen.child(ChildKind.PROFILE, seen.profile_key)
-    if seen.profile is not None and is_current(look):
-        done = (child, *outdated_children(look))
+    state = given.state
+    child = state.child(ChildKind.PROFILE, state.profile_key)
+    if state.profile is not None and is_current(given.spec, state):
+        done = (child, *outdated_children(given.state))
         clear = tuple(Clear(child=one) for one in done if one is not None)
-        reason = "Cached" if seen.profile.was_cached else "Measured"
-        if seen.profile.source == "traced" and not seen.profile.was_cached:
+        reason = "Cached" if state.profile.was_cached else "Measured"
+        if state.profile.source == "traced" and not state.profile.was_cached:
             reason = "Traced"
-        return Said(truth=Truth.TRUE, reason=reason, actions=clear)
-    if child is None and look.spec.profile.policy is ProfilePolicy.NEVER:
-        return Said(
+        return StepResult(truth=Truth.TRUE, reason=reason, actions=clear)
+    if child is None and given.spec.profile.policy is ProfilePolicy.NEVER:
+        return StepResult(
             truth=Truth.FALSE,
             reason="ProfileMissing",
             message="there is no profile, and profile.policy is Never",
             is_final=True,
         )
     if child is None:
-        start = StartProfile(request_key=seen.profile_key)
-        return Said(truth=Truth.UNKNOWN, reason="Profiling", actions=(start,))
-    return of_child(look, child, "Profile", StoreProfile(child=child))
+        start = StartProfile(request_key=state.profile_key)
+        return StepResult(truth=Truth.UNKNOWN, reason="Profiling", actions=(start,))
+    return of_child(given, child, "Profile", StoreProfile(child=child))
 
 
-def is_current(look: Look) -> bool:
+def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
     """Tell whether the profile counts: nobody found other code since it was made.
 
     With the policy Always, one that was there before the plan does not. A replay or a
     rehearsal that finds other code than a profile of this very plan is a fault, not
     news.
     """
-    profile, latest = look.seen.profile, look.latest
+    profile = state.profile
+    latest = state.attempts[-1] if state.attempts else None
     if profile is None:
         return False
-    if profile.was_cached and look.spec.profile.policy is ProfilePolicy.ALWAYS:
+    if profile.was_cached and spec.profile.policy is ProfilePolicy.ALWAYS:
         return False
     if not profile.is_of_this_code:
         return False
     if profile.was_cached and any(
-        child.since_s > profile.made_s for child in foreign_children(look)
+        child.since_s > profile.made_s for child in foreign_children(state)
     ):
         return False
     found_other_code = latest and latest.ending is Ending.FOREIGN_FINGERPRINT
     return not (latest and found_other_code and profile.made_s <= latest.ended_s)
 
 
-def planned(look: Look) -> Said:
+def planned(given: StepInput) -> StepResult:
     """Say whether a plan fits."""
-    found = look.seen.answer
+    found = given.state.answer
     if found is None:
-        return Said(
+        return StepResult(
             truth=Truth.UNKNOWN,
             reason="Solving",
-            message=look.seen.refuted,
+            message=given.state.refuted,
             actions=(Solve(),),
         )
     answer = found.answer
     if isinstance(answer, Infeasible):
-        return Said(
+        return StepResult(
             truth=Truth.FALSE,
             reason="Infeasible",
-            message=joined(found.headline, look.seen.refuted),
+            message=joined(found.headline, given.state.refuted),
             is_final=True,
         )
     if answer.termination is Termination.FIXED:
         message = "; ".join([found.headline, *answer.warnings])
-        return Said(truth=Truth.TRUE, reason="Overridden", message=message)
+        return StepResult(truth=Truth.TRUE, reason="Overridden", message=message)
     is_proof = answer.termination is Termination.OPTIMAL
     reason = "Proven" if is_proof else "Feasible"
-    return Said(truth=Truth.TRUE, reason=reason, message=found.headline)
+    return StepResult(truth=Truth.TRUE, reason=reason, message=found.headline)
 
 
-def skipped(said: Said) -> Said:
+def skipped(result: StepResult) -> StepResult:
     """Go on without a replay, where nobody asks for one; its child stays as a mark."""
     return replace(
-        said,
+        result,
         truth=Truth.UNKNOWN,
         reason="Skipped",
         actions=(),
@@ -159,36 +160,37 @@ def skipped(said: Said) -> Said:
     )
 
 
-def certified(look: Look) -> Said:
+def certified(given: StepInput) -> StepResult:
     """Say whether the plan's replay agrees and its rehearsal fits; bring them about."""
-    found = look.seen.answer
+    found = given.state.answer
     if found is not None and found.is_certified:
-        clear = clearing(look, ChildKind.REPLAY, "")
-        said = Said(truth=Truth.TRUE, reason="Replayed", actions=clear)
+        clear = clearing(given, ChildKind.REPLAY, "")
+        result = StepResult(truth=Truth.TRUE, reason="Replayed", actions=clear)
     else:
         wanted = found.unreplayed if found is not None else ""
-        said = replay_said(look)
-        said = replace(
-            said, actions=(*clearing(look, ChildKind.REPLAY, wanted), *said.actions)
+        result = replay_result(given)
+        result = replace(
+            result,
+            actions=(*clearing(given, ChildKind.REPLAY, wanted), *result.actions),
         )
-    return rehearsed(look, said)
+    return rehearsed(given, result)
 
 
-def replay_said(look: Look) -> Said:
+def replay_result(given: StepInput) -> StepResult:
     """Say where the replay of a plan stands that is not certified, and replay it."""
-    found = look.seen.answer
-    must = look.spec.launch.require_certified
+    found = given.state.answer
+    must = given.spec.launch.require_certified
     if found is not None and found.has_replay:
-        return Said(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))
+        return StepResult(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
-        child = look.seen.child(ChildKind.REPLAY, found.unreplayed)
-        if child is None or child in outdated_children(look):
+        child = given.state.child(ChildKind.REPLAY, found.unreplayed)
+        if child is None or child in outdated_children(given.state):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
-            return Said(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
-        said = of_child(look, child, "Replay", StoreReplay(child=child))
-        return said if must or not said.is_final else skipped(said)
+            return StepResult(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
+        result = of_child(given, child, "Replay", StoreReplay(child=child))
+        return result if must or not result.is_final else skipped(result)
     rounds = found.num_rounds if found is not None else 0
-    return Said(
+    return StepResult(
         truth=Truth.FALSE,
         reason="ReplayDisagrees",
         message=f"search and replay do not agree after {rounds} rounds",

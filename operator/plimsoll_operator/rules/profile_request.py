@@ -1,7 +1,7 @@
 """Which profile a spec asks for: found by a key that is computed from the spec alone.
 
-In: a spec, and where and on what the code will run. Out: a `ProfileRequest` with its key.
-Called by the eyes of either home. What the code really is says its fingerprint, which
+In: a spec, and where and on what the code will run. Out: a `ProfileRequest` with its
+key. Called where a plan is observed. The code itself is known by its fingerprint, which
 is computed where it runs.
 """
 

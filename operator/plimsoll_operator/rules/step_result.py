@@ -12,11 +12,11 @@ from plimsoll_planner.records.problem import BatchStatistics
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class StepInput:
     """What a step looks at."""
 
     spec: TrainingPlanSpec
-    seen: ObservedState
+    state: ObservedState
     generation: int
     """Of the spec."""
     now_s: float
@@ -28,12 +28,12 @@ class Look:
     @property
     def latest(self) -> Attempt | None:
         """The newest attempt."""
-        return self.seen.attempts[-1] if self.seen.attempts else None
+        return self.state.attempts[-1] if self.state.attempts else None
 
     @property
     def counted(self) -> tuple[Attempt, ...]:
         """The attempts whose ends count: those of this generation."""
-        attempts = self.seen.attempts
+        attempts = self.state.attempts
         return tuple(one for one in attempts if one.generation == self.generation)
 
     @property
@@ -43,7 +43,7 @@ class Look:
         While no profile is seen, a micro-batch counts as needed, because giving up is
         final and going on looks for the profile first.
         """
-        profile = self.seen.profile
+        profile = self.state.profile
         is_needed = profile is None or profile.has_batch_statistics
         return is_fixed_by_hand(self.spec, is_needed)
 
@@ -57,7 +57,7 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class StepResult:
     """What a step says of its condition."""
 
     truth: Truth

@@ -40,14 +40,14 @@ SHORT_STEP_S = 0.01
 """Below it the time between layers counts as much as that in them."""
 
 
-def profile_status(seen: ObservedState) -> ProfileStatus | None:
+def profile_status(state: ObservedState) -> ProfileStatus | None:
     """Return the profile that is planned with, None before there is one."""
-    if seen.profile is None:
+    if state.profile is None:
         return None
     return ProfileStatus(
-        request_key=seen.profile_key,
-        source=seen.profile.source,
-        is_cached=seen.profile.was_cached,
+        request_key=state.profile_key,
+        source=state.profile.source,
+        is_cached=state.profile.was_cached,
     )
 
 
@@ -78,15 +78,15 @@ def observed_status(
 
 def observed_rehearsal(plan: HybridPlan, found: Rehearsal) -> ObservedRehearsal:
     """What the rehearsal of a plan's fullest rank says, as a decision looks at it."""
-    seen, full = found.observation, found.full_device
-    stage = plan.stage_of(seen.rank)
+    state, full = found.observation, found.full_device
+    stage = plan.stage_of(state.rank)
     peak = stage.peak()
     predicted = "" if peak is None else f", predicted {bytes_range(peak.device)}"
     capacity = plan.offers[stage.offer].device_memory_bytes
     device = at_most(found.capacity_bytes or capacity)
     if full is None:
         text = (
-            f"rank {seen.rank} held {at_least(found.device_bytes)} of {device} alone "
+            f"rank {state.rank} held {at_least(found.device_bytes)} of {device} alone "
             f"on a device{predicted}"
         )
     else:
@@ -94,7 +94,7 @@ def observed_rehearsal(plan: HybridPlan, found: Rehearsal) -> ObservedRehearsal:
             full.asked_bytes
         )
         text = (
-            f"rank {seen.rank} ran out of memory in {full.phase}, alone on a device: "
+            f"rank {state.rank} ran out of memory in {full.phase}, alone on a device: "
             f"{at_least(found.device_bytes)} in use of {device}{asked}{predicted}"
         )
     return ObservedRehearsal(fits=found.fits, message=text + others_text(found))

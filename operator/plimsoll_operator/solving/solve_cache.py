@@ -80,40 +80,40 @@ class SolveCache:
         """By digest of a question: that of the plan which answers it."""
 
     async def question(
-        self, asker: SolveRequest, profile: StoredProfile
+        self, request: SolveRequest, profile: StoredProfile
     ) -> StoredQuestion:
         """Question to the search for a plan as it is now.
 
         Raises:
             InvalidInputError: parts of the spec contradict each other or the profile.
         """
-        num_refuted = len(await self._refuted(asker, profile))
-        return await self._put(asker, profile, num_refuted)
+        num_refuted = len(await self._refuted(request, profile))
+        return await self._put(request, profile, num_refuted)
 
     async def _put(
-        self, asker: SolveRequest, profile: StoredProfile, num_refuted: int
+        self, request: SolveRequest, profile: StoredProfile, num_refuted: int
     ) -> StoredQuestion:
         """Question after so many plans that ran out of memory when rehearsed."""
         occasion = Occasion(
-            plan_uid=asker.uid,
-            generation=asker.generation,
-            round=round_of(asker.attempts) + num_refuted,
+            plan_uid=request.uid,
+            generation=request.generation,
+            round=round_of(request.attempts) + num_refuted,
             profile_digest=profile.digest,
         )
         before = await self._store.questions.find(occasion)
         if before is not None:
             return before
-        if asker.keeps_question:
-            kept = await self._kept(asker, occasion)
+        if request.keeps_question:
+            kept = await self._kept(request, occasion)
             if kept is not None:
                 return kept
         overheads = await self._store.calibrations.to_plan_with(
-            asker.offers, profile.profile.fingerprint
+            request.offers, profile.profile.fingerprint
         )
-        asked = question_of(asker.spec, profile.profile, asker.offers, overheads)
+        asked = question_of(request.spec, profile.profile, request.offers, overheads)
         return await self._store.questions.put(occasion, asked)
 
-    async def look(self, asker: SolveRequest, profile: StoredProfile) -> SolveState:
+    async def state(self, request: SolveRequest, profile: StoredProfile) -> SolveState:
         """What is asked and answered, both as they are at one moment.
 
         A rehearsal that ran out of memory asks another question. One that comes in
@@ -123,28 +123,30 @@ class SolveCache:
             InvalidInputError: parts of the spec contradict each other or the profile.
         """
         while True:
-            refuted = await self._refuted(asker, profile)
-            asked = await self._put(asker, profile, len(refuted))
+            refuted = await self._refuted(request, profile)
+            asked = await self._put(request, profile, len(refuted))
             if asked.digest in self.refused:
                 return SolveState(question=asked, refusal=self.refused[asked.digest])
-            answer = await self.answer(asked, rehearsed_by=asker.rehearsed_by)
-            if await self._refuted(asker, profile) == refuted:
-                text = await self._refuted_text(asker, refuted)
+            answer = await self.answer(asked, rehearsed_by=request.rehearsed_by)
+            if await self._refuted(request, profile) == refuted:
+                text = await self._refuted_text(request, refuted)
                 return SolveState(question=asked, answer=answer, refuted=text)
 
-    async def _refuted_text(self, asker: SolveRequest, refuted: Sequence[str]) -> str:
+    async def _refuted_text(self, request: SolveRequest, refuted: Sequence[str]) -> str:
         """Why the last of some plans ran out of memory; empty: there is none."""
         if not refuted:
             return ""
-        asked = await self._store.rehearsals.asked(asker.uid, refuted[-1])
-        found = await self._store.rehearsals.find(asker.uid, refuted[-1])
+        asked = await self._store.rehearsals.asked(request.uid, refuted[-1])
+        found = await self._store.rehearsals.find(request.uid, refuted[-1])
         if asked is None or found is None:
             return ""
         seen = observed_rehearsal(asked.plan, found)
         noun = device_noun(asked.plan.offers)
         return f"{REFUTED} {counted(asked.plan.num_gpus, noun)}: {seen.message}"
 
-    async def _refuted(self, asker: SolveRequest, profile: StoredProfile) -> list[str]:
+    async def _refuted(
+        self, request: SolveRequest, profile: StoredProfile
+    ) -> list[str]:
         """Digests of plans since the latest edit that ran out of memory when rehearsed.
 
         Each has taught something, so that something else is asked, as often as a person
@@ -152,15 +154,15 @@ class SolveCache:
         now changes nothing, so that no earlier question is asked again.
         """
         has_statistics = bool(profile.profile.batch_statistics)
-        if not asker.rehearsed_by or is_fixed_by_hand(asker.spec, has_statistics):
+        if not request.rehearsed_by or is_fixed_by_hand(request.spec, has_statistics):
             return []
-        digests = await self._store.questions.digests(asker.uid, asker.generation)
+        digests = await self._store.questions.digests(request.uid, request.generation)
         refuted = [
             planned
             for planned in [await self._planned(digest) for digest in digests]
-            if planned and await self._store.rehearsals.ran_out(asker.uid, planned)
+            if planned and await self._store.rehearsals.ran_out(request.uid, planned)
         ]
-        return refuted[: asker.spec.run_policy.oom_replan_limit]
+        return refuted[: request.spec.run_policy.oom_replan_limit]
 
     async def _planned(self, problem_digest: str) -> str:
         """Digest of the plan that answers a question; empty: none yet."""
@@ -177,19 +179,19 @@ class SolveCache:
         return self._planned_by[problem_digest]
 
     async def _kept(
-        self, asker: SolveRequest, occasion: Occasion
+        self, request: SolveRequest, occasion: Occasion
     ) -> StoredQuestion | None:
         """Return what was asked for a dry run, where an edit left that as it was.
 
         So that what is launched is the plan that people have looked at, though free
         machines and calibrations have changed since.
         """
-        for before in (await self._store.questions.of(asker.uid))[:1]:
+        for before in (await self._store.questions.of(request.uid))[:1]:
             problem = before.problem
             if digest_of(problem.profile) != occasion.profile_digest:
                 return None
             again = question_of(
-                asker.spec, problem.profile, problem.offers, problem.overheads
+                request.spec, problem.profile, problem.offers, problem.overheads
             )
             if digest_of(again) == before.digest:
                 return await self._store.questions.put(occasion, problem)

@@ -72,7 +72,9 @@ class Solver:
         self._failures: Counter[str] = Counter()
         """By digest of a question: searches that came to nothing."""
 
-    def start(self, key: PlanKey, asking: SolveCache, asked: StoredQuestion) -> None:
+    def start(
+        self, key: PlanKey, solve_cache: SolveCache, asked: StoredQuestion
+    ) -> None:
         """Begin to answer a question, unless that is under way.
 
         What the plan asked before is left.
@@ -81,7 +83,7 @@ class Solver:
         if digest == asked.digest:
             return
         self.leave(key)
-        task = asyncio.create_task(self._answer(key, asking, asked))
+        task = asyncio.create_task(self._answer(key, solve_cache, asked))
         self._running[key] = asked.digest, task
         task.add_done_callback(lambda _: self._forget(key, task))
 
@@ -104,27 +106,29 @@ class Solver:
             del self._running[key]
 
     async def _answer(
-        self, key: PlanKey, asking: SolveCache, asked: StoredQuestion
+        self, key: PlanKey, solve_cache: SolveCache, asked: StoredQuestion
     ) -> None:
         """Answer a question, and say so."""
         try:
-            await asking.solve(asked, self._search)
+            await solve_cache.solve(asked, self._search)
         except StoreError as error:
             logger.warning("a search waits for the store: %s", error)
             await asyncio.sleep(STORE_PAUSE_S)
         except TimeoutError:
             text = f"the search takes more than {self._search_s:g} s: {NARROW}"
-            asking.refused[asked.digest] = text
+            solve_cache.refused[asked.digest] = text
         except MemoryError:
             text = f"the search takes more memory than it may: {NARROW}"
-            asking.refused[asked.digest] = text
+            solve_cache.refused[asked.digest] = text
         except Exception as error:  # noqa: BLE001 - whatever ends a search, its plan says so
-            await self._failed(asking, asked.digest, error)
+            await self._failed(solve_cache, asked.digest, error)
         else:
             self._failures.pop(asked.digest, None)
         self._done(key)
 
-    async def _failed(self, asking: SolveCache, digest: str, error: Exception) -> None:
+    async def _failed(
+        self, solve_cache: SolveCache, digest: str, error: Exception
+    ) -> None:
         """Let a search that came to nothing be tried again later, or no more."""
         self._failures[digest] += 1
         number = self._failures[digest]
@@ -134,7 +138,7 @@ class Solver:
             await asyncio.sleep(self._first_pause_s * 2.0 ** (number - 1))
             return
         del self._failures[digest]
-        asking.refused[digest] = (
+        solve_cache.refused[digest] = (
             f"the search came to nothing {number} times, the last time by {text}: "
             "report it, and edit the plan or start the operator anew to try again"
         )

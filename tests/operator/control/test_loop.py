@@ -47,7 +47,7 @@ class Home:
             api=api,
             queue=self.queue,
             scope_of=nowhere,
-            teller=PassReporter(metrics=self.metrics, events=EventWriter(api, "a")),
+            reporter=PassReporter(metrics=self.metrics, events=EventWriter(api, "a")),
             may_decide=lambda: True,
             clock=lambda: self.now_s,
             monotonic=lambda: self.now_s,

@@ -71,7 +71,7 @@ def test_the_log_tells_the_course_of_a_plan(
     A reason without a message is told by what it means.
     """
     events = EventWriter(cast("Api", None), "a")
-    PassReporter(metrics=Metrics(per_plan=False), events=events).said(
+    PassReporter(metrics=Metrics(per_plan=False), events=events).reported(
         OWNER, before, after
     )
     place = {"namespace": OWNER.namespace, "plan": OWNER.name, "attempt": 2}

@@ -21,7 +21,7 @@ from tests.support.kubeconfigs import a_kubeconfig, give
 GOOD = "Bearer good"
 
 
-def asking(folder: Path, work: Callable[[Api], Awaitable[None]]) -> list[str]:
+def solve_cache(folder: Path, work: Callable[[Api], Awaitable[None]]) -> list[str]:
     """Work with a server that takes one token; return those that it was shown."""
     shown: list[str] = []
 
@@ -50,7 +50,7 @@ def test_a_request_is_made_again_with_the_next_token(tmp_path: Path) -> None:
         for _ in range(2):
             assert await api.get(NODES, "", "a") == {"message": "who?"}
 
-    assert asking(tmp_path, work) == ["Bearer old", GOOD, GOOD]
+    assert solve_cache(tmp_path, work) == ["Bearer old", GOOD, GOOD]
 
 
 def test_a_token_that_is_refused_is_not_shown_twice(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_token_that_is_refused_is_not_shown_twice(tmp_path: Path) -> None:
         with pytest.raises(ApiDownError, match=r"who\?: our token is not taken"):
             await api.get(NODES, "", "a")
 
-    assert asking(tmp_path, work) == ["Bearer old"]
+    assert solve_cache(tmp_path, work) == ["Bearer old"]
 
 
 def test_a_file_that_is_gone_is_waited_for(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_file_that_is_gone_is_waited_for(tmp_path: Path) -> None:
         with pytest.raises(ApiDownError, match="no cluster to work on"):
             await api.get(NODES, "", "a")
 
-    asking(tmp_path, work)
+    solve_cache(tmp_path, work)
 
 
 def pauses_of(monkeypatch: pytest.MonkeyPatch, folder: Path, token: str) -> list[float]:

@@ -20,7 +20,7 @@ from plimsoll_operator.rules.observed_state import (
     ObservedProfile,
     ObservedState,
 )
-from plimsoll_operator.rules.step_result import Look
+from plimsoll_operator.rules.step_result import StepInput
 from plimsoll_planner.records.problem import BatchStatistics
 from tests.support.builders import a_solution, an_infeasible
 from tests.support.drawing import draws
@@ -188,9 +188,9 @@ def test_a_micro_batch_alone_is_by_hand_where_nothing_needs_it(
     spec = a_spec(override={"microBatch": 2})
     statistics = BatchStatistics(chosen_by)
     training = replace(spec.training, batch_statistics=statistics)
-    look = Look(
+    look = StepInput(
         spec=replace(spec, training=training),
-        seen=ObservedState(profile=profile),
+        state=ObservedState(profile=profile),
         generation=1,
         now_s=1.0,
     )

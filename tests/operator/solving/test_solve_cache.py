@@ -90,11 +90,11 @@ def test_what_was_asked_stands(working: Callable[[Work], None]) -> None:
     """Machines that come and go meanwhile do not change it; an edit does."""
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        first = await asking.question(an_asker(), OF_PROFILE)
-        again = await asking.question(an_asker(offers=MORE), OF_PROFILE)
+        cache = SolveCache(store)
+        first = await cache.question(an_asker(), OF_PROFILE)
+        again = await cache.question(an_asker(offers=MORE), OF_PROFILE)
         assert again == first
-        edited = await asking.question(an_asker(offers=MORE, generation=2), OF_PROFILE)
+        edited = await cache.question(an_asker(offers=MORE, generation=2), OF_PROFILE)
         assert edited.problem.offers == MORE
         assert len(await store.questions.of("uid")) == 2
 
@@ -111,9 +111,9 @@ def test_an_attempt_that_taught_something_has_it_asked_anew(
     assert round_of(attempts * 3) == 3 * teaches
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        await asking.question(an_asker(), OF_PROFILE)
-        await asking.question(an_asker(attempts=attempts), OF_PROFILE)
+        cache = SolveCache(store)
+        await cache.question(an_asker(), OF_PROFILE)
+        await cache.question(an_asker(attempts=attempts), OF_PROFILE)
         assert len(await store.questions.of("uid")) == 1 + teaches
 
     working(work)
@@ -133,10 +133,10 @@ def test_a_dry_run_that_is_launched_keeps_its_question(
     """So that what runs is what was looked at; an edit of what is asked for ends it."""
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        dry = await asking.question(an_asker(), OF_PROFILE)
+        cache = SolveCache(store)
+        dry = await cache.question(an_asker(), OF_PROFILE)
         given = {"generation": 2, "offers": MORE, "keeps_question": True} | fields
-        found = await asking.question(an_asker(**given), OF_PROFILE)
+        found = await cache.question(an_asker(**given), OF_PROFILE)
         assert (found.digest == dry.digest) is is_kept
         assert found.problem.offers == ((an_offer(),) if is_kept else MORE)
 
@@ -151,10 +151,10 @@ def test_a_dry_run_of_another_profile_is_asked_anew(
     of_other = StoredProfile(profile=other, digest=digest_of(other), made_s=2.0)
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        await asking.question(an_asker(), OF_PROFILE)
-        asker = an_asker(generation=2, keeps_question=True)
-        found = await asking.question(asker, of_other)
+        cache = SolveCache(store)
+        await cache.question(an_asker(), OF_PROFILE)
+        request = an_asker(generation=2, keeps_question=True)
+        found = await cache.question(request, of_other)
         assert found.problem.profile == other
 
     working(work)
@@ -166,17 +166,17 @@ def test_an_answer_says_whether_its_replay_has_come(
     """Until there is an answer there is nothing to wait for."""
 
     async def work(store: Store) -> None:
-        asking, asked = SolveCache(store), await put(store)
-        assert await asking.answer(asked) is None
-        assert await asking.unreplayed_plan(asked) is None
+        cache, asked = SolveCache(store), await put(store)
+        assert await cache.answer(asked) is None
+        assert await cache.unreplayed_plan(asked) is None
         await store.answers.save(asked.digest, an_answer())
-        waits = await asking.answer(asked)
+        waits = await cache.answer(asked)
         assert waits is not None
         assert (waits.unreplayed, waits.has_replay) == (WANTED, False)
         assert waits.problem_digest == asked.digest
-        assert await asking.unreplayed_plan(asked) == a_solution().plan
+        assert await cache.unreplayed_plan(asked) == a_solution().plan
         await store.replays.save(REPLAY)
-        come = await asking.answer(asked)
+        come = await cache.answer(asked)
         assert come is not None
         assert come.has_replay
 
@@ -193,12 +193,12 @@ def test_an_answer_that_stands_waits_for_no_replay(
     """It is certified, or there is no plan at all."""
 
     async def work(store: Store) -> None:
-        asking, asked = SolveCache(store), await put(store)
+        cache, asked = SolveCache(store), await put(store)
         await store.answers.save(asked.digest, answer)
-        found = await asking.answer(asked)
+        found = await cache.answer(asked)
         assert found is not None
         assert not found.has_replay
-        assert await asking.unreplayed_plan(asked) is None
+        assert await cache.unreplayed_plan(asked) is None
 
     working(work)
 
@@ -217,8 +217,8 @@ def test_a_search_goes_on_with_what_was_replayed(
     async def work(store: Store) -> None:
         if is_there:
             await store.replays.save(REPLAY)
-        asking, asked = SolveCache(store), await put(store)
-        await asking.solve(asked, search)
+        cache, asked = SolveCache(store), await put(store)
+        await cache.solve(asked, search)
         found = await store.answers.find(asked.digest)
         assert found is not None
         assert found.unreplayed == ("" if is_there else WANTED)
@@ -237,9 +237,9 @@ def test_what_cannot_be_judged_is_remembered_and_not_answered(
         raise CannotPlanError("no rate is stated")
 
     async def work(store: Store) -> None:
-        asking, asked = SolveCache(store), await put(store)
-        await asking.solve(asked, search)
-        assert asking.refused == {asked.digest: "no rate is stated"}
+        cache, asked = SolveCache(store), await put(store)
+        await cache.solve(asked, search)
+        assert cache.refused == {asked.digest: "no rate is stated"}
         assert await store.answers.find(asked.digest) is None
 
     working(work)
@@ -271,10 +271,10 @@ async def answered(store: Store, asked: StoredQuestion, plan: HybridPlan) -> Non
     await store.answers.save(asked.digest, an_answer(answer=answer, unreplayed=""))
 
 
-async def number_of(store: Store, asking: SolveCache, asker: SolveRequest) -> int:
+async def number_of(store: Store, cache: SolveCache, request: SolveRequest) -> int:
     """Put the question as it is now; which one it is, counted from 1."""
-    await asking.question(asker, OF_PROFILE)
-    return len(await store.questions.digests("uid", asker.generation))
+    await cache.question(request, OF_PROFILE)
+    return len(await store.questions.digests("uid", request.generation))
 
 
 @pytest.mark.parametrize("rehearse_as", ["IfDevice", "Always"])
@@ -282,27 +282,27 @@ def test_a_plan_that_ran_out_when_rehearsed_is_never_asked_for_again(
     rehearse_as: str, working: Callable[[Work], None]
 ) -> None:
     """Each asks anew, and so does each attempt: no question comes back."""
-    asker = an_asker(spec=a_spec(launch={"rehearse": rehearse_as}))
+    request = an_asker(spec=a_spec(launch={"rehearse": rehearse_as}))
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
+        cache = SolveCache(store)
 
-        async def ran_out(asker: SolveRequest, revision: int) -> None:
-            asked = await asking.question(asker, OF_PROFILE)
+        async def ran_out(request: SolveRequest, revision: int) -> None:
+            asked = await cache.question(request, OF_PROFILE)
             plan = a_plan(revision=revision)
             await answered(store, asked, plan)
             await rehearse(store, plan, a_failed_rehearsal())
 
-        assert await number_of(store, asking, asker) == 1
-        await ran_out(asker, revision=1)
-        second = replace(asker, offers=MORE)
-        assert await number_of(store, asking, second) == 2
-        assert await number_of(store, asking, second) == 2
+        assert await number_of(store, cache, request) == 1
+        await ran_out(request, revision=1)
+        second = replace(request, offers=MORE)
+        assert await number_of(store, cache, second) == 2
+        assert await number_of(store, cache, second) == 2
         # The next plan is launched, and its ranks run out of memory.
-        third = replace(asker, offers=MORE[1:], attempts=(OUT,))
-        assert await number_of(store, asking, third) == 3
+        third = replace(request, offers=MORE[1:], attempts=(OUT,))
+        assert await number_of(store, cache, third) == 3
         await ran_out(third, revision=3)
-        assert await number_of(store, asking, third) == 4
+        assert await number_of(store, cache, third) == 4
         assert await number_of(store, SolveCache(store), third) == 4
 
     working(work)
@@ -321,15 +321,15 @@ def test_what_is_planned_around(
     spec: dict[str, Any], is_anew: bool, working: Callable[[Work], None]
 ) -> None:
     """Not what a person fixed, nor more often than they allow, nor without a wish."""
-    asker = an_asker(spec=a_spec(**spec))
+    request = an_asker(spec=a_spec(**spec))
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        asked = await asking.question(asker, OF_PROFILE)
+        cache = SolveCache(store)
+        asked = await cache.question(request, OF_PROFILE)
         await answered(store, asked, a_plan())
         await rehearse(store, a_plan(), a_failed_rehearsal())
-        assert await number_of(store, asking, asker) == 1 + is_anew
-        text = (await asking.look(asker, OF_PROFILE)).refuted
+        assert await number_of(store, cache, request) == 1 + is_anew
+        text = (await cache.state(request, OF_PROFILE)).refuted
         assert ("ran out of memory" in text) is is_anew
 
     working(work)
@@ -339,20 +339,20 @@ def test_what_ran_out_is_named_with_its_size_and_its_bytes(
     working: Callable[[Work], None],
 ) -> None:
     """So that people see why the plan is another one; nothing is said of what fits."""
-    asker = an_asker(spec=a_spec(launch=ALWAYS))
+    request = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        asked = await asking.question(asker, OF_PROFILE)
+        cache = SolveCache(store)
+        asked = await cache.question(request, OF_PROFILE)
         await answered(store, asked, a_plan())
         await rehearse(store, a_plan(), a_rehearsal())
-        assert (await asking.look(asker, OF_PROFILE)).refuted == ""
-        assert await number_of(store, asking, asker) == 1
-        edited = replace(asker, generation=2, offers=MORE)
-        asked = await asking.question(edited, OF_PROFILE)
+        assert (await cache.state(request, OF_PROFILE)).refuted == ""
+        assert await number_of(store, cache, request) == 1
+        edited = replace(request, generation=2, offers=MORE)
+        asked = await cache.question(edited, OF_PROFILE)
         await answered(store, asked, a_plan(revision=2))
         await rehearse(store, a_plan(revision=2), a_failed_rehearsal())
-        assert (await asking.look(edited, OF_PROFILE)).refuted == (
+        assert (await cache.state(edited, OF_PROFILE)).refuted == (
             "the plan before ran out of memory when it was rehearsed, on 4 GPUs: rank "
             "0 ran out of memory in backward, alone on a device: 10.00 MiB in use of "
             "139.00 GiB, 1.00 MiB more asked for, predicted 0 B to 10.00 MiB"
@@ -365,26 +365,26 @@ def test_a_plan_whose_replay_was_left_out_is_rehearsed_all_the_same(
     working: Callable[[Work], None],
 ) -> None:
     """Its digest is known, and what it held is found; another plan of it is not."""
-    asker = an_asker(spec=a_spec(launch=ALWAYS))
+    request = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        asked = await asking.question(asker, OF_PROFILE)
-        assert await asking.rehearsed_plan(asked, WANTED) is None
+        cache = SolveCache(store)
+        asked = await cache.question(request, OF_PROFILE)
+        assert await cache.rehearsed_plan(asked, WANTED) is None
         await store.answers.save(asked.digest, an_answer())
-        found = await asking.answer(asked, rehearsed_by="uid")
+        found = await cache.answer(asked, rehearsed_by="uid")
         assert found is not None
         assert (found.plan_digest, found.rehearsal) == (WANTED, None)
-        wanted = await asking.rehearsed_plan(asked, WANTED)
+        wanted = await cache.rehearsed_plan(asked, WANTED)
         assert wanted is not None
         assert wanted.plan == a_solution().plan
-        assert await asking.rehearsed_plan(asked, digest_of(a_plan(revision=9))) is None
+        assert await cache.rehearsed_plan(asked, digest_of(a_plan(revision=9))) is None
         await rehearse(store, wanted.plan, a_rehearsal())
-        found = await asking.answer(asked, rehearsed_by="uid")
+        found = await cache.answer(asked, rehearsed_by="uid")
         assert found is not None
         assert found.rehearsal is not None
         assert found.rehearsal.fits
-        unasked = await asking.answer(asked)
+        unasked = await cache.answer(asked)
         assert unasked is not None
         assert (unasked.plan_digest, unasked.rehearsal) == ("", None)
 
@@ -395,13 +395,13 @@ def test_a_rehearsal_may_use_what_the_plan_was_made_for(
     working: Callable[[Work], None],
 ) -> None:
     """The memory of the device, less the headroom."""
-    asker = an_asker(spec=a_spec(launch=ALWAYS))
+    request = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        asked = await asking.question(asker, OF_PROFILE)
+        cache = SolveCache(store)
+        asked = await cache.question(request, OF_PROFILE)
         await answered(store, asked, a_plan())
-        wanted = await asking.rehearsed_plan(asked, digest_of(a_plan()))
+        wanted = await cache.rehearsed_plan(asked, digest_of(a_plan()))
         assert wanted is not None
         usable = asked.problem.limits.usable_bytes(an_offer().device_memory_bytes)
         assert wanted.capacity_bytes == usable
@@ -413,21 +413,21 @@ def test_a_look_does_not_see_a_rehearsal_beside_the_question_from_before_it(
     working: Callable[[Work], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod told that its rank ran out between the two, and that ended the plan."""
-    asker = an_asker(spec=a_spec(launch=ALWAYS))
+    request = an_asker(spec=a_spec(launch=ALWAYS))
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        first = await asking.question(asker, OF_PROFILE)
+        cache = SolveCache(store)
+        first = await cache.question(request, OF_PROFILE)
         await answered(store, first, a_plan())
-        answer = asking.answer
+        answer = cache.answer
 
         async def late(*args: Any, **fields: Any) -> ObservedAnswer | None:
             await rehearse(store, a_plan(), a_failed_rehearsal())
             return await answer(*args, **fields)
 
-        monkeypatch.setattr(asking, "answer", late)
-        later = replace(asker, offers=MORE)  # what is learned makes it another one
-        found = await asking.look(later, OF_PROFILE)
+        monkeypatch.setattr(cache, "answer", late)
+        later = replace(request, offers=MORE)  # what is learned makes it another one
+        found = await cache.state(later, OF_PROFILE)
         assert found.question.digest != first.digest
         assert found.answer is None
         assert "ran out of memory" in found.refuted
@@ -440,16 +440,16 @@ def test_a_plan_that_taught_nothing_is_asked_for_no_more_than_allowed(
 ) -> None:
     """The look comes to an end, and shows what the rehearsal gave."""
     limit = {"oomReplanLimit": 3}
-    asker = an_asker(spec=a_spec(launch=ALWAYS, runPolicy=limit))
+    request = an_asker(spec=a_spec(launch=ALWAYS, runPolicy=limit))
 
     async def work(store: Store) -> None:
-        asking = SolveCache(store)
-        await answered(store, await asking.question(asker, OF_PROFILE), a_plan())
+        cache = SolveCache(store)
+        await answered(store, await cache.question(request, OF_PROFILE), a_plan())
         await rehearse(store, a_plan(), a_failed_rehearsal())
-        found = await asking.look(asker, OF_PROFILE)
+        found = await cache.state(request, OF_PROFILE)
         assert found.answer is not None
         assert found.answer.rehearsal is not None
         assert not found.answer.rehearsal.fits
-        assert await number_of(store, asking, asker) == 4
+        assert await number_of(store, cache, request) == 4
 
     working(work)

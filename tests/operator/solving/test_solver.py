@@ -42,16 +42,16 @@ class Bench:
         self.solver = Solver(
             1, self.told.put_nowait, self.searches_s.append, first_pause_s=0.0
         )
-        self.asking = SolveCache(store)
+        self.solve_cache = SolveCache(store)
 
     def start(self) -> None:
         """Ask."""
-        self.solver.start(KEY, self.asking, self.asked)
+        self.solver.start(KEY, self.solve_cache, self.asked)
 
     @property
     def refused(self) -> str:
         """Why the question is not asked any more; empty where it is."""
-        return self.asking.refused.get(self.asked.digest, "")
+        return self.solve_cache.refused.get(self.asked.digest, "")
 
     async def heard(self) -> PlanKey:
         """Wait until a plan is told of."""

@@ -59,7 +59,7 @@ class LocalBackend:
     stopped: set[int] = field(default_factory=set[int])
     """Attempts that were asked to save and leave."""
 
-    def executor(self, seen: LocalState) -> Executor:
+    def executor(self, state: LocalState) -> Executor:
         """What carries out a decision on the plan."""
         plan = self.plan
         return Executor(
@@ -67,9 +67,9 @@ class LocalBackend:
             generation=plan.generation,
             created_s=plan.created_s,
             spec=plan.spec,
-            seen=seen,
+            state=state,
             store=self.store,
-            asking=self.eyes.asking,
+            solve_cache=self.eyes.solve_cache,
             backend=self,
             records=StoreRecords(self.store, plan.uid),
             search=self.search,
@@ -91,7 +91,7 @@ class LocalBackend:
 
     async def search(self, asked: StoredQuestion) -> None:
         """Search, with the replays that are known."""
-        await self.eyes.asking.solve(
+        await self.eyes.solve_cache.solve(
             asked,
             lambda problem, known: in_thread(partial(search_once, problem, known)),
         )
@@ -126,7 +126,9 @@ class LocalBackend:
     async def stop(self, attempt: int) -> None:
         """Let ranks save and leave, once there is room to save in."""
         if attempt not in self.stopped:  # what it has written since takes room as well
-            found = await self.store.profiles.find(self.eyes.wish(self.plan).key)
+            found = await self.store.profiles.find(
+                self.eyes.profile_request(self.plan).key
+            )
             if found is not None:
                 check_room(self.checkpoints, checkpoint_bytes(found.profile))
         self.stopped.add(attempt)

@@ -195,7 +195,7 @@ class Loop:
         backend, now_s = self.backend, time.time()
         await self.read_plan()
         is_suspended = self.is_suspended
-        seen = await backend.eyes.look(self.plan, backend.children, now_s)
+        seen = await backend.eyes.observe(self.plan, backend.children)
         decision = decide(
             replace(self.plan.spec, suspend=is_suspended),
             self.plan.status,
@@ -266,7 +266,7 @@ class Loop:
     def stop_gangs(self) -> None:
         """Let whatever trains save and leave."""
         children = self.backend.children
-        for child in children.look():
+        for child in children.observe():
             if child.kind is ChildKind.TRAIN:
                 children.stop(child.kind, child.subject)
 

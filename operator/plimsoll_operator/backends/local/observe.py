@@ -1,9 +1,9 @@
-"""A look at one plan: what the store and its children say.
+"""The state of one plan of this machine: its store and its processes.
 
-In: a plan of this home. Out: `ObservedState`, for a decision. Looking changes nothing but one
-thing: the question to the search is put in writing when it can be asked first, because
-free memory and calibrations, which go into it, change from one look to the next. None
-is put while an attempt is open, or once the plan is over.
+In: a plan. Out: a `LocalState`, for a decision. Nothing changes but one thing: the
+question to the search is written down when it can be asked first, because free memory
+and calibrations, which go into it, change from one time to the next. None is written
+while an attempt is open, or once the plan is over.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.backends.local.code import fingerprint_now
 from plimsoll_operator.backends.local.rank_reports import WorkerGroupReports
 from plimsoll_operator.backends.local.task_processes import Children
-from plimsoll_operator.backends.planning_state import PlanningState, with_answer
+from plimsoll_operator.backends.planning_state import (
+    PlanningState,
+    observed_profile,
+    with_answer,
+)
 from plimsoll_operator.rules.observed_state import ChildKind, ObservedProfile
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
 from plimsoll_operator.rules.question import require_sound
-from plimsoll_operator.rules.step_result import Look
 from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_operator.solving.solve_cache import SolveCache, SolveRequest
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -28,7 +31,6 @@ from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.profiles import StoredProfile
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
-from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.offer import Offer
 
@@ -41,10 +43,10 @@ class LocalState(PlanningState):
 
 
 class Eyes:
-    """Looks at the plans of a home."""
+    """Observes the plans of a state directory."""
 
     def __init__(self, store: Store, gpu_products: Collection[str]) -> None:
-        """Look into a store.
+        """Observe a store.
 
         Args:
             store: of the home.
@@ -58,33 +60,34 @@ class Eyes:
         """By plan: since when there was the profile of the first look."""
         self._code: dict[str, Fingerprint | None] = {}
         """By plan: what its code was when that profile was held to it."""
-        self.asking = SolveCache(store)
+        self.solve_cache = SolveCache(store)
 
-    def wish(self, plan: StoredPlan) -> ProfileRequest:
+    def profile_request(self, plan: StoredPlan) -> ProfileRequest:
         """Return the profile that a plan asks for."""
         kind = plan.offers[0].device_kind
         is_here = kind is DeviceKind.EMULATED or bool(self._gpu_products)
         return profile_request_of(plan.spec, kind, plan.folder, is_here=is_here)
 
-    async def look(
-        self, plan: StoredPlan, children: Children, now_s: float
-    ) -> LocalState:
-        """Look at one plan."""
-        wish = self.wish(plan)
-        profile = await self._store.profiles.find(wish.key)
+    async def observe(self, plan: StoredPlan, children: Children) -> LocalState:
+        """The state of one plan."""
+        wanted = self.profile_request(plan)
+        profile = await self._store.profiles.find(wanted.key)
         self._found.setdefault(plan.uid, profile.made_s if profile else None)
         attempts = await self._store.attempts.of(plan.uid)
-        seen = LocalState(
+        observed_one = (
+            None if profile is None else await self._profile(plan, wanted, profile)
+        )
+        state = LocalState(
             complaint=complaint_of(
                 plan.spec, plan.offers, gpu_products=self._gpu_products
             ),
-            profile=None if profile is None else await self._seen(plan, wish, profile),
-            profile_key=wish.key,
-            wish=wish,
+            profile=observed_one,
+            profile_key=wanted.key,
+            profile_request=wanted,
             offers=plan.offers,
             has_device=can_rehearse(plan.offers, self._gpu_products),
             attempts=attempts,
-            children=children.look(),
+            children=children.observe(),
         )
         if attempts:
             reports = self.reports(plan, attempts[-1], children)
@@ -93,22 +96,21 @@ class Eyes:
             )
             observed = observed_status(attempts[-1].plan, told)
             fault = step_fault(attempts[-1].plan, observed)
-            seen = replace(seen, observed=observed, step_fault=fault)
-        look = Look(spec=plan.spec, seen=seen, generation=plan.generation, now_s=now_s)
+            state = replace(state, observed=observed, step_fault=fault)
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
-        if is_settled or profile is None or not is_current(look):
-            return seen
-        asker = SolveRequest(
+        if is_settled or profile is None or not is_current(plan.spec, state):
+            return state
+        request = SolveRequest(
             uid=plan.uid,
             generation=plan.generation,
             spec=plan.spec,
             offers=plan.offers,
             attempts=attempts,
         )
-        return await with_answer(seen, self.asking, asker, profile)
+        return await with_answer(state, self.solve_cache, request, profile)
 
-    async def _seen(
-        self, plan: StoredPlan, wish: ProfileRequest, profile: StoredProfile
+    async def _profile(
+        self, plan: StoredPlan, wanted: ProfileRequest, profile: StoredProfile
     ) -> ObservedProfile:
         """Return a profile as a decision looks at it; an old one is held to the code.
 
@@ -119,12 +121,9 @@ class Eyes:
         if is_old and plan.uid not in self._code:
             self._code[plan.uid] = await fingerprint_now(plan)
         here = self._code[plan.uid] if is_old else None
-        return ObservedProfile(
-            source=Source(wish.source),
-            made_s=profile.made_s,
-            was_cached=profile.made_s < plan.created_s,
+        return replace(
+            observed_profile(plan.created_s, wanted, profile),
             is_of_this_code=here in (None, profile.profile.fingerprint),
-            has_batch_statistics=bool(profile.profile.batch_statistics),
         )
 
     def reports(

@@ -127,7 +127,7 @@ async def run_to_the_end(children: Children, task: Task, plan: HybridPlan) -> Ch
     save(folder / PLAN, plan)
     children.start(task)  # not beside the loop: a start that is left would be orphaned
     while True:
-        [found] = (one for one in children.look() if one.subject == task.subject)
+        [found] = (one for one in children.observe() if one.subject == task.subject)
         if found.state is ChildState.ENDED:
             children.clear(task.child_kind, task.subject)
             return found

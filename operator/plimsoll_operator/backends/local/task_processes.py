@@ -53,7 +53,7 @@ class Children:
         short = subject.removeprefix("sha256:")[:SUBJECT_LENGTH]
         return self._root / f"{kind}-{short}"
 
-    def look(self) -> tuple[Child, ...]:
+    def observe(self) -> tuple[Child, ...]:
         """Return what is there; whatever lost its keeper is ended first."""
         alive = self._kept()
         found = [path.parent for path in sorted(self._root.glob(f"[!.]*/{BEGAN}"))]
@@ -67,7 +67,7 @@ class Children:
         """Return the folders of children of which anything is alive; ends nothing."""
         found = self._alive()
         if not found:
-            time.sleep(POLL_S)  # as in `look`
+            time.sleep(POLL_S)  # as in `observe`
             found = self._alive()
         return set(found)
 

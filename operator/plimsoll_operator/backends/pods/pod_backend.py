@@ -60,7 +60,7 @@ class PodBackend(ABC):
     objects: OwnedObjects
     store: Store
     machines: Machines
-    obstacles: NameConflicts
+    name_conflicts: NameConflicts
     release: Release
     clock: Callable[[], float]
     """Seconds since 1970."""
@@ -105,7 +105,7 @@ class PodBackend(ABC):
         try:
             await self._start(request)
         except NameConflictError as met:
-            self.obstacles.meet(self.plan.owner, met, self.clock(), request.task)
+            self.name_conflicts.meet(self.plan.owner, met, self.clock(), request.task)
 
     async def stop(self, attempt: int) -> None:
         """Let the pods of an attempt end, and go once they have."""

@@ -43,7 +43,7 @@ def children(tmp_path: Path) -> Generator[Children]:
     # A keeper that has told its end may be about to leave; a look lets go of it then.
     until(lambda: not marked(tmp_path))
     time.sleep(0.05)
-    made.look()
+    made.observe()
 
 
 def a_task(folder: Path, *programs: str, timeout_s: float | None = None) -> Task:
@@ -65,7 +65,7 @@ def a_task(folder: Path, *programs: str, timeout_s: float | None = None) -> Task
 
 def only(children: Children) -> Child:
     """Return the only child."""
-    [child] = children.look()
+    [child] = children.observe()
     return child
 
 
@@ -108,7 +108,7 @@ def test_a_child_runs_and_ends(children: Children, tmp_path: Path) -> None:
     children.start(a_task(tmp_path, told, told))
     assert ended(children).ending is Ending.DONE
     children.clear(ChildKind.TRAIN, "1")
-    assert children.look() == ()
+    assert children.observe() == ()
     logs = children.logs(ChildKind.TRAIN, "1")
     assert (logs / "1.out").read_text() == "rank 1\n"
 
@@ -171,7 +171,7 @@ def test_what_a_rank_started_itself_is_ended_with_it(
         f"subprocess.Popen([sys.executable, '-c', {SLEEPS!r}], start_new_session=True)"
     )
     children.start(a_task(tmp_path, starts))
-    until(lambda: children.look() != () and not marked(tmp_path))
+    until(lambda: children.observe() != () and not marked(tmp_path))
     assert ended(children).ending is Ending.DONE
 
 
@@ -265,7 +265,7 @@ def test_a_clearing_that_was_killed_leaves_no_ghost(
     gone = folder.with_name(f".{folder.name}")
     folder.rename(gone)
     (gone / TASK).unlink()
-    assert children.look() == ()
+    assert children.observe() == ()
     children.clear(ChildKind.TRAIN, "1")
     assert not gone.exists()
 
@@ -279,6 +279,6 @@ def test_a_keeper_that_is_killed_at_once_is_started_again(
         killed.setattr(task_processes, "KEEPER", "tests.support.killed_keeper")
         with pytest.raises(SlowStartError, match="its keeper was ended by SIGKILL"):
             children.start(task)
-    assert children.look() == ()
+    assert children.observe() == ()
     children.start(task)
     assert only(children).state is ChildState.RUNNING
