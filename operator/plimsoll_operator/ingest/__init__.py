@@ -3,7 +3,6 @@
 Pods run code of users, so every report is judged before any of it is stored. `server`
 is the table of contents; docs/decisions/0015-cluster.md has the reasons.
 
-    ttl_cache           answers of the API server, kept for a short while
     limits              how often and how much may be reported
     assignments         what tokens, pods and Jobs say of who reports
     identity            whose pod reports: token, pod, Job, TrainingPlan

@@ -35,7 +35,6 @@ from plimsoll_operator.ingest.assignments import (
     may_tell_until_s,
     refuse,
 )
-from plimsoll_operator.ingest.ttl_cache import TtlCache
 from plimsoll_operator.kube.api import (
     JOBS,
     PLANS,
@@ -45,6 +44,7 @@ from plimsoll_operator.kube.api import (
     Object,
     Written,
 )
+from plimsoll_operator.kube.ttl_cache import TtlCache
 from plimsoll_operator.objects.children import Owner
 from plimsoll_operator.rules.observed_state import ChildKind
 

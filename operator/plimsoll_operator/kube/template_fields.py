@@ -34,10 +34,7 @@ def entries(whole: Object, field: str, path: str) -> list[Object]:
     Raises:
         InvalidFieldError: it is none.
     """
-    found: object = whole.get(field) or []
-    if not isinstance(found, list):
-        refuse(f"{path}.{field}", found, "a list")
-    listed = cast("list[object]", found)
+    listed = list_of(whole.get(field) or None, f"{path}.{field}")
     if not all(isinstance(one, dict) for one in listed):
         refuse(f"{path}.{field}", listed, "a list of mappings")
     return cast("list[Object]", listed)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections import OrderedDict
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from plimsoll_operator.errors import ClusterError, NameConflictError, TooLargeError
 from plimsoll_operator.kube.api import CONFIG_MAPS, Api, Object
+from plimsoll_operator.kube.ttl_cache import TtlCache
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
 from plimsoll_operator.objects.bounded import bounded_document, inflated
 from plimsoll_operator.objects.children import (
@@ -147,33 +149,32 @@ def told_attempt(
 
 
 class PlansOfRecord:
-    """Reads plans of record, and keeps the latest ones that were asked for."""
+    """Plans of record, the latest ones that were asked for kept."""
 
     def __init__(self, api: Api) -> None:
         """Read from an API server."""
-        self._api = api
-        self._kept: OrderedDict[tuple[str, str], HybridPlan] = OrderedDict()
+        self._objects = OwnedObjects(api)
+        self._kept = TtlCache[tuple[str, str], HybridPlan | None](
+            most=MOST_PLANS,
+            keep_s=lambda plan: -math.inf if plan is None else math.inf,
+            clock=time.monotonic,
+        )
         """By the plan's uid and digest: what a digest stands for never changes."""
 
     async def find(self, owner: Owner, attempt: Attempt) -> HybridPlan | None:
-        """Return the plan of an attempt, None where somebody has deleted it.
+        """The plan of an attempt, None if somebody has deleted it.
 
         Raises:
             ClusterError: it cannot be read.
         """
-        place = owner.uid, attempt.plan_digest
-        if place in self._kept:
-            self._kept.move_to_end(place)
-            return self._kept[place]
+        key = owner.uid, attempt.plan_digest
+        return await self._kept.get(key, lambda: self._read(owner, attempt))
+
+    async def _read(self, owner: Owner, attempt: Attempt) -> HybridPlan | None:
+        """The same, from its ConfigMap."""
         name = child_name(owner, PLAN_OF_RECORD, str(attempt.number))
-        found = await self._api.get(CONFIG_MAPS, owner.namespace, name)
-        if found is None or not owner.owns(found):
-            return None
-        plan = await asyncio.to_thread(plan_in, found)
-        self._kept[place] = plan
-        while len(self._kept) > MOST_PLANS:
-            self._kept.popitem(last=False)
-        return plan
+        found = await self._objects.find(CONFIG_MAPS, owner, name)
+        return None if found is None else await asyncio.to_thread(plan_in, found)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from plimsoll_operator.ingest.ttl_cache import TtlCache
+from plimsoll_operator.kube.ttl_cache import TtlCache
 
 
 class Source:
