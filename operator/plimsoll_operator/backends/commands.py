@@ -1,7 +1,7 @@
 """The command lines of what the loop starts: profiling, replay, rehearsal, training.
 
-In: what is wanted, and where its files will lie. Out: a `Task`. The modules are named,
-never imported: they run in processes of their own, with torch, at home or in a pod.
+In: a request, and where its files will be. Out: a `Task`. The modules are named, never
+imported: they run with torch, in processes of their own, on this machine or in a pod.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The first look at all plans, for an operator that begins: from three lists.
+"""The state of all plans from three lists, for an operator that begins.
 
 In: all plans, their Jobs and the metadata of their ConfigMaps, a page at a time. Out:
 plans of which that alone shows that nothing is to be done are told to metrics, and
@@ -137,9 +137,9 @@ def state_from_lists(
     if latest is None or latest.ending is not None:
         return None
     is_left_alone = not any(is_ending(job) for job in shown)
-    gang = state.child(ChildKind.TRAIN, str(latest.number))
-    trains = gang is not None and gang.state is ChildState.RUNNING
-    others = [child.state for child in children if child is not gang]
+    workers = state.child(ChildKind.TRAIN, str(latest.number))
+    trains = workers is not None and workers.state is ChildState.RUNNING
+    others = [child.state for child in children if child is not workers]
     is_quiet = all(state is ChildState.ENDED for state in others)
     return state if trains and is_quiet and is_left_alone else None
 

@@ -70,7 +70,7 @@ class Loop:
     heard_s: float = 0.0
     """When the watch of plans was last known to tell all that happens."""
     known_jobs: dict[str, str] = field(default_factory=dict[str, str])
-    """Versions that the first look has seen, by uid: the watch brings them again."""
+    """Versions that the initial sync has seen, by uid: the watch brings them again."""
     behind: dict[PlanKey, int] = field(default_factory=dict[PlanKey, int])
     """Versions that a list had shown, and the watch had not brought."""
 

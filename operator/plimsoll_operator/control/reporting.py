@@ -2,7 +2,7 @@
 
 In: a plan before and after a pass, and what was seen. Out: counters that have moved. A
 stage lasts from one condition to the next; the times stand in the conditions, so that
-nothing is remembered between two passes. Called by `reconcile`.
+nothing is kept between two passes. Called by `reconcile`.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def may_tell_until_s(pod: Object) -> float:
     """Return until when a pod may tell; infinite as long as it has not ended.
 
     One that was declared over while nobody heard of its containers, as on a lost node,
-    may not: it is fenced.
+    may not: its attempt is over.
     """
     status: Any = pod.get("status") or {}
     if status.get("phase") not in OVER:

@@ -284,14 +284,14 @@ async def holding(
     hold = Hold(api, seat, timing or Timing(), clock, today)
     try:
         await hold.acquire()
-        keeper = asyncio.create_task(hold.keep())
+        keeping = asyncio.create_task(hold.keep())
         try:
             yield hold
         finally:
-            keeper.cancel()
-            await asyncio.wait([keeper])
-            if not keeper.cancelled():
-                keeper.result()  # what it raised, if it did, is for the caller
+            keeping.cancel()
+            await asyncio.wait([keeping])
+            if not keeping.cancelled():
+                keeping.result()  # what it raised, if it did, is for the caller
     finally:
         # Also where we never knew that it was ours: the answer may have been lost.
         await hold.release()

@@ -1,8 +1,8 @@
 """Answers of the API server, kept for a short while.
 
-In: keys and how to ask. Out: answers. Called where every pod of a gang would ask the
-same question within a second. Who asks while another one asks waits for that answer;
-what failed is not kept.
+In: keys and how to ask. Out: answers. Called where every pod of a worker group would
+ask the same question within a second. Who asks while another one asks waits for that
+answer; what failed is not kept.
 """
 
 from __future__ import annotations

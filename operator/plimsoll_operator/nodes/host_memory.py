@@ -1,8 +1,8 @@
-"""How much memory of the host the pods of a gang ask for after it was too little.
+"""Memory of the host that the pods of a worker group ask for after it was too little.
 
 In: what a plan asks for beside each GPU, how many times as much is wanted, the pods and
-the nodes. Out: what to ask for. Called where a gang is started again. A gang that asks
-for more than its nodes have would wait for ever, so each pod must have its place:
+the nodes. Out: what to ask for. Called where a worker group is started again. One that
+asks for more than its nodes have would wait for ever, so each pod must have its place:
 
     a node's places    as many as its GPUs are enough for
     room of a place    an equal part of its memory, less an eighth for what runs on
@@ -49,7 +49,7 @@ def raised(
     Args:
         per_gpu: what the spec asks for.
         factor: how many times as much memory is wanted.
-        pods: of the gang.
+        pods: of the worker group.
         pod: the spec of each, as it is rendered with what the spec asks for.
         nodes: of the cluster.
     """

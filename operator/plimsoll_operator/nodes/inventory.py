@@ -2,7 +2,7 @@
 
 In: nodes as the API server lists them, and the tolerations of a plan's template. Out:
 one `Offer` for all nodes that are alike, and each node with GPUs that is left out, with
-the reason. Called by the eyes, where a plan names no table of offers. A node counts
+the reason. Called where a plan is observed that names no table of offers. A node counts
 with all its healthy GPUs, whoever uses them now: waiting for them is the scheduler's
 business. Rates, links and prices stand in no label and are left open.
 

@@ -1,9 +1,9 @@
 """Reads the machines that can be had from a ConfigMap.
 
 In: the ConfigMap that `spec.search.offers.configMap` names. Out: the offers of its
-table. Called by the eyes. Where a plan names a table, that is the whole list, for an
-autoscaler makes nodes that no inventory knows; where it names none, the inventory is.
-A table may lack prices: they are asked for with the objective (`require_sound`).
+table. Called where a plan is observed. If a plan names a table, that is the whole list,
+because an autoscaler makes nodes that no inventory knows; if not, the inventory is. A
+table may lack prices: they are asked for with the objective (`require_sound`).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ MOST_BYTES: Final = 900 * 1024
 NAMED: Final = 3
 """Documents of a ConfigMap that an error lists."""
 PORT: Final = 29_500
-"""Where ranks meet: each gang in pods of its own."""
+"""Where ranks meet: each worker group in pods of its own."""
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 

@@ -1,7 +1,7 @@
 """The Jobs of a plan as children: where each stands, and how it ended.
 
-In: Jobs as the API server has them. Out: a `Child` each, and one for a gang that is
-gone. Pods are asked for alone where a Job waits, is ending or has ended.
+In: Jobs as the API server has them. Out: a `Child` each, and one for a worker group
+that is gone. Pods are listed only if a Job waits, is ending or has ended.
 
     Complete or Failed          ended: its pods, or what they told, say how
     all pods have begun         running
@@ -114,11 +114,11 @@ class JobObserver:
     async def end(
         self, plan: PlanObject, job: Object | None, attempt: int
     ) -> End | None:
-        """Return the end of all processes of a gang, as far as any is known.
+        """Return the end of all processes of a worker group, as far as any is known.
 
         Args:
             plan: whose attempt it is.
-            job: of the gang; None where it is gone.
+            job: of the worker group; None where it is gone.
             attempt: its number.
         """
         told = await self._store.pod_ends.of(plan.owner.uid, attempt)
@@ -153,7 +153,7 @@ class JobObserver:
             return after(
                 replace(child, state=ChildState.ENDED, since_s=now_s),
                 plan.status,
-                fenced(pods, await self._told(plan, child), text),
+                lost_with_nodes(pods, await self._told(plan, child), text),
             )
         if child.state is not ChildState.PENDING:
             return replace(child, message="its pods are ending")
@@ -164,7 +164,7 @@ class JobObserver:
     async def _gone(
         self, plan: PlanObject, attempt: Attempt, found: Sequence[Child], now_s: float
     ) -> Child | None:
-        """Return what became of a gang whose Job is there no more.
+        """Return what became of a worker group whose Job is there no more.
 
         A Job that was never seen was never made, as far as anybody knows. Its pods may
         end later than it does, where a person has deleted it.
@@ -204,14 +204,14 @@ class JobObserver:
         return [pod for pod in pods if belongs_to(pod, child.workload_uid)]
 
     async def _told(self, plan: PlanObject, child: Child) -> dict[str, StoredEnd]:
-        """Return what the pods of a gang told of their end."""
+        """Return what the pods of a worker group told of their end."""
         if child.kind is not ChildKind.TRAIN:
             return {}
         return await self._store.pod_ends.of(plan.owner.uid, int(child.subject))
 
 
 def is_kept(job: Object, latest: Attempt | None) -> bool:
-    """Tell whether a Job is left alone: the latest gang, once its end is written down.
+    """Whether a Job is left alone: the latest worker group, once its end is recorded.
 
     People read the logs of its pods, which hold nothing any more; it goes when the next
     one starts, or with the plan.
@@ -223,7 +223,7 @@ def is_kept(job: Object, latest: Attempt | None) -> bool:
 
 
 def after(child: Child, status: Status, found: tuple[Ending, str]) -> Child:
-    """Return a gang that has ended, where we may have asked for it.
+    """Return a worker group that has ended, where we may have asked for it.
 
     Args:
         child: it has ended.
@@ -254,15 +254,15 @@ def settled(child: Child, job: Object, found: tuple[Ending, str]) -> tuple[Endin
     return found
 
 
-def fenced(
+def lost_with_nodes(
     pods: Sequence[Object], told: Mapping[str, StoredEnd], text: str
 ) -> tuple[Ending, str]:
-    """Return how a gang ended that nobody waits for any more.
+    """Return how a worker group ended that nobody waits for any more.
 
     A node that only the cluster cannot reach may have trained to the end, and told so.
 
     Args:
-        pods: of the gang.
+        pods: of the worker group.
         told: what pods have told us, by uid.
         text: why nobody waits.
     """
@@ -345,7 +345,7 @@ def launched_s(status: Status) -> float:
 
 
 def stop_reason(status: Status) -> str:
-    """Return why we have asked for the end of a gang, empty where we have not."""
+    """Why we have asked for the end of a worker group; empty if we have not."""
     for kind in (ConditionType.SUCCEEDED, ConditionType.LAUNCHED):
         said = status.condition(kind)
         if said is not None and said.reason in STOPPED_BY_US:

@@ -3,11 +3,11 @@
 In: what was met when something was to be made. Out: a child that waits, or a complaint
 about the plan, until a look finds that the place is free. Nothing is written down: who
 starts anew meets it again. Called by `backends` and `record_maps`, which meet, and by
-eyes.
+observers.
 
     <plan>-profile-.., <plan>-replay-..    it waits: ProfilePending, ReplayPending
     <plan>-rehearsal-..                    it waits: RehearsalPending
-    <plan>-train-<attempt>, <plan>-ranks   the gang waits: Pending
+    <plan>-train-<attempt>, <plan>-ranks   the worker group waits: Pending
     <plan>-plan-<attempt>                  the plan is not accepted as it is named
 """
 

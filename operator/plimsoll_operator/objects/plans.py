@@ -1,7 +1,7 @@
 """A TrainingPlan as the API server has it.
 
 In: an object. Out: a `PlanObject`; a spec that the schema let through and the types do
-not is a fault in it, not an error. Called by the eyes, before each decision.
+not is a fault in it, not an error. Called before each decision.
 """
 
 from __future__ import annotations

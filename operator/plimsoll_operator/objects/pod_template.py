@@ -89,7 +89,7 @@ class PodParts:
     affinity: Object | None = None
     """Node affinity of the devices that are planned for."""
     subdomain: str = ""
-    """Service by which the pods of a gang find each other."""
+    """Service by which the pods of a worker group find each other."""
     claim: str = ""
     """Volume claim for checkpoints; empty: none."""
     priority_class: str = ""

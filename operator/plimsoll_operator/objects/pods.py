@@ -217,7 +217,7 @@ def finished_s(state: Mapping[str, Any]) -> float:
 
 
 def joined(ends: Sequence[End]) -> End:
-    """Return the end of all processes of a gang, from those of its pods by index."""
+    """End of all processes of a worker group, from those of its pods by index."""
     offset, first, first_s = 0, None, 0.0
     for end in ends:
         if end.first is not None and (first is None or end.at_s < first_s):

@@ -2,7 +2,7 @@
 
 In: metadata of ConfigMaps. Out: the attempts of a plan. What a decision looks at stands
 in annotations, so that a look fetches no plans; plans are read when they are needed,
-and kept, for they never change. Called by eyes, the executor and ingest.
+and kept, for they never change. Called by observers, the executor and ingest.
 """
 
 from __future__ import annotations

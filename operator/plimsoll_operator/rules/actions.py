@@ -73,7 +73,7 @@ class RecordPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartTraining:
-    """Start the gang of an attempt by its plan of record."""
+    """Start the worker group of an attempt by its plan of record."""
 
     attempt: int
     memory_factor: int = 1
@@ -82,7 +82,7 @@ class StartTraining:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopTraining:
-    """Ask the gang to save and leave."""
+    """Ask the worker group to save and leave."""
 
     attempt: int
 

@@ -1,8 +1,8 @@
 """What our processes advise, in words of who runs a plan.
 
-In: the last line of a process, and the words of a home. Out: the same line; where it is
-one of ours, with what a person types there in place of the trainer's options, which
-nobody types. Called where the end of a child is read.
+In: the last line of a process, and the words of a back end. Out: the same line; one of
+ours with what a person types there in place of the trainer's options, which nobody
+types. Called where the end of a child is read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ON_CLUSTER: Final = {
 
 
 def advised(line: str, kind: ChildKind, words: Words) -> str:
-    """Return a line of a child in the words of a home."""
+    """Return a line of a child in the words of a back end."""
     if not line.startswith(PREFIX):
         return line
     line = line.removeprefix(PREFIX)

@@ -27,7 +27,7 @@ from plimsoll_planner.records.solution import Infeasible
 
 
 def ended_before(given: StepInput) -> StepResult:
-    """Say whether the latest attempt was the last one."""
+    """Whether the latest attempt was the last one."""
     latest = given.latest
     if latest is None:
         return StepResult(truth=Truth.UNKNOWN, reason=WAITING, goes_on=True)
@@ -58,7 +58,7 @@ def ended_before(given: StepInput) -> StepResult:
 
 
 def next_attempt(given: StepInput) -> StepResult:
-    """Say why no gang runs yet, and write down the plan of the next one."""
+    """Why no ranks run yet, and what records the plan of the next ones."""
     found = given.state.answer
     if given.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
         return StepResult(
@@ -82,7 +82,7 @@ def next_attempt(given: StepInput) -> StepResult:
 
 
 def launched(given: StepInput) -> StepResult:
-    """Say whether the gang of the open attempt was started; nothing else is kept."""
+    """Whether the ranks of the open attempt were started; nothing else is kept."""
     number = str(given.state.attempts[-1].number)
     rest = tuple(
         Clear(child=child)
@@ -94,7 +94,7 @@ def launched(given: StepInput) -> StepResult:
 
 
 def workers_result(given: StepInput) -> StepResult:
-    """Say whether the gang of the open attempt was started, and start it."""
+    """Whether the ranks of the open attempt were started, and what starts them."""
     attempt = given.state.attempts[-1]
     child = given.state.child(ChildKind.TRAIN, str(attempt.number))
     if child is None:
@@ -126,7 +126,7 @@ def workers_result(given: StepInput) -> StepResult:
 
 
 def starting(given: StepInput) -> StepResult:
-    """Say why the gang of the open attempt is not made yet, and make it."""
+    """Why the ranks of the open attempt are not started yet, and what starts them."""
     number = given.state.attempts[-1].number
     if given.spec.suspend:
         return StepResult(truth=Truth.FALSE, reason="Suspended")
@@ -137,7 +137,7 @@ def starting(given: StepInput) -> StepResult:
 
 
 def memory_factor_of(given: StepInput) -> int:
-    """Return how many times the stated memory of the host the open attempt asks for.
+    """How many times the stated memory of the host the open attempt asks for.
 
     It is doubled each time it was too little, as often as the spec allows. That counts
     after a pause as well, until the spec asks for something else.
@@ -151,7 +151,7 @@ def memory_factor_of(given: StepInput) -> int:
 
 
 def succeeded(given: StepInput) -> StepResult:
-    """Say how the open attempt goes, once it was started; stop it where asked."""
+    """How the open attempt goes, once it was started, and what stops it."""
     attempt = given.state.attempts[-1]
     child = given.state.child(ChildKind.TRAIN, str(attempt.number))
     if child is None or child.state is ChildState.PENDING:
@@ -179,14 +179,14 @@ def succeeded(given: StepInput) -> StepResult:
 
 
 def asked_to_leave(given: StepInput) -> str:
-    """Return why a person wants the ranks to leave; empty where nobody does."""
+    """Why a person wants the ranks to leave; empty where nobody does."""
     if given.spec.suspend:
         return "Suspending"
     return "Replanning" if is_outdated(given) else ""
 
 
 def is_outdated(given: StepInput) -> bool:
-    """Tell whether the spec was edited after the plan of record, and before ranks ran.
+    """Whether the spec was edited after the plan of record, and before ranks ran.
 
     An edit that only asks for a pause, or sets other limits of time, changes no plan.
     """
@@ -197,12 +197,12 @@ def is_outdated(given: StepInput) -> bool:
 
 
 def asked_digest_of(spec: TrainingPlanSpec) -> str:
-    """Return the digest of all that a plan and its gang are made from."""
+    """Digest of all that a plan and its worker group are made from."""
     return digest_of(replace(spec, suspend=False, run_policy=RunPolicy()))
 
 
 def left_unstarted(given: StepInput) -> StepResult:
-    """End an attempt whose gang was never made, for the spec asks for another one."""
+    """The end of an attempt whose ranks were never started: the spec has changed."""
     number = given.state.attempts[-1].number
     nothing = Child(
         kind=ChildKind.TRAIN,
@@ -216,5 +216,5 @@ def left_unstarted(given: StepInput) -> StepResult:
 
 
 def is_train(child: Child) -> bool:
-    """Tell whether a child is a gang of ranks."""
+    """Whether a child is a worker group."""
     return child.kind is ChildKind.TRAIN

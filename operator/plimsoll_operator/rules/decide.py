@@ -2,7 +2,7 @@
 
 In: the spec, the status as it was said last, what is seen, the time. Out: actions and
 a status. Pure and level-triggered: the same look gives the same decision, however often
-it is asked for and whatever crashed in between. Called by the loop of either home.
+it is asked for and whatever crashed in between. Called by the loop of either back end.
 
     Accepted -> Profiled -> Planned -> Certified -> Launched -> Succeeded
 

@@ -1,10 +1,10 @@
-"""What is seen of one TrainingPlan: in its home, and in the store.
+"""The observed state of one TrainingPlan: its processes or pods, and the store.
 
-Made by the eyes of a home (processes on a laptop, pods on a cluster) just before a
-decision, from a live look; absence in here is believed. Nothing is remembered between
+Made by the observers (`backends.local.observe`, `control.observe`) just before a
+decision and live; absence in here is believed. Nothing is kept between
 two decisions but what stands in here and in the status.
 
-    Child     something that runs or ran: profiling, replaying, or a gang of ranks
+    Child     something that runs or ran: profiling, replaying, or a worker group
     Attempt   a plan of record, and what became of it once that was written down
 """
 
@@ -29,7 +29,7 @@ class ChildState(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a child ended, told by its exit codes and by what its home says."""
+    """How a child ended, told by its exit codes and by what its back end says."""
 
     DONE = "done"
     CHECKPOINTED = "checkpointed"
@@ -89,7 +89,7 @@ class Child:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """A plan of record: written once, before its gang is started."""
+    """A plan of record: written once, before its worker group is started."""
 
     number: int
     plan_digest: str = ""

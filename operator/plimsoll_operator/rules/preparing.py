@@ -53,7 +53,7 @@ def accepted(given: StepInput) -> StepResult:
 
 
 def profiled(given: StepInput) -> StepResult:
-    """Say whether there is a profile, and bring it about."""
+    """Whether there is a profile, and bring it about."""
     state = given.state
     if state.store_fault:
         return StepResult(
@@ -67,7 +67,7 @@ def profiled(given: StepInput) -> StepResult:
 
 
 def clearing_others(state: ObservedState) -> tuple[Action, ...]:
-    """Return what ends the profiling of what is not asked for any more."""
+    """What ends the profiling of what is not asked for any more."""
     return tuple(
         Clear(child=child)
         for child in state.children
@@ -76,7 +76,7 @@ def clearing_others(state: ObservedState) -> tuple[Action, ...]:
 
 
 def profile_result(given: StepInput) -> StepResult:
-    """Say whether the profile that is asked for is there, and bring it about."""
+    """Whether the profile that is asked for is there, and bring it about."""
     state = given.state
     child = state.child(ChildKind.PROFILE, state.profile_key)
     if state.profile is not None and is_current(given.spec, state):
@@ -100,7 +100,7 @@ def profile_result(given: StepInput) -> StepResult:
 
 
 def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
-    """Tell whether the profile counts: nobody found other code since it was made.
+    """Whether the profile counts: nobody found other code since it was made.
 
     With the policy Always, one that was there before the plan does not. A replay or a
     rehearsal that finds other code than a profile of this very plan is a fault, not
@@ -123,7 +123,7 @@ def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
 
 
 def planned(given: StepInput) -> StepResult:
-    """Say whether a plan fits."""
+    """Whether a plan fits."""
     found = given.state.answer
     if found is None:
         return StepResult(
@@ -161,7 +161,7 @@ def skipped(result: StepResult) -> StepResult:
 
 
 def certified(given: StepInput) -> StepResult:
-    """Say whether the plan's replay agrees and its rehearsal fits; bring them about."""
+    """Whether the plan's replay agrees and its rehearsal fits."""
     found = given.state.answer
     if found is not None and found.is_certified:
         clear = clearing(given, ChildKind.REPLAY, "")
@@ -177,7 +177,7 @@ def certified(given: StepInput) -> StepResult:
 
 
 def replay_result(given: StepInput) -> StepResult:
-    """Say where the replay of a plan stands that is not certified, and replay it."""
+    """Where the replay of a plan stands that is not certified."""
     found = given.state.answer
     must = given.spec.launch.require_certified
     if found is not None and found.has_replay:

@@ -26,8 +26,7 @@ class ProfileRequest:
     device_kind: DeviceKind
     source: Source
     place: str
-    """Where the code comes from: a folder at home; image, code volumes and namespace on
-    a cluster."""
+    """Where the code comes from: a folder, or image, code volumes and namespace."""
 
     @property
     def key(self) -> str:

@@ -1,7 +1,7 @@
 """The question to the search, from a spec and what is known.
 
 In: a spec, a profile, offers, calibrated overheads. Out: a `Problem`, or an error in
-the words of the spec. Called by the eyes of either home; equal spec and knowledge make
+the words of the spec. Called where a plan is observed; equal spec and knowledge make
 equal questions, whose digest is the key of their answer.
 """
 

@@ -1,8 +1,8 @@
 """What the search is asked for a plan, and what it said: through the store.
 
 In: a plan with all that is known of it. Out: a question that was put in writing, its
-answer, and whether the replay that it waits for has come. Called by eyes of both
-homes and by the executor.
+answer, and whether the replay that it waits for has come. Called where plans are
+observed, and by the executor.
 """
 
 from __future__ import annotations

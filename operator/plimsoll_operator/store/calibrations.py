@@ -57,8 +57,8 @@ from plimsoll_planner.records.model_profile import Fingerprint
 from plimsoll_planner.records.offer import Offer
 
 MOST_RANKS = 10_000
-"""That a fit takes: 1,250 gangs of eight, in 0.2 s. From 100 plans on one more moves
-the interval by less than 1 %."""
+"""That a fit takes: 1,250 worker groups of eight, in 0.2 s. From 100 plans on, one more
+moves the interval by less than 1 %."""
 
 Keys = Callable[[AsyncSession], Awaitable[set[OverheadKey]]]
 """Finds what is to be fitted."""
@@ -237,14 +237,14 @@ async def with_others(
 
 
 def ranks_of(scope: str, key: OverheadKey) -> Select[Any]:
-    """Select the fullest phase of every rank that finished a step, of some gangs."""
+    """The fullest phase of every rank that finished a step, of some worker groups."""
     seen, peak = ObservationRow, ObservedPeakRow
-    gangs = newest_gangs(scope, key)
+    groups = newest_groups(scope, key)
     place = func.row_number().over(
         partition_by=(seen.plan_uid, seen.attempt, seen.rank),
         order_by=(peak.device_bytes.desc(), peak.place),
     )
-    same = and_(seen.plan_uid == gangs.c.plan_uid, seen.attempt == gangs.c.attempt)
+    same = and_(seen.plan_uid == groups.c.plan_uid, seen.attempt == groups.c.attempt)
     phases = (
         select(
             seen.plan_uid,
@@ -259,7 +259,7 @@ def ranks_of(scope: str, key: OverheadKey) -> Select[Any]:
             place.label("place"),
         )
         .join(seen.peaks)
-        .join(gangs, same)
+        .join(groups, same)
         .where(seen.num_steps > 0, *counts_for(scope, key, seen))
         .subquery()
     )
@@ -267,8 +267,8 @@ def ranks_of(scope: str, key: OverheadKey) -> Select[Any]:
     return select(phases).where(phases.c.place == 1).order_by(*of_rank)
 
 
-def newest_gangs(scope: str, key: OverheadKey) -> Subquery:
-    """Select gangs until their ranks are enough for a fit.
+def newest_groups(scope: str, key: OverheadKey) -> Subquery:
+    """Select worker groups until their ranks are enough for a fit.
 
     The newest one of each plan comes first: one that is trained every night would push
     all others out, and teaches nothing new.
@@ -286,7 +286,7 @@ def newest_gangs(scope: str, key: OverheadKey) -> Subquery:
     repeats = func.row_number().over(
         partition_by=like, order_by=(told_s.desc(), seen.plan_uid, seen.attempt)
     )
-    gangs = (
+    groups = (
         select(
             seen.plan_uid,
             seen.attempt,
@@ -298,7 +298,7 @@ def newest_gangs(scope: str, key: OverheadKey) -> Subquery:
         .group_by(seen.plan_uid, seen.attempt)
         .subquery()
     )
-    one = gangs.c
+    one = groups.c
     in_turn = (one.repeats, one.told_s.desc(), one.plan_uid, one.attempt)
     before = func.sum(one.num_ranks).over(order_by=in_turn) - one.num_ranks
     turns = select(one.plan_uid, one.attempt, before.label("before")).subquery()

@@ -1,4 +1,4 @@
-"""The TrainingPlans of this home; on a cluster the API server keeps them."""
+"""The TrainingPlans of this machine; on a cluster the API server keeps them."""
 
 from __future__ import annotations
 

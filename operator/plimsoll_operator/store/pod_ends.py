@@ -18,7 +18,7 @@ class StoredEnd:
     """The end of all processes of a pod."""
 
     place: int
-    """Index of the pod in its gang."""
+    """Index of the pod in its worker group."""
     end: End
 
 

@@ -76,13 +76,13 @@ def health_app(
         clock: that of the facts.
     """
     app = web.Application()
-    app.router.add_get("/healthz", saying(lambda: stale(facts(), clock())))
-    app.router.add_get("/readyz", saying(unready))
-    app.router.add_get("/metrics", telling(registry))
+    app.router.add_get("/healthz", probe_route(lambda: stale(facts(), clock())))
+    app.router.add_get("/readyz", probe_route(unready))
+    app.router.add_get("/metrics", metrics_route(registry))
     return app
 
 
-def saying(
+def probe_route(
     complaint: Callable[[], str],
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return a handler that answers by whether there is a complaint."""
@@ -95,7 +95,7 @@ def saying(
     return answer
 
 
-def telling(
+def metrics_route(
     registry: CollectorRegistry,
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return a handler that tells all metrics, or those that `name[]` asks for.

@@ -4,7 +4,7 @@ In: the plans that were seen last. Out: how many stand where, and, where it is s
 on, a few numbers of each. Held by `metrics`. Nothing has to be taken back when a plan
 goes: what is not here any more is not told any more.
 
-A plan has at most so many series: of a large gang the fullest ranks are told.
+A plan has at most so many series: of a large worker group the fullest ranks are told.
 """
 
 from __future__ import annotations

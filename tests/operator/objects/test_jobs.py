@@ -18,9 +18,9 @@ from plimsoll_operator.objects.jobs import (
     begun,
     belongs_to,
     container_of,
-    fenced,
     is_child,
     is_ending,
+    lost_with_nodes,
     settled,
     stop_reason,
 )
@@ -143,9 +143,9 @@ def test_a_fenced_gang_that_has_told_of_its_end_is_done() -> None:
         }
 
     lost = (Ending.DISRUPTED, "out of reach")
-    assert fenced(pods, told(0, 0), "out of reach") == (Ending.DONE, "")
-    assert fenced(pods, told(0), "out of reach") == lost
-    assert fenced(pods, told(0, 1), "out of reach") == lost
+    assert lost_with_nodes(pods, told(0, 0), "out of reach") == (Ending.DONE, "")
+    assert lost_with_nodes(pods, told(0), "out of reach") == lost
+    assert lost_with_nodes(pods, told(0, 1), "out of reach") == lost
 
 
 def test_only_what_is_deleted_is_stopping() -> None:

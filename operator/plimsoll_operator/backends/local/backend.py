@@ -42,7 +42,7 @@ from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 
 STORE = "ranks.store"
-"""File by which the ranks of a gang find each other, in the folder of the child."""
+"""File by which ranks find each other, in the folder of their child."""
 
 
 @dataclass(kw_only=True)

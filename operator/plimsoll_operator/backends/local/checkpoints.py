@@ -1,4 +1,4 @@
-"""Checkpoints as a home sees them: which is the newest, how large they are.
+"""Checkpoints as the local back end sees them: which is the newest, how large they are.
 
 Ranks that are asked to leave and cannot save would leave all the same, and what they
 have trained would be lost; those that were not asked yet train on until there is room.

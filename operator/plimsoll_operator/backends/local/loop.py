@@ -1,8 +1,8 @@
-"""The loop at home: look, decide, act, wait; until nothing is left to do.
+"""The loop on one machine: observe, decide, act, wait, until nothing is left to do.
 
-In: a plan of this home. Out: its last status. Whoever runs it may be killed at any
+In: a plan of this machine. Out: its last status. Whoever runs it may be killed at any
 moment: what was decided is in the store and in the folders of children, and the next
-one who runs it begins with a look.
+one who runs it begins by observing.
 
     everything is done, or failed     the plan is over
     suspended, and nothing runs       somebody stopped it; the next run goes on
@@ -120,7 +120,7 @@ class Loop:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stop(self) -> None:
-        """Let the gang save and leave, then end; asked again, end it at once."""
+        """Let the ranks save and leave, then end; asked again, end them at once."""
         if self.is_stopping:
             self.is_hurried = True
             self.backend.end_all()
@@ -295,7 +295,7 @@ class Loop:
 
 
 def is_training(seen: ObservedState) -> bool:
-    """Tell whether a gang runs, or its end is not written down yet."""
+    """Tell whether a worker group runs, or its end is not written down yet."""
     latest = seen.attempts[-1] if seen.attempts else None
     if latest is None or latest.ending is not None:
         return False

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
-from plimsoll_operator.backends.local.code import fingerprint_now
+from plimsoll_operator.backends.local.fingerprint import fingerprint_now
 from plimsoll_operator.backends.local.rank_reports import WorkerGroupReports
 from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.backends.planning_state import (
@@ -37,7 +37,7 @@ from plimsoll_planner.records.offer import Offer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalState(PlanningState):
-    """What is seen at home: also what each attempt trains by."""
+    """What is seen on one machine: also what each attempt trains by."""
 
     attempts: tuple[StoredAttempt, ...] = ()
 
@@ -49,7 +49,7 @@ class Eyes:
         """Observe a store.
 
         Args:
-            store: of the home.
+            store: of the state directory.
             gpu_products: of the GPUs of this machine.
         """
         self._store = store
@@ -57,7 +57,7 @@ class Eyes:
         self._reports: dict[tuple[str, int], WorkerGroupReports] = {}
         """By plan and attempt; read on from where the last look ended."""
         self._found: dict[str, float | None] = {}
-        """By plan: since when there was the profile of the first look."""
+        """By plan: since when there was the profile that was there first."""
         self._code: dict[str, Fingerprint | None] = {}
         """By plan: what its code was when that profile was held to it."""
         self.solve_cache = SolveCache(store)
@@ -114,8 +114,8 @@ class Eyes:
     ) -> ObservedProfile:
         """Return a profile as a decision looks at it; an old one is held to the code.
 
-        Old is what was there at the first look at a plan. It is held once: what changes
-        under way is found by whatever is started.
+        Old is what was there when the plan was first observed. It is held once: what
+        changes under way is found by whatever is started.
         """
         is_old = self._found[plan.uid] == profile.made_s
         if is_old and plan.uid not in self._code:

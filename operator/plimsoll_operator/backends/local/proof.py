@@ -107,7 +107,7 @@ def two_steps(
     folder: Path,
     usable_bytes: int,
 ) -> Task:
-    """Return the gang of a plan, on devices that have what the proof says."""
+    """Return the worker group of a plan, on devices that have what the proof says."""
     spec = backend.plan.spec
     where = replace(
         backend.where_in(folder),
@@ -120,7 +120,7 @@ def two_steps(
 
 
 async def run_to_the_end(children: Children, task: Task, plan: HybridPlan) -> Child:
-    """Run the gang of a plan and return how it ended."""
+    """Run the worker group of a plan and return how it ended."""
     children.clear(task.child_kind, task.subject)
     folder = children.folder(task.child_kind, task.subject)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What the ranks of a gang tell while they train: lines of JSON, a file for each rank.
+"""Reports of ranks while they train: lines of JSON, a file for each rank.
 
 In: the folder of a child. Out: observations, steps and failures. A line that is not
 whole yet is left for the next time.
@@ -109,7 +109,7 @@ class Report:
 
 
 class WorkerGroupReports:
-    """The reports of all ranks of a gang."""
+    """The reports of all ranks of a worker group."""
 
     def __init__(self, folder: Path, num_ranks: int) -> None:
         """Read the reports in the folder of a child."""
@@ -134,10 +134,10 @@ class WorkerGroupReports:
 
     @property
     def unsaved(self) -> Unsaved | None:
-        """The latest checkpoint of the gang, where it could not be saved."""
+        """The latest checkpoint of the worker group, where it could not be saved."""
         return self.ranks[0].unsaved
 
     @property
     def steps(self) -> list[StepTold]:
-        """Of the gang."""
+        """Of the worker group."""
         return self.ranks[0].steps

@@ -1,4 +1,4 @@
-"""Where everything of a home lies.
+"""The state directory: where everything of one machine is kept.
 
 plimsoll.db                           the store
 locks/<name>                          held by whoever runs the plan of that name
@@ -25,7 +25,7 @@ looks whether it is run holds its lock for a moment."""
 
 @dataclass(frozen=True)
 class HomeFolder:
-    """The folder of one home."""
+    """One state directory."""
 
     root: Path
 

@@ -2,10 +2,10 @@
 
 Every process of a child carries the folder of the child in its environment, and so do
 the processes that it starts. That mark, read from the kernel, says what is alive; no
-number of a process is ever remembered.
+number of a process is ever kept.
 
     no began.json                      the child does not exist
-    keeper alive                       running
+    supervisor alive                       running
     end.json, nothing alive            ended as that says
     neither, nothing alive             ended: somebody killed all of it
 """
@@ -34,7 +34,7 @@ from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
 MARK = "PLIMSOLL_CHILD"
 KEEPER = "plimsoll_trainer.keeper"
 START_S, KILL_S = 30.0, 10.0
-"""At most, for a keeper to begin and for a killed process to go."""
+"""At most, for a supervisor to begin and for a killed process to go."""
 POLL_S = 0.02
 SUBJECT_LENGTH = 16
 """Of a subject in the name of a folder; digests are cut."""
@@ -46,7 +46,7 @@ class Children:
     def __init__(self, root: Path) -> None:
         """Keep them below a folder."""
         self._root = root.resolve()
-        self._keepers: list[subprocess.Popen[bytes]] = []
+        self._supervisors: list[subprocess.Popen[bytes]] = []
 
     def folder(self, kind: ChildKind, subject: str) -> Path:
         """Return the folder of a child."""
@@ -54,7 +54,7 @@ class Children:
         return self._root / f"{kind}-{short}"
 
     def observe(self) -> tuple[Child, ...]:
-        """Return what is there; whatever lost its keeper is ended first."""
+        """Return what is there; whatever lost its supervisor is ended first."""
         alive = self._kept()
         found = [path.parent for path in sorted(self._root.glob(f"[!.]*/{BEGAN}"))]
         if any(one not in alive and not (one / END).exists() for one in found):
@@ -77,13 +77,13 @@ class Children:
             (self.folder(child.kind, child.subject) / END).exists()
             for child in seen
             if child.state is ChildState.RUNNING
-        ) or any(keeper.poll() is not None for keeper in self._keepers)
+        ) or any(supervisor.poll() is not None for supervisor in self._supervisors)
 
     def start(self, task: Task) -> None:
         """Start a child, unless it is there.
 
         Raises:
-            HomeError: its keeper cannot begin.
+            HomeError: its supervisor cannot begin.
             SlowStartError: it has not yet, or was killed before.
         """
         folder = self.folder(task.child_kind, task.subject)
@@ -92,7 +92,7 @@ class Children:
         folder.mkdir(parents=True, exist_ok=True)
         save(folder / TASK, task)
         with (folder / "keeper.log").open("ab") as log:
-            keeper = subprocess.Popen(  # noqa: S603 - our own module
+            supervisor = subprocess.Popen(  # noqa: S603 - our own module
                 (sys.executable, "-m", KEEPER, str(folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -100,11 +100,11 @@ class Children:
                 env=os.environ | {MARK: str(folder), DEBUG_VARIABLE: "1"},
                 start_new_session=True,
             )
-        self._keepers.append(keeper)
+        self._supervisors.append(supervisor)
         end_s = time.monotonic() + START_S
         while not (folder / BEGAN).exists():
-            if keeper.poll() and not (folder / BEGAN).exists():
-                raise not_begun(folder, keeper.returncode)
+            if supervisor.poll() and not (folder / BEGAN).exists():
+                raise not_begun(folder, supervisor.returncode)
             if time.monotonic() > end_s:
                 raise SlowStartError(f"{folder}: no keeper after {START_S:g} s")
             time.sleep(POLL_S)
@@ -113,7 +113,7 @@ class Children:
         """Ask a child to save and leave; asked twice is asked once."""
         folder = self.folder(kind, subject)
         for process in self._alive().get(folder, ()):
-            if is_keeper(process):
+            if is_supervisor(process):
                 process.terminate()
 
     def end_all(self) -> None:
@@ -146,16 +146,16 @@ class Children:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _kept(self) -> dict[Path, list[psutil.Process]]:
-        """Return what is alive, once all that has no keeper is ended.
+        """Return what is alive, once all that has no supervisor is ended.
 
-        What a keeper that has ended left over is ended as well.
+        What a supervisor that has ended left over is ended as well.
         """
         alive, lost = self._alive(), list[psutil.Process]()
         for folder, processes in alive.items():
-            is_kept = any(map(is_keeper, processes)) and folder.exists()
+            is_kept = any(map(is_supervisor, processes)) and folder.exists()
             if not is_kept or (folder / END).exists():
                 lost += [
-                    p for p in processes if not is_keeper(p) or not folder.exists()
+                    p for p in processes if not is_supervisor(p) or not folder.exists()
                 ]
         if not lost:
             return alive
@@ -177,12 +177,12 @@ class Children:
         return found
 
     def _reap(self) -> None:
-        """Let go of keepers that have ended."""
-        self._keepers = [k for k in self._keepers if k.poll() is None]
+        """Let go of supervisors that have ended."""
+        self._supervisors = [k for k in self._supervisors if k.poll() is None]
 
 
 def not_begun(folder: Path, status: int) -> HomeError:
-    """Return what it means that a keeper has ended before it began."""
+    """Return what it means that a supervisor has ended before it began."""
     if status < 0:
         name = signal.Signals(-status).name
         return SlowStartError(f"{folder}: its keeper was ended by {name}")
@@ -191,7 +191,7 @@ def not_begun(folder: Path, status: int) -> HomeError:
     return HomeError(f"{folder}: its keeper did not begin: {why}")
 
 
-def is_keeper(process: psutil.Process) -> bool:
+def is_supervisor(process: psutil.Process) -> bool:
     """Tell whether a process of a child is the one that keeps it."""
     try:
         return KEEPER in process.cmdline()
@@ -220,7 +220,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def child_in(folder: Path, *, is_alive: bool) -> Child:
-    """Return the child of a folder in which a keeper has begun."""
+    """Return the child of a folder in which a supervisor has begun."""
     task, began = load(folder / TASK, Task), load(folder / BEGAN, Began)
     if is_alive:
         state, since_s, ending, message = ChildState.RUNNING, began.at_s, None, ""

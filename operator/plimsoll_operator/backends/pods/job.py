@@ -47,6 +47,6 @@ class JobBackend(PodBackend):
         owner = self.plan.owner
         name = child_name(owner, ChildKind.TRAIN, str(attempt))
         job = await self.objects.find(JOBS, owner, name)
-        eyes = JobObserver(self.objects.api, self.store, self.machines)
-        end = await eyes.end(self.plan, job, attempt)
+        observer = JobObserver(self.objects.api, self.store, self.machines)
+        end = await observer.end(self.plan, job, attempt)
         return AttemptReports(full_device=None if end is None else end.full_device)

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
-from plimsoll_operator.backends.local.task_processes import is_keeper
+from plimsoll_operator.backends.local.task_processes import is_supervisor
 from tests.support.home_runs import (
     HomeRun,
     kill_now,
@@ -42,7 +42,7 @@ def victims(
     return {
         "command": mine,
         "everything": [*mine, *children],
-        "keeper": [p for p in children if is_keeper(p)],
+        "keeper": [p for p in children if is_supervisor(p)],
         "rank": [p for p in children if rank_of(p) is not None][:1],
         "gang": [p for p in children if rank_of(p) is not None],
     }[what]

@@ -136,7 +136,7 @@ def test_two_keepers_keep_one_child(children: Children, tmp_path: Path) -> None:
         )
         for _ in range(4)
     ]
-    assert [keeper.wait() for keeper in keepers] == [0] * 4
+    assert [supervisor.wait() for supervisor in keepers] == [0] * 4
     assert (folder / "0.out").read_text() == "here\n"
 
 
@@ -156,8 +156,8 @@ def test_processes_without_a_keeper_are_ended(
     """Nobody would write down how they end; then the child counts as disrupted."""
     children.start(a_task(tmp_path, SLEEPS, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 3 and len(keepers(tmp_path)) == 1)
-    [keeper] = keepers(tmp_path)
-    keeper.kill()
+    [supervisor] = keepers(tmp_path)
+    supervisor.kill()
     assert ended(children).ending is Ending.DISRUPTED
     assert marked(tmp_path) == []
 
@@ -223,12 +223,12 @@ def test_who_does_not_leave_when_asked_is_killed_in_the_end(
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, HANGS))
     text = f"import {KEEPER} as keeper; keeper.SAVE_S = 0.5; keeper.main()"
-    keeper = subprocess.Popen(
+    supervisor = subprocess.Popen(
         [sys.executable, "-c", text, str(folder)], env=os.environ | {MARK: str(folder)}
     )
     until(lambda: any("hangs" in path.read_text() for path in folder.glob("0.out")))
-    keeper.terminate()
-    keeper.wait()
+    supervisor.terminate()
+    supervisor.wait()
     child = only(children)
     assert child.ending is Ending.DISRUPTED
     assert child.message == "it was stopped before it could save"

@@ -1,7 +1,7 @@
 """What the code of a workload is now, for profiles that were made some time ago.
 
 In: a plan. Out: the fingerprint of its entry point, computed by the trainer in a
-process of its own, which does not load torch (0.2 s). Called by the eyes.
+process of its own, which does not load torch (0.2 s). Called where a plan is observed.
 """
 
 from __future__ import annotations
