@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, update
 
 from plimsoll_operator.rules.observed_state import Attempt, Ending
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow
 from plimsoll_planner.records.document import canonical_text, digest_of
@@ -22,12 +22,8 @@ class StoredAttempt(Attempt):
     """Of record."""
 
 
-class Attempts:
+class Attempts(Repository):
     """The attempts of each plan, numbered from 1."""
-
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
 
     async def of(self, plan_uid: str) -> tuple[StoredAttempt, ...]:
         """Return the attempts of a plan, the oldest first."""

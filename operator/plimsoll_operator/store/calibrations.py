@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Database, Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import (
     CalibrationRow,
@@ -73,13 +73,12 @@ class Basis:
     shortages: tuple[Shortage, ...]
 
 
-class Calibrations:
+class Calibrations(Repository):
     """The overhead of each key of which something is known, within a scope."""
 
     def __init__(self, database: Database, scope: str, *, shares: bool) -> None:
         """Work on a database, within a scope of it, which may listen to the others."""
-        self._database = database
-        self._scope = scope
+        super().__init__(database, scope)
         self._shares = shares
 
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:

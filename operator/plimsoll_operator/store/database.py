@@ -84,6 +84,15 @@ class Database:
         await self._engine.dispose()
 
 
+class Repository:
+    """What works on one table or a few."""
+
+    def __init__(self, database: Database, scope: str = "") -> None:
+        """Work on a database, within a scope of it."""
+        self._database = database
+        self._scope = scope
+
+
 @asynccontextmanager
 async def open_database(
     place: Path | str, clock: Callable[[], float] = time.time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, select
 from sqlalchemy.orm import selectinload
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import ObservationRow, ObservedPeakRow, key_of
 from plimsoll_planner.records.document import canonical_text
@@ -14,13 +14,8 @@ from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
 
 
-class Observations:
+class Observations(Repository):
     """The latest report of each rank of each attempt, within a scope."""
-
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
-        self._database = database
-        self._scope = scope
 
     async def save(
         self,

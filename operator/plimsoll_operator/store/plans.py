@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.errors import StoreError
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow, PlanRow, QuestionRow, RehearsalRow
 from plimsoll_planner.records.document import canonical_text
@@ -42,12 +42,8 @@ class StoredPlan:
     """A person has seen how it ended."""
 
 
-class Plans:
+class Plans(Repository):
     """All plans; of those with one name the latest is the current one."""
-
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
 
     async def find(self, name: str) -> StoredPlan | None:
         """Return the current plan of a name."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import (
     large_digest_of,
     large_record_of,
@@ -34,12 +34,8 @@ class KnownProfile:
     made_s: float
 
 
-class Profiles:
+class Profiles(Repository):
     """The newest profile of each request key."""
-
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
 
     async def find(self, request_key: str) -> StoredProfile | None:
         """Return the profile that answers a request."""

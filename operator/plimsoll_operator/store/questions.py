@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import (
     large_digest_of,
     large_record_of,
@@ -42,12 +42,8 @@ class StoredQuestion:
     digest: str
 
 
-class Questions:
+class Questions(Repository):
     """The questions of each plan, in the order in which they were put."""
-
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
 
     async def find(self, occasion: Occasion) -> StoredQuestion | None:
         """Return the question that was put on an occasion."""

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.rows import ShortageRow, key_of
 from plimsoll_planner.observed_overhead import Shortage
 
@@ -20,13 +20,8 @@ FIGURES: Final = tuple(one.name for one in fields(Shortage) if one.name != "key"
 """Fields of the record; the columns of a row have the same names."""
 
 
-class Shortages:
+class Shortages(Repository):
     """One shortage of each attempt that ended by one."""
-
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
-        self._database = database
-        self._scope = scope
 
     async def save(self, plan_uid: str, attempt: int, shortage: Shortage) -> None:
         """Keep a shortage; the first one of an attempt wins."""
