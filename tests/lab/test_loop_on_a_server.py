@@ -164,8 +164,8 @@ def test_a_wish_for_a_rehearsal_waits_no_longer_than_it_may(
 
     async def work(home: Home) -> None:
         home.kubelets.held_back = ("rehearsal",)
-        profile_request = {"rehearse": "IfDevice"}
-        await home.create(launch=profile_request, runPolicy={"pendingSeconds": WAIT_S})
+        wish = {"rehearse": "IfDevice"}
+        await home.create(launch=wish, runPolicy={"pendingSeconds": WAIT_S})
         async with running(home) as run:
             await run.until(
                 "pending", lambda plan: reason(plan, "Certified") == "RehearsalPending"

@@ -29,14 +29,13 @@ from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.observe import PlanObserver
 from plimsoll_operator.control.reconcile import Reconciler, Scope
 from plimsoll_operator.control.reporting import PassReporter
-from plimsoll_operator.control.watching import registry_for, watch
+from plimsoll_operator.control.watching import Logins, registry_for, watch
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError, StoreBusyError, StoreDownError
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.kube.api import PLANS, Api, open_api
 from plimsoll_operator.kube.lease import Hold, Seat, holding
-from plimsoll_operator.kube.login import Logins
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.objects.events import EventWriter
 from plimsoll_operator.objects.pod_template import Release

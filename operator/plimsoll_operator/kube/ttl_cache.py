@@ -45,13 +45,13 @@ class TtlCache(Generic[Key, Value]):
         if known and self._clock() < until_s:
             self._known.move_to_end(key)
             return known[0]
-        solve_cache = self._asking.get(key)
-        if solve_cache is None:
-            solve_cache = asyncio.create_task(self._ask(key, ask))
-            self._asking[key] = solve_cache
-            solve_cache.add_done_callback(retrieve)
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = asyncio.create_task(self._ask(key, ask))
+            self._asking[key] = asking
+            asking.add_done_callback(retrieve)
         # Shielded: that one who waits goes away is no reason for the others to fail.
-        return await asyncio.shield(solve_cache)
+        return await asyncio.shield(asking)
 
     async def _ask(self, key: Key, ask: Callable[[], Awaitable[Value]]) -> Value:
         """Ask, and keep the answer."""

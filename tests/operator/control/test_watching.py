@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plimsoll_operator.control.watching import registry_for, settings_for
-from plimsoll_operator.kube.login import Logins
+from plimsoll_operator.control.watching import (
+    PAUSE_S,
+    RENEW_S,
+    Logins,
+    registry_for,
+    settings_for,
+)
+from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.names import PLAN_LABEL
 from plimsoll_planner.records.task import ChildKind
 from tests.support.cluster_objects import JOB_UID, OWNER, a_job, a_plan_manifest
+from tests.support.kubeconfigs import a_kubeconfig, give
 
 KEY = ("team", "tiny")
 
@@ -93,3 +101,58 @@ def test_kopf_takes_thousands_of_objects_with_few_tasks() -> None:
     queueing: Any = settings_for().queueing
     assert queueing.worker_limit <= 100
     assert queueing.worker_limit / queueing.idle_timeout >= 500
+
+
+def pauses_of(monkeypatch: pytest.MonkeyPatch, folder: Path, token: str) -> list[float]:
+    """Return the pauses of logins, with a token that comes while one waits."""
+    found: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        found.append(seconds)
+        give(folder, token)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return found
+
+
+def test_a_login_that_was_refused_is_not_made_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the token is another one by now; what is there after a pause is taken."""
+    logins = Logins(str(a_kubeconfig(tmp_path, "https://a")), clock=lambda: 0.0)
+    pauses = pauses_of(monkeypatch, tmp_path, "third")
+
+    async def tokens() -> list[str | None]:
+        found = [(await logins.next()).token]
+        give(tmp_path, "second")
+        return [*found, *[(await logins.next()).token for _ in range(2)]]
+
+    assert asyncio.run(tokens()) == ["old", "second", "third"]
+    assert pauses == [PAUSE_S]
+
+
+def test_a_login_that_has_run_out_is_made_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same token serves on; kopf takes it, for it is to last until another time."""
+    now_s = iter((0.0, RENEW_S, RENEW_S))
+    file = a_kubeconfig(tmp_path, "https://a")
+    logins = Logins(str(file), clock=lambda: next(now_s))
+    pauses = pauses_of(monkeypatch, tmp_path, "other")
+
+    async def twice() -> None:
+        first, second = await logins.next(), await logins.next()
+        assert (first.scheme, first.token) == (second.scheme, second.token)
+        assert (first.server, first.scheme) == ("https://a", "Bearer")
+        assert first.expiration is not None
+        assert second.expiration is not None
+        assert second.expiration > first.expiration
+
+    asyncio.run(twice())
+    assert pauses == []
+
+
+def test_a_login_without_a_cluster_says_what_to_set(tmp_path: Path) -> None:
+    """Whoever runs it at home has forgotten the file."""
+    with pytest.raises(ClusterError, match="run in a pod, or set KUBECONFIG"):
+        asyncio.run(Logins(str(tmp_path / "none")).next())
