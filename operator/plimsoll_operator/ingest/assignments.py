@@ -15,13 +15,13 @@ from plimsoll_operator import names
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.times import time_s
+from plimsoll_operator.objects.pods import is_over
 from plimsoll_operator.rules.observed_state import ChildKind
 
 FINISHED_S = 60.0
 """After the end of its containers a pod has told all that it tells."""
 LATEST_S = 1e10
 """Of a time, in seconds since 1970: as `records.bounds.Seconds`."""
-OVER = ("Succeeded", "Failed")
 ACCOUNT = "system:serviceaccount:"
 POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"
@@ -129,7 +129,7 @@ def may_tell_until_s(pod: Object) -> float:
     may not: its attempt is over.
     """
     status: Any = pod.get("status") or {}
-    if status.get("phase") not in OVER:
+    if not is_over(pod):
         return float("inf")
     containers: list[Any] = status.get("containerStatuses") or []
     ends: list[str] = [

@@ -105,13 +105,20 @@ def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
 def attempt_of(
     number: int, recorded: Mapping[str, str], ended: Mapping[str, str] | None
 ) -> Attempt:
-    """Return an attempt from the annotations of its ConfigMaps.
+    """An attempt, from the annotations of its ConfigMaps.
 
     Raises:
         ClusterError: somebody has changed them.
     """
     try:
-        return told_attempt(number, recorded, ended)
+        begun = Attempt(
+            number=number,
+            plan_digest=recorded.get(note("plan-digest"), ""),
+            problem_digest=recorded.get(note("problem-digest"), ""),
+            asked_digest=recorded.get(note("asked-digest"), ""),
+            recorded_s=float(recorded.get(note("recorded"), 0)),
+        )
+        return begun if ended is None else with_ending(begun, ended)
     except (KeyError, ValueError) as error:
         raise ClusterError(
             f"attempt {number}: the annotations of its ConfigMaps were changed "
@@ -119,23 +126,12 @@ def attempt_of(
         ) from None
 
 
-def told_attempt(
-    number: int, recorded: Mapping[str, str], ended: Mapping[str, str] | None
-) -> Attempt:
-    """Return what annotations tell.
+def with_ending(begun: Attempt, ended: Mapping[str, str]) -> Attempt:
+    """An attempt with its end, from the annotations of its result.
 
     Raises:
-        KeyError, ValueError: they do not.
+        KeyError, ValueError: they were changed.
     """
-    begun = Attempt(
-        number=number,
-        plan_digest=recorded.get(note("plan-digest"), ""),
-        problem_digest=recorded.get(note("problem-digest"), ""),
-        asked_digest=recorded.get(note("asked-digest"), ""),
-        recorded_s=float(recorded.get(note("recorded"), 0)),
-    )
-    if ended is None:
-        return begun
     rank, phase = ended.get(note("rank")), ended.get(note("phase"))
     return replace(
         begun,
