@@ -1,7 +1,7 @@
-"""Decides what is done next for one TrainingPlan, and what is said of it.
+"""Decides what is done next for one TrainingPlan, and what is reported of it.
 
-In: the spec, the status as it was said last, what is seen, the time. Out: actions and
-a status. Pure and level-triggered: the same look gives the same decision, however often
+In: the spec, the latest status, the observed state, the time. Out: actions and a
+status. Pure and level-triggered: the same state gives the same decision, however often
 it is asked for and whatever crashed in between. Called by the loop of either back end.
 
     Accepted -> Profiled -> Planned -> Certified -> Launched -> Succeeded
@@ -51,7 +51,7 @@ from plimsoll_planner.records.solution import Solution
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What is done next, and what is said."""
+    """What is done next, and the status that is reported."""
 
     actions: tuple[Action, ...]
     status: Status
@@ -65,11 +65,11 @@ def decide(
     generation: int,
     now_s: float,
 ) -> Decision:
-    """Return what is done next for a plan, and what is said of it.
+    """The decision on a plan: what is done next, and its status.
 
     Args:
         spec: what a person asks for.
-        status: as it was said last.
+        status: the latest.
         state: observed live.
         generation: of the spec.
         now_s: seconds since 1970.
@@ -87,7 +87,7 @@ def decide(
         else None,
     )
     now = time_text(now_s)
-    told = replace(
+    updated = replace(
         status,
         observed_generation=generation,
         attempt=given.latest.number if given.latest is not None else 0,
@@ -99,28 +99,28 @@ def decide(
     steps = steps_for(given)
     behind: list[ConditionType] = []
     for place, (kind, step) in enumerate(steps, start=1):
-        said = step(given)
-        actions += said.actions
-        told = told.saying(condition(kind, said, generation), now)
-        if said.is_final or not (said.truth is Truth.TRUE or said.goes_on):
+        result = step(given)
+        actions += result.actions
+        updated = updated.with_condition(condition(kind, result, generation), now)
+        if result.is_final or not (result.truth is Truth.TRUE or result.goes_on):
             if kind is not ConditionType.SUCCEEDED:
-                told = told.saying(summary(given, said), now)
+                updated = updated.with_condition(summary(given, result), now)
                 behind = [
                     later
                     for later, _ in steps[place:]
                     if later is not ConditionType.SUCCEEDED
                 ]
             break
-    told = waiting(told, (*behind, *unsaid(told)), generation, now)
-    told = with_workload(with_answer(told, state), state)
-    if told.is_over:
-        told = replace(told, completion_time=now)
+    updated = waiting(updated, (*behind, *unset(updated)), generation, now)
+    updated = with_workload(with_answer(updated, state), state)
+    if updated.is_over:
+        updated = replace(updated, completion_time=now)
         actions = [a for a in actions if not isinstance(a, WakeAt)]
-    return Decision(actions=tuple(actions), status=told)
+    return Decision(actions=tuple(actions), status=updated)
 
 
 def is_closed(status: Status, generation: int) -> bool:
-    """Tell whether nothing more is decided on a plan.
+    """Whether nothing more is decided on a plan.
 
     It has come to its end; but a dry run goes on where a person edits it, above all to
     launch what it has found.
@@ -130,22 +130,22 @@ def is_closed(status: Status, generation: int) -> bool:
 
 
 def was_dry(status: Status) -> bool:
-    """Tell whether a plan has come to its end as a dry run."""
-    said = status.condition(ConditionType.SUCCEEDED)
-    return said is not None and said.reason == DRY_RUN
+    """Whether a plan has come to its end as a dry run."""
+    summarised = status.condition(ConditionType.SUCCEEDED)
+    return summarised is not None and summarised.reason == DRY_RUN
 
 
 def unreadable(
     status: Status, fault: str, *, generation: int, now_s: float
 ) -> Decision:
-    """Return what is said of a plan whose spec the types refuse; nothing is done.
+    """The decision on a plan whose spec the types refuse; nothing is done.
 
     A schema lets more through than the types do, and a newer release may refuse what
     an older one took. What is over stays as it is, and so does what is said of ranks
     that run.
 
     Args:
-        status: as it was said last.
+        status: the latest.
         fault: why the spec cannot be read.
         generation: of the spec.
         now_s: seconds since 1970.
@@ -153,20 +153,20 @@ def unreadable(
     if is_closed(status, generation):
         return Decision(actions=(), status=status)
     now = time_text(now_s)
-    said = StepResult(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
-    told = replace(
+    result = StepResult(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
+    updated = replace(
         status,
         observed_generation=generation,
         start_time=status.start_time or now,
-    ).saying(condition(ConditionType.ACCEPTED, said, generation), now)
+    ).with_condition(condition(ConditionType.ACCEPTED, result, generation), now)
     if status.holds(ConditionType.LAUNCHED):
-        return Decision(actions=(), status=told)
+        return Decision(actions=(), status=updated)
     others = [kind for kind in ConditionType if kind is not ConditionType.ACCEPTED]
-    return Decision(actions=(), status=waiting(told, others, generation, now))
+    return Decision(actions=(), status=waiting(updated, others, generation, now))
 
 
 def time_text(at_s: float) -> str:
-    """Return a time as a status tells it."""
+    """A time as a status has it."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -174,7 +174,7 @@ Step = Callable[[StepInput], StepResult]
 
 
 def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
-    """Return the steps that are looked at, in order."""
+    """The steps that are taken, in order."""
     if given.latest is not None and given.latest.ending is None:
         return [
             (ConditionType.LAUNCHED, launched),
@@ -191,12 +191,12 @@ def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
 
 
 def clearing(state: ObservedState) -> tuple[Action, ...]:
-    """Return what removes the children of a plan that is over."""
+    """What removes the children of a plan that is over."""
     return tuple(Clear(child=child) for child in state.children)
 
 
 def with_answer(status: Status, state: ObservedState) -> Status:
-    """Return the status with the plan that is trained by, or will be."""
+    """The status with the plan that is trained by, or will be."""
     status = replace(status, profile=profile_status(state) or status.profile)
     found = state.answer.answer if state.answer is not None else None
     if isinstance(found, Solution):
@@ -214,7 +214,7 @@ def with_answer(status: Status, state: ObservedState) -> Status:
 
 
 def with_workload(status: Status, state: ObservedState) -> Status:
-    """Return the status with the Job of the latest attempt; it stays when that ends."""
+    """The status with the Job of the latest attempt; it stays when that ends."""
     number = state.attempts[-1].number if state.attempts else 0
     child = state.child(ChildKind.TRAIN, str(number))
     if child is not None and child.workload_uid:
@@ -227,43 +227,43 @@ def with_workload(status: Status, state: ObservedState) -> Status:
     return status if is_latest else replace(status, workload_ref=None)
 
 
-def condition(kind: ConditionType, said: StepResult, generation: int) -> Condition:
-    """Return what a step says as a condition."""
+def condition(kind: ConditionType, result: StepResult, generation: int) -> Condition:
+    """The result of a step as a condition."""
     return Condition(
         type=kind,
-        status=said.truth,
-        reason=said.reason,
-        message=one_line(said.message)[:1024],
+        status=result.truth,
+        reason=result.reason,
+        message=one_line(result.message)[:1024],
         observed_generation=generation,
     )
 
 
-def summary(given: StepInput, said: StepResult) -> Condition:
-    """Return the summary where a step before it is the end, or is waited for.
+def summary(given: StepInput, result: StepResult) -> Condition:
+    """The summary if a step before it is the end, or is waited for.
 
     A dry run succeeds. What ended the latest attempt is told with what is waited for,
     where that tells nothing itself.
     """
     truth = Truth.UNKNOWN
-    if said.is_final:
-        truth = Truth.TRUE if said.is_success else Truth.FALSE
-    latest, message = given.latest, said.message
-    if not message and not said.is_final and latest is not None and latest.message:
+    if result.is_final:
+        truth = Truth.TRUE if result.is_success else Truth.FALSE
+    latest, message = given.latest, result.message
+    if not message and not result.is_final and latest is not None and latest.message:
         message = f"attempt {latest.number} ended: {latest.message}"
-    told = replace(said, truth=truth, message=message)
-    return condition(ConditionType.SUCCEEDED, told, given.generation)
+    updated = replace(result, truth=truth, message=message)
+    return condition(ConditionType.SUCCEEDED, updated, given.generation)
 
 
-def unsaid(status: Status) -> list[ConditionType]:
-    """Return the conditions of which nothing was ever said."""
+def unset(status: Status) -> list[ConditionType]:
+    """The conditions that were never reported."""
     return [kind for kind in ConditionType if status.condition(kind) is None]
 
 
 def waiting(
     status: Status, kinds: Iterable[ConditionType], generation: int, now: str
 ) -> Status:
-    """Return the status where some conditions wait for those before them."""
-    said = StepResult(truth=Truth.UNKNOWN, reason="Waiting")
+    """The status in which some conditions wait for those before them."""
+    result = StepResult(truth=Truth.UNKNOWN, reason="Waiting")
     for kind in kinds:
-        status = status.saying(condition(kind, said, generation), now)
+        status = status.with_condition(condition(kind, result, generation), now)
     return status

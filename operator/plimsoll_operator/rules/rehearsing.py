@@ -42,7 +42,7 @@ LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")
 
 
 def rehearsed(given: StepInput, result: StepResult) -> StepResult:
-    """What is said of `Certified`, the rehearsal included.
+    """The result for `Certified`, the rehearsal included.
 
     Args:
         given: what the step reads.
@@ -78,7 +78,7 @@ def is_wanted(given: StepInput, digest: str) -> bool:
 def with_result(
     given: StepInput, result: StepResult, rehearsal: ObservedRehearsal
 ) -> StepResult:
-    """What is said of `Certified` with the result of the rehearsal.
+    """The result for `Certified` with that of the rehearsal.
 
     Args:
         given: what the step reads.

@@ -1,4 +1,4 @@
-"""What a step of a decision looks at, and what it says of its condition."""
+"""What a step of a decision reads, and its result for a condition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plimsoll_planner.records.problem import BatchStatistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepInput:
-    """What a step looks at."""
+    """What a step reads."""
 
     spec: TrainingPlanSpec
     state: ObservedState
@@ -21,9 +21,9 @@ class StepInput:
     """Of the spec."""
     now_s: float
     was_launched: bool = False
-    """The ranks were said to run: from then on no edit changes what they train."""
+    """The ranks were reported to run: from then on no edit changes what they train."""
     fewest_unfixed: int | None = None
-    """Certified fewest GPUs without what the spec fixes, as it was said."""
+    """Certified fewest GPUs without what the spec fixes, as it was reported."""
 
     @property
     def latest(self) -> Attempt | None:
@@ -48,17 +48,17 @@ class StepInput:
         return is_fixed_by_hand(self.spec, is_needed)
 
     def is_late(self, child: Child) -> bool:
-        """Tell whether a child that is pending has waited for longer than it may."""
+        """Whether a child that is pending has waited for longer than it may."""
         return self.now_s >= self.late_s(child)
 
     def late_s(self, child: Child) -> float:
-        """Return when a child that is pending will have waited for too long."""
+        """When a child that is pending will have waited for too long."""
         return child.since_s + self.spec.run_policy.pending_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
-    """What a step says of its condition."""
+    """The result of a step for its condition."""
 
     truth: Truth
     reason: str
@@ -69,7 +69,7 @@ class StepResult:
     is_success: bool = False
     """And that is what was asked for."""
     goes_on: bool = False
-    """The next step is looked at, also where this one is not True."""
+    """The next step is taken, also if this one is not True."""
 
 
 def is_fixed_by_hand(spec: TrainingPlanSpec, has_batch_statistics: bool) -> bool:

@@ -200,7 +200,7 @@ def test_what_is_refused_says_why() -> None:
         message="override.cuts: there is no layer 9",
         observed_generation=1,
     )
-    status = Status().saying(refused, TIME)
+    status = Status().with_condition(refused, TIME)
     found = state_of(a_record(status=status, presence=Presence.GONE))
     assert (found.word, found.line) == ("Refused", refused.message)
 
