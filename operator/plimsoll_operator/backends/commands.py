@@ -43,7 +43,7 @@ class Where:
 
 
 def report_of(folder: Path, rank: int) -> Path:
-    """Return where a rank reports to."""
+    """Where a rank reports to."""
     return folder / report_name(rank)
 
 

@@ -186,7 +186,7 @@ class Operator:
             await asyncio.sleep(BEAT_S)
 
     def _seat(self) -> Seat:
-        """Return which Lease, and who we are."""
+        """Which Lease, and who we are."""
         configuration = self.configuration
         return Seat(
             namespace=configuration.namespace,

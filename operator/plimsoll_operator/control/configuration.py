@@ -104,14 +104,14 @@ class Reader:
         self._environment = environment
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text; without a default there must be one."""
+        """A text; without a default there must be one."""
         found = self._environment.get(PREFIX + name, default)
         if found is None or (default is None and not found):
             raise InvalidFieldError(PREFIX + name, found, "set: the chart does")
         return found
 
     def number(self, name: str, default: int, most: int) -> int:
-        """Return a whole number from 1 on."""
+        """A whole number from 1 on."""
         text = self.text(name, str(default))
         is_number = text.isascii() and text.isdecimal()
         if not is_number or not 1 <= int(text) <= most:

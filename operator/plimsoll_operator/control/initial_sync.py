@@ -145,7 +145,7 @@ def state_from_lists(
 
 
 def trimmed(found: Object) -> dict[str, Any]:
-    """Return an object without what nobody looks at."""
+    """An object without what nobody looks at."""
     metadata = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
     kept: dict[str, Any] = {"metadata": metadata}
     if "status" in found:

@@ -139,7 +139,7 @@ class Loop:
         return None
 
     def log(self, key: PlanKey, error: Exception) -> None:
-        """Say why a pass came to nothing; a fault of ours with its traceback."""
+        """Log why a pass came to nothing; a fault of ours with its traceback."""
         with about(*key):
             if isinstance(error, PlimsollError):
                 logger.warning("%s", error)
@@ -177,7 +177,7 @@ class Loop:
             self.queue.add_at(key, self.monotonic() + ahead_s)
 
     async def list_all(self) -> dict[PlanKey, int]:
-        """Return the version of every plan.
+        """The version of every plan.
 
         Raises:
             ClusterError: the API server does not tell.
@@ -197,7 +197,7 @@ class Loop:
         return found
 
     async def stored_plans(self) -> set[str]:
-        """Return the uids of plans that the store knows; none while it is down."""
+        """The uids of plans that the store knows; none while it is down."""
         try:
             return await self.store.known_plans()
         except StoreError:

@@ -211,7 +211,7 @@ def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak,
 
 
 def place_of(namespace: str, template: Mapping[str, Any]) -> str:
-    """Return where code comes from: equal places run equal code.
+    """Where code comes from: equal places run equal code.
 
     The namespace is empty where all of them share what was measured.
 

@@ -202,7 +202,7 @@ def decision_on(plan: PlanObject, state: ObservedState, now_s: float) -> Decisio
 def next_look_s(
     actions: Sequence[Action], status: Status, state: ObservedState, now_s: float
 ) -> float | None:
-    """Return when a plan wants to be looked at if nothing happens; None: never."""
+    """When a plan wants to be looked at if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
     wanted += [
         now_s + pause_s(child, now_s) for child in state.children if waits(child)
@@ -215,13 +215,13 @@ def next_look_s(
 
 
 def waits(child: Child) -> bool:
-    """Tell whether a child goes on without anybody being told."""
+    """Whether a child goes on without anybody being told."""
     is_ending = child.state is ChildState.RUNNING and bool(child.message)
     return child.state is ChildState.PENDING or is_ending
 
 
 def pause_s(child: Child, now_s: float) -> float:
-    """Return how long to leave a child alone: longer, the longer it has waited."""
+    """How long to leave a child alone: longer, the longer it has waited."""
     if child.state is ChildState.RUNNING:
         return ENDING_S
     return min(max((now_s - child.since_s) / 4, SOONEST_S), LATEST_S)

@@ -76,7 +76,7 @@ class Logins:
 def registry_for(
     heard: Heard, child_changed: ChildChanged, logins: Logins
 ) -> kopf.OperatorRegistry:
-    """Return the handlers of the watches.
+    """The handlers of the watches.
 
     Args:
         heard: told of every event of a plan.
@@ -114,13 +114,13 @@ def registry_for(
 
 
 def metadata_of(event: kopf.RawEvent) -> Object:
-    """Return the metadata of what an event is about."""
+    """The metadata of what an event is about."""
     found = cast("Object", event["object"])
     return cast("Object", found["metadata"])
 
 
 def settings_for() -> kopf.OperatorSettings:
-    """Return how kopf is to work: watch, and nothing else."""
+    """How kopf is to work: watch, and nothing else."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True  # the Lease decides who decides
     settings.posting.enabled = False  # Events are ours to write

@@ -64,7 +64,7 @@ class WorkQueue:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """Return how many keys wait or are in work."""
+        """How many keys wait or are in work."""
         return len(self._waiting) + len(self._after)
 
     @property
@@ -145,13 +145,13 @@ class WorkQueue:
         return first.key
 
     def _first(self) -> Entry | None:
-        """Return the first entry that counts, and drop those before it."""
+        """The first entry that counts; those before it are dropped."""
         while self._heap and self._waiting.get(self._heap[0].key) is not self._heap[0]:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
 
     def _pause_s(self) -> float | None:
-        """Return how long nothing is due; None: until something is added."""
+        """How long nothing is due; None: until something is added."""
         first = self._first()
         return None if first is None else max(0.0, first.due_s - self._clock())
 

@@ -52,7 +52,7 @@ class Assignment:
 
 
 def bearer_in(review: Object) -> Bearer | None:
-    """Return whom a reviewed token was made for, None where it is none for us.
+    """Whom a reviewed token was made for, None where it is none for us.
 
     An API server that knows no audiences names none, and its yes is for itself.
     """
@@ -123,7 +123,7 @@ def assignment_in(job: Object) -> Assignment:
 
 
 def may_tell_until_s(pod: Object) -> float:
-    """Return until when a pod may tell; infinite as long as it has not ended.
+    """Until when a pod may tell; infinite as long as it has not ended.
 
     One that was declared over while nobody heard of its containers, as on a lost node,
     may not: its attempt is over.
@@ -142,7 +142,7 @@ def may_tell_until_s(pod: Object) -> float:
 
 
 def index_of(pod: Object) -> int:
-    """Return which of its Job's pods one is; 0 where the Job does not count them.
+    """Which of its Job's pods one is; 0 where the Job does not count them.
 
     Raises:
         RefusedReportError: it cannot be told.

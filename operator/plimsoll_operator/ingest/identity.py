@@ -64,7 +64,7 @@ class Asks(Protocol):
     """What is needed of `kube.api.Api`."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return an object, None where there is none."""
+        """An object, None where there is none."""
 
     async def create(self, kind: Kind, namespace: str, made: Object) -> Written:
         """Make an object."""
@@ -127,7 +127,7 @@ class Identities:
         )
 
     async def bearer(self, token: str) -> Bearer:
-        """Return whom a token was made for.
+        """Whom a token was made for.
 
         Raises:
             RefusedReportError: 401 where it is no token for us, 403 where it is not
@@ -155,7 +155,7 @@ class Identities:
         return await self._pods.get(bearer, lambda: self._reporter(bearer))
 
     async def _review(self, token: str) -> Bearer | None:
-        """Return whom a token was made for, None where it is none for us."""
+        """Whom a token was made for, None where it is none for us."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -214,7 +214,7 @@ class Identities:
 
 
 def unknown_token() -> RefusedReportError:
-    """Return the answer to what is no token for us."""
+    """The answer to what is no token for us."""
     return RefusedReportError(
         HTTPStatus.UNAUTHORIZED,
         f"no valid token of the audience {names.TOKEN_AUDIENCE} was sent",

@@ -59,7 +59,7 @@ class RecordedAttempts:
         )
 
     async def plan(self, reporter: Reporter) -> Recorded:
-        """Return the plan of record of a reporter's attempt.
+        """The plan of record of a reporter's attempt.
 
         Raises:
             RefusedReportError: 409: there is none.
@@ -98,12 +98,12 @@ class RecordedAttempts:
             raise no_plan(reporter, str(error)) from None
 
     async def _ending(self, reporter: Reporter) -> str:
-        """Return how an attempt ended; empty until that is decided."""
+        """How an attempt ended; empty until that is decided."""
         found = await self._owned(reporter, RESULT)
         return "" if found is None else ending_in(found)
 
     async def _owned(self, reporter: Reporter, what: str) -> Object | None:
-        """Return a ConfigMap of an attempt, None where the plan owns none."""
+        """A ConfigMap of an attempt, None where the plan owns none."""
         name = child_name(reporter.owner, what, str(reporter.attempt))
         found = await self._api.get(CONFIG_MAPS, reporter.namespace, name)
         return found if found is not None and reporter.owner.owns(found) else None
@@ -132,13 +132,13 @@ def recorded_in(found: Object) -> Recorded:
 
 
 def ending_in(result: Object) -> str:
-    """Return how an attempt ended, by its result; empty until that is decided."""
+    """How an attempt ended, by its result; empty until that is decided."""
     annotations: Any = result["metadata"].get("annotations") or {}
     return str(annotations.get(ENDING, ""))
 
 
 def no_plan(reporter: Reporter, why: str) -> RefusedReportError:
-    """Return the answer where nothing can be told of an attempt."""
+    """The answer where nothing can be told of an attempt."""
     return RefusedReportError(
         HTTPStatus.CONFLICT,
         f"attempt {reporter.attempt} of {reporter.plan_name} has no plan: {why}",

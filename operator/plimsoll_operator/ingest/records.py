@@ -35,7 +35,7 @@ class Records:
         self._shares = shares
 
     async def profile(self, request_key: str) -> KnownProfile | None:
-        """Return which profile answers a request."""
+        """Which profile answers a request."""
         return await self._store.profiles.known(request_key)
 
     async def keep_profile(self, profile: ModelProfile, made_s: float) -> None:
@@ -90,5 +90,5 @@ class Records:
         )
 
     def _within(self, reporter: Reporter) -> Store:
-        """Return the part of the store that a reporter's namespace learns from."""
+        """The part of the store that a reporter's namespace learns from."""
         return self._store.within(reporter.namespace, shares=self._shares)

@@ -144,7 +144,7 @@ class Ingest:
         self._saving_profile = asyncio.Lock()
 
     def app(self) -> web.Application:
-        """Return the routes, for a server that leaves bodies as they were sent."""
+        """The routes, for a server that leaves bodies as they were sent."""
         app = web.Application()
         for route in ROUTES:
             app.router.add_post(route.path, self._handler(route))
@@ -304,7 +304,7 @@ class Ingest:
 
 
 def token_in(request: web.Request) -> str:
-    """Return the bearer token of a request; empty where there is none."""
+    """The bearer token of a request; empty where there is none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
@@ -324,7 +324,7 @@ def answer_to(error: OperatorError | InvalidInputError) -> web.Response:
 
 
 def refusal(status: int, text: str, again_s: int = 0) -> web.Response:
-    """Return an answer with a reason."""
+    """An answer with a reason."""
     return web.json_response(
         {"error": text},
         status=status,

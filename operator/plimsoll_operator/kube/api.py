@@ -100,7 +100,7 @@ class Api:
         self._log_in_again = log_in_again
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return an object, None where there is none.
+        """An object, None where there is none.
 
         Raises:
             ClusterError: it cannot be told.
@@ -120,7 +120,7 @@ class Api:
         labels: str = "",
         metadata_only: bool = False,
     ) -> list[Object]:
-        """Return all objects; see `pages`."""
+        """All objects; see `pages`."""
         found: list[Object] = []
         pages = self.pages(kind, namespace, labels=labels, metadata_only=metadata_only)
         async for page in pages:
@@ -307,7 +307,7 @@ def path_of(kind: Kind, namespace: str = "", name: str = "", part: str = "") -> 
 
 
 def parsed(text: bytes) -> Object:
-    """Return the object in a reply; proxies answer in HTML."""
+    """The object in a reply; proxies answer in HTML."""
     try:
         found: object = json.loads(text)
     except ValueError:
@@ -332,7 +332,7 @@ def refusal(status: int, found: Mapping[str, Any], what: str) -> ClusterError:
 
 
 def warnings_in(headers: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of warnings: `299 - "unknown field .."`."""
+    """The texts of warnings: `299 - "unknown field .."`."""
     texts = (header.partition('"')[2].rpartition('"')[0] for header in headers)
     return tuple(text.replace('\\"', '"') for text in texts if text)
 

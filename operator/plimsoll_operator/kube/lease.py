@@ -75,7 +75,7 @@ class Record:
 
 
 def watched(before: Record | None, lease: Object, now_s: float) -> Record:
-    """Return the record as it is now; one that did not change keeps its time."""
+    """The record as it is now; one that did not change keeps its time."""
     spec: Object = lease.get("spec") or {}
     if before is not None and before.spec == spec:
         return before
@@ -83,7 +83,7 @@ def watched(before: Record | None, lease: Object, now_s: float) -> Record:
 
 
 def is_free(record: Record, seat: Seat, timing: Timing, now_s: float) -> bool:
-    """Tell whether a Lease may be taken.
+    """Whether a Lease may be taken.
 
     One in our own name is ours: the answer to an earlier claim was lost.
     """
@@ -93,7 +93,7 @@ def is_free(record: Record, seat: Seat, timing: Timing, now_s: float) -> bool:
 
 
 def claimed(lease: Object, seat: Seat, timing: Timing, now: datetime) -> Object:
-    """Return a Lease as we write it to take or renew it, over the version it has."""
+    """A Lease as we write it to take or renew it, over the version it has."""
     before: Object = lease.get("spec") or {}
     is_mine = before.get("holderIdentity") == seat.holder
     stamp = stamp_of(now)
@@ -109,7 +109,7 @@ def claimed(lease: Object, seat: Seat, timing: Timing, now: datetime) -> Object:
 
 
 def released(lease: Object, now: datetime) -> Object:
-    """Return a Lease as we write it to give it back."""
+    """A Lease as we write it to give it back."""
     spec = lease["spec"] | {"holderIdentity": None, "renewTime": stamp_of(now)}
     return lease | {"spec": spec}
 
@@ -139,7 +139,7 @@ class Hold:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether we may decide now.
+        """Whether we may decide now.
 
         By the clock as well: a process that was stopped a while has no alarm yet.
         """
@@ -237,11 +237,11 @@ class Hold:
         self.lost.set()
 
     async def _found(self) -> Object | None:
-        """Return the Lease as it is now."""
+        """The Lease as it is now."""
         return await self._api.get(LEASES, self._seat.namespace, self._seat.name)
 
     def _is_mine(self, lease: Object) -> bool:
-        """Tell whether a Lease is in our name."""
+        """Whether a Lease is in our name."""
         spec: Object = lease.get("spec") or {}
         return spec.get("holderIdentity") == self._seat.holder
 

@@ -18,7 +18,7 @@ MAIN: Final = "trainer"
 
 
 def part_of(whole: Object, field: str, path: str) -> Object:
-    """Return the mapping in a field, made where there is none."""
+    """The mapping in a field, made where there is none."""
     found: object = whole.get(field)
     if found is None:
         found = {}
@@ -29,7 +29,7 @@ def part_of(whole: Object, field: str, path: str) -> Object:
 
 
 def entries(whole: Object, field: str, path: str) -> list[Object]:
-    """Return the mappings in a list.
+    """The mappings in a list.
 
     Raises:
         InvalidFieldError: it is none.
@@ -41,7 +41,7 @@ def entries(whole: Object, field: str, path: str) -> list[Object]:
 
 
 def list_of(found: object, path: str) -> list[object]:
-    """Return a list; nothing is an empty one.
+    """A list; nothing is an empty one.
 
     Raises:
         InvalidFieldError: it is something else.

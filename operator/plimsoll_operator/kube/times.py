@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 
 
 def time_s(text: str) -> float:
-    """Return a time of the API server in seconds since 1970."""
+    """A time of the API server in seconds since 1970."""
     return datetime.fromisoformat(text).astimezone(UTC).timestamp()
 
 
 def stamp_of(now: datetime) -> str:
-    """Return a time as the API has it, in microseconds."""
+    """A time as the API has it, in microseconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def utc_now() -> datetime:
-    """Return the time of day, for people."""
+    """The time of day, for people."""
     return datetime.now(UTC)

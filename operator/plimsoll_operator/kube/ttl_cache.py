@@ -40,7 +40,7 @@ class TtlCache(Generic[Key, Value]):
         self._asking: dict[Key, asyncio.Task[Value]] = {}
 
     async def get(self, key: Key, ask: Callable[[], Awaitable[Value]]) -> Value:
-        """Return the answer that holds, else ask; raises what asking raises."""
+        """The answer that holds, else ask; raises what asking raises."""
         until_s, *known = self._known.get(key, (0.0,))
         if known and self._clock() < until_s:
             self._known.move_to_end(key)

@@ -16,7 +16,7 @@ from plimsoll_operator.nodes.placement import required_terms
 
 
 def admits(pod: Mapping[str, Any], node: Object) -> bool:
-    """Tell whether a pod's node selector and required node affinity hold on a node.
+    """Whether a pod's node selector and required node affinity hold on a node.
 
     Raises:
         InvalidFieldError: the affinity is none.
@@ -32,7 +32,7 @@ def admits(pod: Mapping[str, Any], node: Object) -> bool:
 def term_holds(
     term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[str, str]
 ) -> bool:
-    """Tell whether all parts of a term hold; an empty one does not."""
+    """Whether all parts of a term hold; an empty one does not."""
     parts = [
         *((part, labels) for part in term.get("matchExpressions") or ()),
         *((part, fields) for part in term.get("matchFields") or ()),
@@ -41,7 +41,7 @@ def term_holds(
 
 
 def part_holds(part: object, told: Mapping[str, str]) -> bool:
-    """Tell whether one requirement holds; one that nobody can read does not."""
+    """Whether one requirement holds; one that nobody can read does not."""
     if not isinstance(part, dict):
         return False
     asked = cast("dict[str, Any]", part)
@@ -60,7 +60,7 @@ def part_holds(part: object, told: Mapping[str, str]) -> bool:
 
 
 def is_beyond(found: str | None, values: list[str], direction: int) -> bool:
-    """Tell whether a label is a whole number above, or below, the only value."""
+    """Whether a label is a whole number above, or below, the only value."""
     try:
         [limit] = map(int, values)
         return found is not None and direction * (int(found) - limit) > 0

@@ -94,7 +94,7 @@ def containers_beside(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def asked_for(container: Mapping[str, Any]) -> int:
-    """Return the bytes that a container asks for; an unset request is the limit."""
+    """The bytes that a container asks for; an unset request is the limit."""
     resources: Mapping[str, Any] = container.get("resources") or {}
     limits: Mapping[str, Any] = resources.get("limits") or {}
     requests: Mapping[str, Any] = resources.get("requests") or {}
@@ -102,7 +102,7 @@ def asked_for(container: Mapping[str, Any]) -> int:
 
 
 def amount(quantity: object) -> int:
-    """Return the bytes of an amount of memory; 0 where there is none to be read."""
+    """The bytes of an amount of memory; 0 where there is none to be read."""
     try:
         return memory_bytes(str(quantity))
     except ValueError:

@@ -110,7 +110,7 @@ class Pool:
 def inventory_of(
     nodes: Iterable[Object], tolerations: Sequence[Object] = ()
 ) -> Inventory:
-    """Return the offers of a cluster, in an order that the nodes' does not change.
+    """The offers of a cluster, in an order that the nodes' does not change.
 
     Args:
         nodes: all of them, or those that a template's `nodeSelector` picks.
@@ -135,19 +135,19 @@ def inventory_of(
 
 
 def labels_of(node: Object) -> Mapping[str, str]:
-    """Return the labels of a node."""
+    """The labels of a node."""
     found: Mapping[str, str] = node.get("metadata", {}).get("labels") or {}
     return found
 
 
 def resources_of(node: Object, part: str) -> Mapping[str, str]:
-    """Return a node's `capacity`, or what is `allocatable` of it."""
+    """A node's `capacity`, or what is `allocatable` of it."""
     found: Mapping[str, str] = node.get("status", {}).get(part) or {}
     return found
 
 
 def tells_of_gpus(node: Object) -> bool:
-    """Tell whether a node announces GPUs, or is labelled as one that has some."""
+    """Whether a node announces GPUs, or is labelled as one that has some."""
     labels = labels_of(node)
     keys = (labelled.GPU_PRESENT, labelled.GPU_MEMORY, EMULATED_DEVICE_LABEL)
     return (
@@ -158,20 +158,20 @@ def tells_of_gpus(node: Object) -> bool:
 
 
 def whole_number(text: str, most: int) -> int:
-    """Return a number from 1 to `most`, 0 where the text is none."""
+    """A number from 1 to `most`, 0 where the text is none."""
     is_short = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
     number = int(text) if is_short else 0
     return number if number <= most else 0
 
 
 def num_devices_of(node: Object, part: str) -> int:
-    """Return how many GPUs the device plugin announces, 0 where it is no number."""
+    """How many GPUs the device plugin announces, 0 where it is no number."""
     announced = str(resources_of(node, part).get(labelled.GPU, ""))
     return whole_number(announced, MOST_DEVICES)
 
 
 def reason_against(node: Object, tolerations: Sequence[Object]) -> str:
-    """Return why a node is left out, nothing where it is not."""
+    """Why a node is left out, nothing where it is not."""
     return (
         reason_of_state(node, tolerations)
         or reason_of_text(labels_of(node))
@@ -197,7 +197,7 @@ def reason_of_state(node: Object, tolerations: Sequence[Object]) -> str:
 
 
 def reason_of_text(labels: Mapping[str, str]) -> str:
-    """Return which label is none that an API server would take."""
+    """Which label is none that an API server would take."""
     for key in READ:
         if not labelled.LABEL_VALUE.fullmatch(labels.get(key, "")):
             return f"its label {key} is {shorten(labels[key])}, which is no label"
@@ -222,7 +222,7 @@ def reason_of_devices(node: Object) -> str:
 
 
 def reason_of_kind(node: Object) -> str:
-    """Return why devices of their kind are not what the labels tell."""
+    """Why devices of their kind are not what the labels tell."""
     emulated = labels_of(node).get(EMULATED_DEVICE_LABEL)
     if emulated is None:
         return reason_of_gpus(node)
@@ -234,7 +234,7 @@ def reason_of_kind(node: Object) -> str:
 
 
 def reason_of_gpus(node: Object) -> str:
-    """Return why a GPU that a pod gets is not the one that the labels describe."""
+    """Why a GPU that a pod gets is not the one that the labels describe."""
     labels = labels_of(node)
     product = labels.get(labelled.GPU_PRODUCT, "")
     if not product:
@@ -260,7 +260,7 @@ def reason_of_gpus(node: Object) -> str:
 
 
 def has_slices(node: Object) -> bool:
-    """Tell whether a node announces slices beside whole GPUs."""
+    """Whether a node announces slices beside whole GPUs."""
     announced = resources_of(node, "allocatable").items()
     keys = [key for key, number in announced if str(number) != "0"]
     return any(key.startswith(labelled.MIG_PREFIX) for key in (*keys, *labels_of(node)))
@@ -286,7 +286,7 @@ def pool_of(node: Object) -> Pool:
 
 
 def offers_of(pools: Mapping[Pool, int]) -> tuple[Offer, ...]:
-    """Return an offer for each pool, CUDA first; names are long where they must be."""
+    """An offer for each pool, CUDA first; names are long where they must be."""
     shared = Counter(pool.identity for pool in pools)
     return tuple(
         Offer(

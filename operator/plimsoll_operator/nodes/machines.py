@@ -37,7 +37,7 @@ class Machines:
         self._one_at_a_time = asyncio.Lock()
 
     async def nodes(self) -> list[Object]:
-        """Return all nodes, as they were some seconds ago at most.
+        """All nodes, as they were some seconds ago at most.
 
         Raises:
             ClusterError: they cannot be listed.
@@ -60,7 +60,7 @@ class Machines:
     async def has(
         self, kind: DeviceKind, spec: TrainingPlanSpec, template: Mapping[str, Any]
     ) -> bool:
-        """Tell whether there are devices of the kind that `offers` has told of.
+        """Whether there are devices of the kind that `offers` has told of.
 
         What a table tells of may have yet to be made; emulated devices need none.
 
@@ -75,7 +75,7 @@ class Machines:
     async def offers(
         self, namespace: str, spec: TrainingPlanSpec, template: Mapping[str, Any]
     ) -> tuple[Offer, ...]:
-        """Return the machines that a plan may use, of one kind of device.
+        """The machines that a plan may use, of one kind of device.
 
         Raises:
             InvalidInputError: there are none, or their table is not there or wrong.
@@ -95,13 +95,13 @@ class Machines:
 
 
 def of_one_kind(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    """Return the GPUs; emulated devices where there is no GPU."""
+    """The GPUs; emulated devices where there is no GPU."""
     gpus = tuple(one for one in offers if one.device_kind is DeviceKind.CUDA)
     return gpus or offers
 
 
 def nothing(inventory: Inventory) -> str:
-    """Say why no node offers a device."""
+    """Why no node offers a device."""
     if not inventory.left_out:
         return "nodes with GPUs: there are none; a table of offers can stand in"
     one = inventory.left_out[0]

@@ -21,7 +21,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def offers_in(config_map: Object) -> tuple[Offer, ...]:
-    """Return the offers that a ConfigMap lists, all of one kind of device.
+    """The offers that a ConfigMap lists, all of one kind of device.
 
     Raises:
         InvalidInputError: it has no such table, or one that is wrong; names ConfigMap,

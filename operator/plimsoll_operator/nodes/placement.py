@@ -57,14 +57,14 @@ driver shows."""
 
 
 def affinity_for(plan: HybridPlan) -> Object:
-    """Return where the pods of a plan may go: all that have the memory it needs."""
+    """Where the pods of a plan may go: all that have the memory it needs."""
     offer = plan.offers[0]
     need_bytes = min(plan.peak_bytes or math.inf, offer.device_memory_bytes)
     return node_affinity_for(offer, need_bytes=int(need_bytes))
 
 
 def node_affinity_for(offer: Offer, *, need_bytes: int | None = None) -> Object:
-    """Return the affinity that the pods of a plan need.
+    """The affinity that the pods of a plan need.
 
     Args:
         offer: the machine that the plan is made for.
@@ -158,18 +158,18 @@ def expression(key: str, operator: str, *values: str) -> Object:
 
 
 def above(key: str, least_mib: int) -> Object:
-    """Return the condition that a label says at least so many MiB."""
+    """The condition that a label says at least so many MiB."""
     return expression(key, "Gt", str(least_mib - 1))
 
 
 def required(alternatives: list[Expressions]) -> Object:
-    """Return the affinity to nodes that meet one of several lists of conditions."""
+    """The affinity to nodes that meet one of several lists of conditions."""
     terms = [{"matchExpressions": one} for one in alternatives]
     return {NODES: {REQUIRED: {TERMS: terms}}}
 
 
 def merged(users: object, ours: Object) -> Object:
-    """Return the user's own affinity, narrowed by ours.
+    """The user's own affinity, narrowed by ours.
 
     The terms of an affinity are alternatives: ours are added to each of the user's. An
     empty term matches no node and stays empty, for with ours in it it would match some.
@@ -196,7 +196,7 @@ def merged(users: object, ours: Object) -> Object:
 
 
 def required_terms(users: object) -> list[Object] | None:
-    """Return the terms that a user's affinity requires of nodes; None: it has none.
+    """The terms that a user's affinity requires of nodes; None: it has none.
 
     Args:
         users: `affinity` of the template, None where it has none.
@@ -214,7 +214,7 @@ def required_terms(users: object) -> list[Object] | None:
 
 
 def terms_of(found: object, path: str) -> list[Object]:
-    """Return the terms of a user's affinity, each with lists of conditions.
+    """The terms of a user's affinity, each with lists of conditions.
 
     Raises:
         InvalidFieldError: they are none.
@@ -229,7 +229,7 @@ def terms_of(found: object, path: str) -> list[Object]:
 
 
 def both_of(one: Object, other: Object) -> Object:
-    """Return the term that matches what both match; an empty one matches nothing."""
+    """The term that matches what both match; an empty one matches nothing."""
     if not all(any(term.get(part) for part in PARTS) for term in (one, other)):
         return {}
     joined = {part: [*(one.get(part) or ()), *other.get(part, ())] for part in PARTS}

@@ -21,7 +21,7 @@ BARRING: Final = ("NoSchedule", "NoExecute")
 
 
 def barring_taint(node: Object, tolerations: Iterable[Object]) -> Object | None:
-    """Return the first taint of a node that pods do not tolerate."""
+    """The first taint of a node that pods do not tolerate."""
     given = (GPU_TOLERATION, *tolerations)
     for taint in node.get("spec", {}).get("taints") or ():
         is_open = taint.get("effect") not in BARRING
@@ -31,7 +31,7 @@ def barring_taint(node: Object, tolerations: Iterable[Object]) -> Object | None:
 
 
 def tolerates(toleration: Object, taint: Object) -> bool:
-    """Tell whether one toleration lifts one taint."""
+    """Whether one toleration lifts one taint."""
     effect = taint.get("effect")
     if toleration.get("effect") not in (None, "", effect):
         return False

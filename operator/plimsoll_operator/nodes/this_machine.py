@@ -46,7 +46,7 @@ ranks of a pipeline lose a little more."""
 
 
 def cuda_offers() -> tuple[Offer, ...]:
-    """Return the CUDA devices of this machine, none where there is no driver.
+    """The CUDA devices of this machine, none where there is no driver.
 
     Raises:
         InventoryError: the driver is there but does not answer properly.
@@ -55,7 +55,7 @@ def cuda_offers() -> tuple[Offer, ...]:
 
 
 def emulated_offer() -> Offer:
-    """Return the emulated devices that this machine carries, one for each core.
+    """The emulated devices that this machine carries, one for each core.
 
     Raises:
         InventoryError: no memory is left, or the kernel does not tell.
@@ -116,7 +116,7 @@ def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
 
 
 def available_bytes(meminfo: str) -> int:
-    """Return the bytes that the kernel says are available."""
+    """The bytes that the kernel says are available."""
     for line in meminfo.splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024

@@ -76,19 +76,19 @@ class Owner:
         return f"{self.name}-ranks"
 
     def owns(self, found: Mapping[str, Any]) -> bool:
-        """Tell whether an object is controlled by this very plan."""
+        """Whether an object is controlled by this very plan."""
         references = found["metadata"].get("ownerReferences", ())
         return any(
             one.get("controller") and one.get("uid") == self.uid for one in references
         )
 
     def own(self, found: Iterable[Object]) -> list[Object]:
-        """Return those objects that belong to this very plan."""
+        """Those objects that belong to this very plan."""
         return [one for one in found if self.owns(one)]
 
 
 def child_name(owner: Owner, kind: str, subject: str) -> str:
-    """Return the name of what works on a subject: a digest, or a number of attempt."""
+    """The name of what works on a subject: a digest, or a number of attempt."""
     short = subject.removeprefix("sha256:")
     is_digest = short != subject
     return f"{owner.name}-{kind}-{short[:DIGEST_LENGTH] if is_digest else short}"
@@ -140,7 +140,7 @@ def child_metadata(
 
 
 def service_of(owner: Owner) -> Object:
-    """Return the Service by which the ranks of a plan find each other."""
+    """The Service by which the ranks of a plan find each other."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -156,7 +156,7 @@ def service_of(owner: Owner) -> Object:
 
 
 def packed_key(name: str) -> str:
-    """Return the key of a ConfigMap under which a document lies packed."""
+    """The key of a ConfigMap under which a document lies packed."""
     return f"{name}.json.gz"
 
 
@@ -184,7 +184,7 @@ def packed(**documents: Document) -> dict[str, str]:
 def config_map(
     owner: Owner, kind: str, subject: str, data: Mapping[str, str], **notes: str
 ) -> Object:
-    """Return an immutable ConfigMap that holds packed documents.
+    """An immutable ConfigMap that holds packed documents.
 
     Args:
         owner: the plan.

@@ -82,7 +82,7 @@ def meaning_of(said: Condition) -> str:
 
 
 def event_of(owner: Owner, said: Condition, instance: str) -> Object:
-    """Return the Event of a condition."""
+    """The Event of a condition."""
     has_failed = said.status is Truth.FALSE and said.type is not ConditionType.LAUNCHED
     is_bad = has_failed or said.reason in BAD
     return {

@@ -78,7 +78,7 @@ class JobObserver:
         attempts: Sequence[Attempt],
         now_s: float,
     ) -> tuple[Child, ...]:
-        """Return the children of a plan.
+        """The children of a plan.
 
         Args:
             plan: whose they are.
@@ -99,7 +99,7 @@ class JobObserver:
         return tuple(found)
 
     async def _child(self, plan: PlanObject, job: Object, now_s: float) -> Child:
-        """Return a Job as a child."""
+        """A Job as a child."""
         child = begun(job, plan.status, now_s)
         if child.state is ChildState.ENDED:
             return await self._ended(plan, child, job)
@@ -114,7 +114,7 @@ class JobObserver:
     async def end(
         self, plan: PlanObject, job: Object | None, attempt: int
     ) -> End | None:
-        """Return the end of all processes of a worker group, as far as any is known.
+        """The end of all processes of a worker group, as far as any is known.
 
         Args:
             plan: whose attempt it is.
@@ -128,7 +128,7 @@ class JobObserver:
         return ending_of_pods(pods, told, container_of(job))[2]
 
     async def _ended(self, plan: PlanObject, child: Child, job: Object) -> Child:
-        """Say how a Job ended."""
+        """How a Job ended."""
         pods, told = await self._pods(plan, child), await self._told(plan, child)
         found, line, _ = ending_of_pods(pods, told, container_of(job))
         ending, line = settled(child, job, (found, line))
@@ -143,7 +143,7 @@ class JobObserver:
         waits_for: str,
         now_s: float,
     ) -> Child:
-        """Tell whether anybody still waits for the pods of a Job that is ending."""
+        """Whether anybody still waits for the pods of a Job that is ending."""
         policy = plan.spec.run_policy if plan.spec is not None else None
         lost_s = policy.node_lost_seconds if policy is not None else DEFAULT_NODE_LOST_S
         text = lost_nodes_text(
@@ -197,7 +197,7 @@ class JobObserver:
         return after(child, plan.status, (ending, message))
 
     async def _pods(self, plan: PlanObject, child: Child) -> list[Object]:
-        """Return the pods of a Job that are still there."""
+        """The pods of a Job that are still there."""
         pods = await self._api.list(
             PODS, plan.owner.namespace, labels=f"{JOB_NAME}={child.workload_name}"
         )
@@ -223,7 +223,7 @@ def is_kept(job: Object, latest: Attempt | None) -> bool:
 
 
 def after(child: Child, status: Status, found: tuple[Ending, str]) -> Child:
-    """Return a worker group that has ended, where we may have asked for it.
+    """A worker group that has ended, where we may have asked for it.
 
     Args:
         child: it has ended.
@@ -240,7 +240,7 @@ def after(child: Child, status: Status, found: tuple[Ending, str]) -> Child:
 
 
 def settled(child: Child, job: Object, found: tuple[Ending, str]) -> tuple[Ending, str]:
-    """Return how a Job that is over ended, where its pods and it do not agree.
+    """How a Job that is over ended, where its pods and it do not agree.
 
     Args:
         child: the Job.
@@ -257,7 +257,7 @@ def settled(child: Child, job: Object, found: tuple[Ending, str]) -> tuple[Endin
 def lost_with_nodes(
     pods: Sequence[Object], told: Mapping[str, StoredEnd], text: str
 ) -> tuple[Ending, str]:
-    """Return how a worker group ended that nobody waits for any more.
+    """How a worker group ended that nobody waits for any more.
 
     A node that only the cluster cannot reach may have trained to the end, and told so.
 
@@ -274,12 +274,12 @@ def lost_with_nodes(
 
 
 def children_in(jobs: Sequence[Object], latest: Attempt | None) -> list[Object]:
-    """Return the Jobs that count as children of a plan, by its latest attempt."""
+    """The Jobs that count as children of a plan, by its latest attempt."""
     return [job for job in jobs if is_child(job) and not is_kept(job, latest)]
 
 
 def is_child(job: Object) -> bool:
-    """Tell whether a Job says what it is for; a person may change its labels."""
+    """Whether a Job says what it is for; a person may change its labels."""
     metadata = job["metadata"]
     labels: Object = metadata.get("labels") or {}
     notes: Object = metadata.get("annotations") or {}
@@ -290,7 +290,7 @@ def is_child(job: Object) -> bool:
 
 
 def begun(job: Object, status: Status, now_s: float) -> Child:
-    """Return where a Job stands, as far as it says so itself."""
+    """Where a Job stands, as far as it says so itself."""
     metadata, told = job["metadata"], job.get("status", {})
     kind = ChildKind(metadata["labels"][CHILD_LABEL])
     created_s = time_s(metadata["creationTimestamp"])
@@ -320,13 +320,13 @@ def begun(job: Object, status: Status, now_s: float) -> Child:
 
 
 def ends_in(job: Object) -> list[Object]:
-    """Return the conditions that say that a Job is over."""
+    """The conditions that say that a Job is over."""
     found = (condition_of(job, kind) for kind in ("Complete", "Failed"))
     return [one for one in found if one is not None]
 
 
 def is_ending(job: Object) -> bool:
-    """Tell whether a Job is failing or being deleted, and its pods may still run.
+    """Whether a Job is failing or being deleted, and its pods may still run.
 
     A Job of which pods alone are being deleted does not say that it fails until they
     are gone; on a node that nobody can reach they never are.
@@ -337,7 +337,7 @@ def is_ending(job: Object) -> bool:
 
 
 def launched_s(status: Status) -> float:
-    """Return since when the ranks run, 0 where they do not."""
+    """Since when the ranks run, 0 where they do not."""
     said: Condition | None = status.condition(ConditionType.LAUNCHED)
     if said is None or not status.holds(ConditionType.LAUNCHED):
         return 0.0
@@ -354,18 +354,18 @@ def stop_reason(status: Status) -> str:
 
 
 def belongs_to(pod: Object, uid: str) -> bool:
-    """Tell whether a pod is controlled by a Job."""
+    """Whether a pod is controlled by a Job."""
     references = pod["metadata"].get("ownerReferences", ())
     return any(one.get("uid") == uid for one in references)
 
 
 def container_of(job: Object) -> str:
-    """Return the name of the container that runs our process."""
+    """The name of the container that runs our process."""
     containers = job["spec"]["template"]["spec"]["containers"]
     ours = (one for one in containers if gives(one, TASK_VARIABLE))
     return str(next(ours, containers[0])["name"])
 
 
 def gives(container: Object, variable: str) -> bool:
-    """Tell whether a container has a variable in its environment."""
+    """Whether a container has a variable in its environment."""
     return any(one.get("name") == variable for one in container.get("env") or ())

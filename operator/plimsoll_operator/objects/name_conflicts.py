@@ -92,7 +92,7 @@ class NameConflicts:
 
 
 def waiting(child: Child, status: Status) -> Child:
-    """Return a child that waits, or has waited for too long."""
+    """A child that waits, or has waited for too long."""
     is_late = stop_reason(status) == "PendingTimeout"
     if child.kind is not ChildKind.TRAIN or not is_late:
         return child
@@ -100,7 +100,7 @@ def waiting(child: Child, status: Status) -> Child:
 
 
 def fault_of(owner: Owner, found: Mapping[str, Any]) -> str:
-    """Say why an object is not found as one of a plan; empty where it is."""
+    """Why an object is not found as one of a plan; empty where it is."""
     labels: Object = found["metadata"].get("labels") or {}
     if not owner.owns(found):
         return "belongs to somebody else: delete it, or give the plan another name"

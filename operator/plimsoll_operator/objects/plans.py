@@ -58,7 +58,7 @@ def plan_of(found: Object) -> PlanObject:
 
 
 def status_of(found: Object) -> Status:
-    """Return the status that was said last; what somebody else wrote there is none.
+    """The status that was said last; what somebody else wrote there is none.
 
     All of it can be said again from what is there.
     """

@@ -98,7 +98,7 @@ class PodParts:
 def pod_template(
     template: Mapping[str, Any], parts: PodParts, release: Release
 ) -> Object:
-    """Return the template of a Job.
+    """The template of a Job.
 
     Raises:
         InvalidFieldError: the template has no container to run in, or gives what only
@@ -143,7 +143,7 @@ def check_pod(pod: Object) -> None:
 
 
 def main_container(pod: Object) -> Object:
-    """Return the container that is ours.
+    """The container that is ours.
 
     Raises:
         InvalidFieldError: there is none, or nobody can tell which, or it gives what
@@ -163,7 +163,7 @@ def main_container(pod: Object) -> Object:
 
 
 def path_of(container: Object, containers: list[Object]) -> str:
-    """Return where a container stands in the manifest."""
+    """Where a container stands in the manifest."""
     place = next(n for n, one in enumerate(containers) if one is container)
     return f"{POD_PATH}.containers[{place}]"
 
@@ -229,7 +229,7 @@ def fill_resources(resources: Object, parts: PodParts) -> None:
 
 
 def milli(number: Decimal) -> str:
-    """Return a number of cores as Kubernetes writes it, rounded up."""
+    """A number of cores as Kubernetes writes it, rounded up."""
     return f"{int((number * 1000).to_integral_value(ROUND_CEILING))}m"
 
 
@@ -253,7 +253,7 @@ def mounts_of(parts: PodParts, mounted: Iterable[str]) -> list[Object]:
 
 
 def volumes_of(parts: PodParts) -> list[Object]:
-    """Return the volumes behind them."""
+    """The volumes behind them."""
     token = {
         "audience": TOKEN_AUDIENCE,
         "expirationSeconds": TOKEN_S,

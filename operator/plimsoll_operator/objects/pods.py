@@ -36,25 +36,25 @@ FROM_OUTSIDE: Final = (Ending.DONE, Ending.OUT_OF_MEMORY, Ending.HOST_OUT_OF_MEM
 
 
 def index_of(pod: Object) -> int:
-    """Return which pod of its Job this is; 0 where somebody has changed that."""
+    """Which pod of its Job this is; 0 where somebody has changed that."""
     notes: Object = pod["metadata"].get("annotations") or {}
     text = str(notes.get(COMPLETION_INDEX, ""))
     return int(text) if text.isdecimal() else 0
 
 
 def is_over(pod: Object) -> bool:
-    """Tell whether all of a pod has ended."""
+    """Whether all of a pod has ended."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def condition_of(found: Object, kind: str) -> Object | None:
-    """Return a condition of an object that is True, False or Unknown."""
+    """A condition of an object that is True, False or Unknown."""
     conditions = found.get("status", {}).get("conditions", ())
     return next((one for one in conditions if one.get("type") == kind), None)
 
 
 def is_true(found: Object, kind: str) -> bool:
-    """Tell whether a condition of an object holds."""
+    """Whether a condition of an object holds."""
     condition = condition_of(found, kind)
     return condition is not None and condition.get("status") == "True"
 
@@ -91,7 +91,7 @@ def statuses_of(pod: Object) -> Iterable[Object]:
 def ending_of_pods(
     pods: Sequence[Object], told: Mapping[str, StoredEnd], container: str
 ) -> tuple[Ending, str, End | None]:
-    """Return how a Job ended whose pods have.
+    """How a Job ended whose pods have.
 
     Args:
         pods: those that are still there.
@@ -123,17 +123,17 @@ def ending_of_pods(
 
 
 def has_failed(pod: Object) -> bool:
-    """Tell whether any container of a pod has made it fail."""
+    """Whether any container of a pod has made it fail."""
     return bool(pod.get("status", {}).get("phase") == "Failed")
 
 
 def is_done(end: End) -> bool:
-    """Tell whether all processes did what they should."""
+    """Whether all processes did what they should."""
     return not any(one.status for one in end.exits)
 
 
 def disruption_in(pods: Iterable[Object]) -> str:
-    """Say which pod was evicted, preempted or drained; empty where none was."""
+    """Which pod was evicted, preempted or drained; empty where none was."""
     for pod in pods:
         condition = condition_of(pod, "DisruptionTarget") or {}
         if condition.get("status") == "True":
@@ -146,7 +146,7 @@ def disruption_in(pods: Iterable[Object]) -> str:
 
 
 def end_of_pod(pod: Object, container: str) -> End:
-    """Return how the processes of a pod ended that told us nothing.
+    """How the processes of a pod ended that told us nothing.
 
     Ours has failed, or one beside it or before it; a pod whose node is gone may say of
     none of them that it has ended.
@@ -169,7 +169,7 @@ def end_in(status: Object) -> Object:
 
 
 def end_of_container(state: Object, name: str) -> End:
-    """Return how the processes of a container ended.
+    """How the processes of a container ended.
 
     Args:
         state: its end, as the kubelet tells it.
@@ -189,14 +189,14 @@ def end_of_container(state: Object, name: str) -> End:
 
 
 def last_words(name: str, reason: str, message: str) -> str:
-    """Return why a container ended that told no end: its log's last line, if any."""
+    """Why a container ended that told no end: its log's last line, if any."""
     lines = [line for line in message.splitlines() if line.strip()]
     told = lines[-1] if lines else ""
     return one_line(": ".join(filter(None, (name, reason, told))))[:1024]
 
 
 def message_in(text: str) -> End | None:
-    """Return the end in a termination message; others write there as well."""
+    """The end in a termination message; others write there as well."""
     try:
         return from_text(text, End)
     except InvalidInputError:
@@ -204,14 +204,14 @@ def message_in(text: str) -> End | None:
 
 
 def status_of(exit_code: int) -> int:
-    """Return an exit code of a container as that of a process."""
+    """An exit code of a container as that of a process."""
     number = exit_code - SIGNAL_BASE
     is_signal = 0 < number <= LARGEST_SIGNAL
     return -number if is_signal else max(1, min(exit_code, 255)) if exit_code else 0
 
 
 def finished_s(state: Mapping[str, Any]) -> float:
-    """Return when a container ended; 0 where nobody says."""
+    """When a container ended; 0 where nobody says."""
     text = state.get("finishedAt")
     return time_s(text) if text else 0.0
 
@@ -243,7 +243,7 @@ def lost_nodes_text(
     now_s: float,
     node_lost_s: float,
 ) -> str:
-    """Say why nobody waits for the pods that are left; empty where somebody must.
+    """Why nobody waits for the pods that are left; empty where somebody must.
 
     Args:
         pods: of a Job that is ending.
@@ -264,7 +264,7 @@ def lost_nodes_text(
 
 
 def unreachable_s(node: Object, now_s: float) -> float:
-    """Return for how long a node has not been heard of; 0 where it is."""
+    """For how long a node has not been heard of; 0 where it is."""
     ready = condition_of(node, "Ready")
     if ready is None or ready.get("status") != "Unknown":
         return 0.0

@@ -49,12 +49,12 @@ MOST_PLAN_BYTES: Final = 8 * 2**20
 
 
 def note(name: str) -> str:
-    """Return the annotation of a fact."""
+    """The annotation of a fact."""
     return f"{GROUP}/{name}"
 
 
 def plan_map(owner: Owner, action: RecordPlan, now_s: float) -> Object:
-    """Return the plan of record of an attempt.
+    """The plan of record of an attempt.
 
     Raises:
         TooLargeError: it does not go into a ConfigMap.
@@ -83,7 +83,7 @@ def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
 
 
 def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
-    """Return the attempts that the ConfigMaps of a plan tell of, the oldest first.
+    """The attempts that the ConfigMaps of a plan tell of, the oldest first.
 
     Raises:
         ClusterError: somebody has changed what they tell.
@@ -222,7 +222,7 @@ class MapRecords:
 
 
 def plan_in(found: Mapping[str, Any]) -> HybridPlan:
-    """Return the plan that a ConfigMap holds.
+    """The plan that a ConfigMap holds.
 
     Raises:
         ClusterError: it holds none that this release can read.
@@ -236,7 +236,7 @@ def plan_in(found: Mapping[str, Any]) -> HybridPlan:
 
 
 def unpacked_plan(found: Mapping[str, Any]) -> HybridPlan:
-    """Return the plan that a ConfigMap holds, whoever made it.
+    """The plan that a ConfigMap holds, whoever made it.
 
     Raises:
         InvalidInputError: it holds none that this release can read.

@@ -36,7 +36,7 @@ ON_CLUSTER: Final = {
 
 
 def advised(line: str, kind: ChildKind, words: Words) -> str:
-    """Return a line of a child in the words of a back end."""
+    """A line of a child in the words of a back end."""
     if not line.startswith(PREFIX):
         return line
     line = line.removeprefix(PREFIX)

@@ -38,7 +38,7 @@ UNSAVED = "and nothing is saved"
 
 
 def ending_of(end: End) -> tuple[Ending, str]:
-    """Return how a child ended, and why, in one line."""
+    """How a child ended, and why, in one line."""
     statuses = [one.status for one in end.exits]
     if not any(statuses):
         return Ending.DONE, ""
@@ -70,7 +70,7 @@ def killed_from_outside(end: End, killed: list[int]) -> tuple[Ending, str]:
 
 
 def culprits(end: End) -> tuple[list[int], list[int]]:
-    """Return which processes were killed from outside, and which failed themselves."""
+    """Which processes were killed from outside, and which failed themselves."""
     killed: list[int] = []
     failed: list[int] = []
     for place, one in enumerate(end.exits):
@@ -88,7 +88,7 @@ def culprits(end: End) -> tuple[list[int], list[int]]:
 
 
 def said(end: End, place: int) -> str:
-    """Return the line that a process ended with."""
+    """The line that a process ended with."""
     found = end.exits[place]
     if found.status < 0:
         return ended_by_signal(end, place)

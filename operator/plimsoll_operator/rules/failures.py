@@ -94,13 +94,13 @@ class GiveUp:
 
 
 def count(attempts: tuple[Attempt, ...], kind: Kind) -> int:
-    """Return how many attempts ended in one way."""
+    """How many attempts ended in one way."""
     endings = (a.ending for a in attempts if a.ending not in (None, Ending.DONE))
     return sum(RESPONSES[ending].kind is kind for ending in endings if ending)
 
 
 def failures_of(attempts: tuple[Attempt, ...]) -> Failures:
-    """Return the counts that the status shows."""
+    """The counts that the status shows."""
     return Failures(
         application=count(attempts, Kind.APPLICATION),
         out_of_memory=count(attempts, Kind.OUT_OF_MEMORY),
@@ -115,7 +115,7 @@ def given_up(
     *,
     is_fixed_by_hand: bool,
 ) -> GiveUp | None:
-    """Return why nothing more is tried after the latest attempt, None to go on.
+    """Why nothing more is tried after the latest attempt, None to go on.
 
     What a person fixed is never planned around: it runs out of memory once.
 
@@ -149,7 +149,7 @@ def given_up(
 
 
 def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
-    """Return when the next attempt may begin; 0 where it may at once.
+    """When the next attempt may begin; 0 where it may at once.
 
     A clock that was set back since the latest one ended delays nothing.
     """
@@ -167,12 +167,12 @@ def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
 
 
 def pause_s(number: int) -> float:
-    """Return how long to wait after a failure, by its number from 1 on."""
+    """How long to wait after a failure, by its number from 1 on."""
     return min(FIRST_WAIT_S * 2.0 ** (number - 1), LONGEST_WAIT_S) if number > 0 else 0
 
 
 def soon_disrupted(attempts: tuple[Attempt, ...]) -> int:
-    """Return how many of the latest attempts, in a row, were disrupted soon."""
+    """How many of the latest attempts, in a row, were disrupted soon."""
     was_soon = (
         one.ending is Ending.DISRUPTED and one.ended_s - one.recorded_s < SOON_S
         for one in reversed(attempts)

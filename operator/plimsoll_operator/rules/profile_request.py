@@ -42,7 +42,7 @@ class ProfileRequest:
 def profile_request_of(
     spec: TrainingPlanSpec, kind: DeviceKind, place: str, *, is_here: bool
 ) -> ProfileRequest:
-    """Return the profile that a spec asks for.
+    """The profile that a spec asks for.
 
     Args:
         spec: what a person asks for.

@@ -268,7 +268,7 @@ class SolveCache:
         await self._store.answers.save(asked.digest, found)
 
     async def unreplayed_plan(self, asked: StoredQuestion) -> HybridPlan | None:
-        """Return the plan whose replay the search waits for, None where it does not."""
+        """The plan whose replay the search waits for, None where it does not."""
         found = await self._store.answers.find(asked.digest)
         if found is None or not isinstance(found.answer, Solution):
             return None
@@ -293,5 +293,5 @@ def search_once(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
 
 
 def round_of(attempts: Sequence[Attempt]) -> int:
-    """Return how often the question has changed by what attempts have taught."""
+    """How often the question has changed by what attempts have taught."""
     return sum(attempt.ending in ASKED_ANEW for attempt in attempts)

@@ -27,7 +27,7 @@ class Answers(Repository):
     """The latest answer to each problem, within a scope."""
 
     async def find(self, problem_digest: str) -> StoredAnswer | None:
-        """Return the answer to a problem."""
+        """The answer to a problem."""
         key = {"scope": self._scope, "problem_digest": problem_digest}
         async with self._database.read() as session:
             row = await session.get(AnswerRow, key)
@@ -58,7 +58,7 @@ class Answers(Repository):
 
 
 async def answer_of(row: AnswerRow) -> Solution | Infeasible:
-    """Return a plan with its proof, or why there is none."""
+    """A plan with its proof, or why there is none."""
     if row.is_feasible:
         return await large_record_of(Solution, row.document)
     return await large_record_of(Infeasible, row.document)

@@ -26,7 +26,7 @@ class Attempts(Repository):
     """The attempts of each plan, numbered from 1."""
 
     async def of(self, plan_uid: str) -> tuple[StoredAttempt, ...]:
-        """Return the attempts of a plan, the oldest first."""
+        """The attempts of a plan, the oldest first."""
         wanted = (
             select(AttemptRow)
             .where(AttemptRow.plan_uid == plan_uid)
@@ -98,7 +98,7 @@ class Attempts(Repository):
 
 
 def attempt_of(row: AttemptRow) -> StoredAttempt:
-    """Return an attempt as a decision looks at it."""
+    """An attempt as a decision looks at it."""
     return StoredAttempt(
         number=row.number,
         plan_digest=row.plan_digest,

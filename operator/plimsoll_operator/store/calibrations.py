@@ -90,7 +90,7 @@ class Calibrations(Repository):
         return (await self._fit(wanted))[key]
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
-        """Return all that is known, by product."""
+        """All that is known, by product."""
         return await self._known(CalibrationRow.scope == self._scope)
 
     async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:

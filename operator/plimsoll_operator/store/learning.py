@@ -56,7 +56,7 @@ async def learn(store: Store, lesson: Lesson) -> None:
 
 
 def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:
-    """Return the largest predicted peak of a rank."""
+    """The largest predicted peak of a rank."""
     peak = plan.stage_of(rank).peak()
     assert peak is not None  # noqa: S101 - a plan of record is one that was predicted
     return peak

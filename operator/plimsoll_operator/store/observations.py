@@ -52,7 +52,7 @@ class Observations(Repository):
             session.add(row)
 
     async def of(self, plan_uid: str, attempt: int) -> tuple[Observation, ...]:
-        """Return the latest report of each rank, by rank."""
+        """The latest report of each rank, by rank."""
         wanted = (
             select(ObservationRow)
             .where(
@@ -68,7 +68,7 @@ class Observations(Repository):
         return tuple(map(observation_of, rows))
 
     async def news(self, since_s: float) -> set[str]:
-        """Return the uids of plans of all scopes with reports of that time or later.
+        """The uids of plans of all scopes with reports of that time or later.
 
         Clocks of those who take reports in differ, so that whoever asks again goes back
         a little.
@@ -82,7 +82,7 @@ class Observations(Repository):
 def row_of(
     plan_uid: str, observation: Observation, predicted: PhasePeak
 ) -> ObservationRow:
-    """Return an observation as its rows."""
+    """An observation as its rows."""
     return ObservationRow(
         **observation.overhead_key.to_json(),
         plan_uid=plan_uid,
@@ -112,7 +112,7 @@ def row_of(
 
 
 def observation_of(row: ObservationRow) -> Observation:
-    """Return an observation as the rank reported it."""
+    """An observation as the rank reported it."""
     return Observation(
         plan_digest=row.plan_digest,
         revision=row.revision,

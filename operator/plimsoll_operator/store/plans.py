@@ -46,13 +46,13 @@ class Plans(Repository):
     """All plans; of those with one name the latest is the current one."""
 
     async def find(self, name: str) -> StoredPlan | None:
-        """Return the current plan of a name."""
+        """The current plan of a name."""
         async with self._database.read() as session:
             row = await current(session, name)
         return None if row is None else plan_of(row)
 
     async def all(self) -> tuple[StoredPlan, ...]:
-        """Return the current plan of every name, the newest first."""
+        """The current plan of every name, the newest first."""
         wanted = (
             select(PlanRow)
             .where(PlanRow.current_name.is_not(None))
@@ -124,7 +124,7 @@ class Plans(Repository):
         return plan_of(row)
 
     async def save_status(self, uid: str, status: Status) -> None:
-        """Say where a plan stands, if there still is one."""
+        """Keep where a plan stands, if there still is one."""
         said = (
             update(PlanRow)
             .where(PlanRow.uid == uid)
@@ -148,7 +148,7 @@ class Plans(Repository):
             await session.execute(seen)
 
     async def of_name(self, name: str) -> tuple[StoredPlan, ...]:
-        """Return all plans of a name, also those that are not current."""
+        """All plans of a name, also those that are not current."""
         mine = select(PlanRow).where(PlanRow.name == name)
         async with self._database.read() as session:
             return tuple(plan_of(row) for row in await session.scalars(mine))
@@ -163,13 +163,13 @@ class Plans(Repository):
 
 
 async def current(session: AsyncSession, name: str) -> PlanRow | None:
-    """Return the row of the current plan of a name."""
+    """The row of the current plan of a name."""
     wanted = select(PlanRow).where(PlanRow.current_name == name)
     return (await session.scalars(wanted)).one_or_none()
 
 
 async def existing(session: AsyncSession, uid: str) -> PlanRow:
-    """Return the row of a plan.
+    """The row of a plan.
 
     Raises:
         StoreError: there is no such plan.
@@ -181,7 +181,7 @@ async def existing(session: AsyncSession, uid: str) -> PlanRow:
 
 
 def plan_of(row: PlanRow) -> StoredPlan:
-    """Return a plan as the loop looks at it."""
+    """A plan as the loop looks at it."""
     return StoredPlan(
         uid=row.uid,
         name=row.name,

@@ -129,7 +129,7 @@ class PostgresqlServer:
         return PATIENCE_S
 
     def prepare(self) -> str:
-        """Return the revision of the tables; empty where there are none."""
+        """The revision of the tables; empty where there are none."""
         engine = self._engine_for_one()
         try:
             with self.explaining(), engine.connect() as connection:
@@ -138,7 +138,7 @@ class PostgresqlServer:
             engine.dispose()
 
     def _revision(self, connection: Connection) -> str:
-        """Return the revision, or refuse a database of something else."""
+        """The revision, or refuse a database of something else."""
         tables = inspect(connection).get_table_names()
         if REVISION_TABLE in tables:
             found = text(f"SELECT version_num FROM {REVISION_TABLE}")  # noqa: S608 - a constant
@@ -150,7 +150,7 @@ class PostgresqlServer:
         return ""
 
     def engine(self) -> AsyncEngine:
-        """Return an engine whose connections are tried before each transaction."""
+        """An engine whose connections are tried before each transaction."""
         engine = create_async_engine(
             self._url,
             connect_args=self._connect_args(),
@@ -164,11 +164,11 @@ class PostgresqlServer:
         return engine
 
     def migration_engine(self) -> Engine:
-        """Return an engine for a thread that changes tables."""
+        """An engine for a thread that changes tables."""
         return self._engine_for_one().execution_options(**WRITING)
 
     def _engine_for_one(self) -> Engine:
-        """Return an engine that keeps no connection."""
+        """An engine that keeps no connection."""
         engine = create_engine(
             self._url,
             connect_args=self._connect_args(),
@@ -203,7 +203,7 @@ class PostgresqlServer:
 
 
 def server_at(address: str) -> PostgresqlServer:
-    """Return the server of an address.
+    """The server of an address.
 
     Raises:
         StorePathError: it is none. It is not shown, for there may be a password in it.

@@ -38,7 +38,7 @@ class Profiles(Repository):
     """The newest profile of each request key."""
 
     async def find(self, request_key: str) -> StoredProfile | None:
-        """Return the profile that answers a request."""
+        """The profile that answers a request."""
         async with self._database.read() as session:
             row = await session.get(ProfileRow, request_key)
         if row is None:
@@ -48,7 +48,7 @@ class Profiles(Repository):
         return StoredProfile(profile=profile, digest=row.digest, made_s=row.made_s)
 
     async def known(self, request_key: str) -> KnownProfile | None:
-        """Return which profile answers a request, without reading it."""
+        """Which profile answers a request, without reading it."""
         wanted = select(ProfileRow.digest, ProfileRow.made_s).where(
             ProfileRow.request_key == request_key
         )

@@ -46,7 +46,7 @@ class Questions(Repository):
     """The questions of each plan, in the order in which they were put."""
 
     async def find(self, occasion: Occasion) -> StoredQuestion | None:
-        """Return the question that was put on an occasion."""
+        """The question that was put on an occasion."""
         row = QuestionRow
         wanted = select(row).where(
             row.plan_uid == occasion.plan_uid,
@@ -70,7 +70,7 @@ class Questions(Repository):
             return tuple(await session.scalars(wanted))
 
     async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
-        """Return all questions of a plan, the latest first."""
+        """All questions of a plan, the latest first."""
         wanted = (
             select(QuestionRow)
             .where(QuestionRow.plan_uid == plan_uid)
@@ -123,6 +123,6 @@ class Questions(Repository):
 
 
 async def question_of(row: QuestionRow) -> StoredQuestion:
-    """Return a question as it was put."""
+    """A question as it was put."""
     problem = await large_record_of(Problem, row.document)
     return StoredQuestion(problem=problem, digest=row.problem_digest)

@@ -13,7 +13,7 @@ class Replays(Repository):
     """One replay of each plan, within a scope."""
 
     async def find(self, plan_digest: str) -> Replay | None:
-        """Return the replay of a plan."""
+        """The replay of a plan."""
         key = {"scope": self._scope, "plan_digest": plan_digest}
         async with self._database.read() as session:
             row = await session.get(ReplayRow, key)

@@ -289,7 +289,7 @@ class CalibrationRow(Base):
 
 
 def key_of(row: OverheadKeyColumns) -> OverheadKey:
-    """Return the overhead key that a row counts for."""
+    """The overhead key that a row counts for."""
     return OverheadKey(
         device_product=row.device_product,
         image=row.image,
@@ -301,14 +301,14 @@ def key_of(row: OverheadKeyColumns) -> OverheadKey:
 def counts_for(
     scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a table's rows count for an overhead key."""
+    """The conditions that a table's rows count for an overhead key."""
     return (*runs_like(scope, key, table), table.nccl_version == key.nccl_version)
 
 
 def runs_like(
     scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the same conditions, whatever version of NCCL a row has."""
+    """The same conditions, whatever version of NCCL a row has."""
     return (
         table.scope == scope,
         table.device_product == key.device_product,

@@ -40,7 +40,7 @@ class Shortages(Repository):
 async def found_where(
     session: AsyncSession, *where: ColumnElement[bool]
 ) -> list[Shortage]:
-    """Return the shortages for which all conditions hold, by plan and attempt."""
+    """The shortages for which all conditions hold, by plan and attempt."""
     in_order = ShortageRow.plan_uid, ShortageRow.attempt
     rows = await session.scalars(select(ShortageRow).where(*where).order_by(*in_order))
     return [

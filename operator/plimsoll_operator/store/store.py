@@ -70,7 +70,7 @@ class Store:
         self.pod_ends = PodEnds(database)
 
     def within(self, scope: str, *, shares: bool = False) -> Store:
-        """Return the store of another scope, in the same database."""
+        """The store of another scope, in the same database."""
         return Store(self._database, scope, shares=shares)
 
     async def forget(self, plan_uid: str) -> None:
@@ -114,7 +114,7 @@ class Store:
             return sum([(await connection.execute(one)).rowcount for one in unused])
 
     async def known_plans(self) -> set[str]:
-        """Return the uids of all plans that can be forgotten."""
+        """The uids of all plans that can be forgotten."""
         wanted = union(*(select(row.plan_uid) for row in OF_A_PLAN))
         async with self._database.read() as session:
             return set(await session.scalars(wanted))

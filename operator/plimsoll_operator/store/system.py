@@ -49,11 +49,11 @@ class DatabaseSystem(Protocol):
         ...
 
     def engine(self) -> AsyncEngine:
-        """Return an engine; a transaction with `WRITING` takes its turn to write."""
+        """An engine; a transaction with `WRITING` takes its turn to write."""
         ...
 
     def migration_engine(self) -> Engine:
-        """Return an engine that writes, for a thread that changes tables."""
+        """An engine that writes, for a thread that changes tables."""
         ...
 
     def explaining(self) -> AbstractContextManager[None]:
@@ -66,5 +66,5 @@ class DatabaseSystem(Protocol):
 
 
 def writes(connection: Connection) -> bool:
-    """Tell whether a transaction that begins is one that writes."""
+    """Whether a transaction that begins is one that writes."""
     return WRITING.items() <= connection.get_execution_options().items()

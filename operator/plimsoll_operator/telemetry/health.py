@@ -67,7 +67,7 @@ def health_app(
     registry: CollectorRegistry,
     clock: Callable[[], float],
 ) -> web.Application:
-    """Return the routes.
+    """The routes.
 
     Args:
         facts: looks at the process.
@@ -85,7 +85,7 @@ def health_app(
 def probe_route(
     complaint: Callable[[], str],
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return a handler that answers by whether there is a complaint."""
+    """A handler that answers by whether there is a complaint."""
 
     async def answer(_: web.Request) -> web.Response:
         said = complaint()
@@ -98,7 +98,7 @@ def probe_route(
 def metrics_route(
     registry: CollectorRegistry,
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return a handler that tells all metrics, or those that `name[]` asks for.
+    """A handler that tells all metrics, or those that `name[]` asks for.
 
     They are written in a thread: with thousands of plans that takes a second, for which
     the library's own handler holds the loop.

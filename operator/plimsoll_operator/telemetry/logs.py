@@ -92,7 +92,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, object]:
 
 
 def time_of(record: logging.LogRecord) -> str:
-    """Return when a record was made, as the API server writes times."""
+    """When a record was made, as the API server writes times."""
     made = datetime.fromtimestamp(record.created, UTC)
     return made.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -101,7 +101,7 @@ class JsonLines(logging.Formatter):
     """Writes a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; a value that JSON does not have is written as text."""
+        """The line; a value that JSON does not have is written as text."""
         head: dict[str, object] = {
             "time": time_of(record),
             "level": record.levelname.lower(),
@@ -118,7 +118,7 @@ class TextLines(logging.Formatter):
     """Writes a record for people; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """The line."""
         fields = fields_of(record)
         plan = f"{fields.pop('namespace', '')}/{fields.pop('plan', '')}".strip("/")
         attempt = fields.pop("attempt", "")

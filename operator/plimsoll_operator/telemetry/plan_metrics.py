@@ -48,7 +48,7 @@ def fullness(peak: RankPeak) -> tuple[int, int]:
 
 
 def runs(conditions: Iterable[tuple[ConditionType, Truth]]) -> bool:
-    """Tell whether the ranks of a plan run, by its conditions."""
+    """Whether the ranks of a plan run, by its conditions."""
     said = dict(conditions)
     has_begun = said.get(ConditionType.LAUNCHED) is Truth.TRUE
     return has_begun and said.get(ConditionType.SUCCEEDED) is Truth.UNKNOWN
@@ -96,7 +96,7 @@ class PlanMetrics(Collector):
             yield from self._of_ranks()
 
     def _standing(self) -> GaugeMetricFamily:
-        """Return how many plans stand where; also where none does."""
+        """How many plans stand where; also where none does."""
         family = GaugeMetricFamily(
             "trainingplan_plan_condition",
             "Plans whose condition of this type has this status.",

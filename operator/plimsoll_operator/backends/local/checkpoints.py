@@ -19,7 +19,7 @@ COMMITTED = re.compile(r"step-(\d{8,})")
 
 
 def checkpoint_bytes(profile: ModelProfile) -> int:
-    """Return the bytes of all tensors in a checkpoint, those that are shared once."""
+    """The bytes of all tensors in a checkpoint, those that are shared once."""
     costs = profile.costs
     columns = (costs.parameter_bytes, costs.buffer_bytes, costs.optimizer_bytes)
     state: dict[int, int] = {}
@@ -33,14 +33,14 @@ def checkpoint_bytes(profile: ModelProfile) -> int:
 
 
 def newest_step(folder: Path) -> int | None:
-    """Return the step of the newest checkpoint in a folder, None without one."""
+    """The step of the newest checkpoint in a folder, None without one."""
     names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()
     found = (COMMITTED.fullmatch(name) for name in names)
     return max((int(match[1]) for match in found if match), default=None)
 
 
 def holds_checkpoint(folder: Path) -> bool:
-    """Tell whether a folder is a checkpoint, or has one."""
+    """Whether a folder is a checkpoint, or has one."""
     is_one = folder.is_dir() and COMMITTED.fullmatch(folder.name) is not None
     return is_one or newest_step(folder) is not None
 

@@ -187,7 +187,7 @@ class Loop:
 
     @property
     def is_suspended(self) -> bool:
-        """Tell whether somebody wants it to stop."""
+        """Whether somebody wants it to stop."""
         return self.is_stopping or self.plan.is_suspended or self.plan.spec.suspend
 
     async def one_pass(self) -> Pass:
@@ -250,7 +250,7 @@ class Loop:
         return backend.eyes.reports(self.plan, seen.attempts[-1], backend.children)
 
     def work(self, seen: LocalState) -> Path | None:
-        """Return where a child that prepares the plan prints what it does."""
+        """Where a child that prepares the plan prints what it does."""
         for child in seen.children:
             if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
                 folder = self.backend.children.folder(child.kind, child.subject)
@@ -258,7 +258,7 @@ class Loop:
         return None
 
     def is_refused(self, status: Status, seen: ObservedState) -> bool:
-        """Tell whether only a person can bring the plan on."""
+        """Whether only a person can bring the plan on."""
         accepted = status.condition(ConditionType.ACCEPTED)
         is_false = accepted is not None and accepted.status is Truth.FALSE
         return is_false and bool(seen.complaint) and not is_training(seen)
@@ -295,7 +295,7 @@ class Loop:
 
 
 def is_training(seen: ObservedState) -> bool:
-    """Tell whether a worker group runs, or its end is not written down yet."""
+    """Whether a worker group runs, or its end is not written down yet."""
     latest = seen.attempts[-1] if seen.attempts else None
     if latest is None or latest.ending is not None:
         return False

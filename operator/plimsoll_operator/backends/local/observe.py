@@ -63,7 +63,7 @@ class Eyes:
         self.solve_cache = SolveCache(store)
 
     def profile_request(self, plan: StoredPlan) -> ProfileRequest:
-        """Return the profile that a plan asks for."""
+        """The profile that a plan asks for."""
         kind = plan.offers[0].device_kind
         is_here = kind is DeviceKind.EMULATED or bool(self._gpu_products)
         return profile_request_of(plan.spec, kind, plan.folder, is_here=is_here)
@@ -112,7 +112,7 @@ class Eyes:
     async def _profile(
         self, plan: StoredPlan, wanted: ProfileRequest, profile: StoredProfile
     ) -> ObservedProfile:
-        """Return a profile as a decision looks at it; an old one is held to the code.
+        """A profile as a decision looks at it; an old one is held to the code.
 
         Old is what was there when the plan was first observed. It is held once: what
         changes under way is found by whatever is started.

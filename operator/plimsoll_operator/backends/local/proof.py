@@ -40,7 +40,7 @@ class ProofRun:
 
 
 def nothing_to_run(problem: Problem, answer: Solution) -> str:
-    """Say why one device fewer proves nothing here; empty where it does."""
+    """Why one device fewer proves nothing here; empty where it does."""
     if answer.termination is not Termination.OPTIMAL:
         return f"the plan is {answer.termination}, and claims no smallest count"
     if problem.objective.goal is not Goal.MINIMIZE_GPUS:
@@ -107,7 +107,7 @@ def two_steps(
     folder: Path,
     usable_bytes: int,
 ) -> Task:
-    """Return the worker group of a plan, on devices that have what the proof says."""
+    """The worker group of a plan, on devices that have what the proof says."""
     spec = backend.plan.spec
     where = replace(
         backend.where_in(folder),

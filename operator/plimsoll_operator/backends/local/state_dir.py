@@ -48,7 +48,7 @@ class HomeFolder:
         make(self.root)
 
     def plan(self, uid: str) -> PlanFolder:
-        """Return the folder of one plan."""
+        """The folder of one plan."""
         return PlanFolder(self.root / "plans" / uid)
 
     @contextmanager
@@ -77,7 +77,7 @@ class HomeFolder:
             os.close(descriptor)  # and the lock with it, also when we are killed
 
     def is_run(self, name: str) -> bool:
-        """Tell whether somebody runs the plans of a name; hinders nobody."""
+        """Whether somebody runs the plans of a name; hinders nobody."""
         try:
             descriptor = os.open(self._lock(name), os.O_RDONLY)
         except FileNotFoundError:
@@ -92,7 +92,7 @@ class HomeFolder:
             os.close(descriptor)
 
     def _lock(self, name: str) -> Path:
-        """Return the file that whoever runs the plans of a name holds."""
+        """The file that whoever runs the plans of a name holds."""
         return self.root / "locks" / name
 
 

@@ -49,7 +49,7 @@ class Children:
         self._supervisors: list[subprocess.Popen[bytes]] = []
 
     def folder(self, kind: ChildKind, subject: str) -> Path:
-        """Return the folder of a child."""
+        """The folder of a child."""
         short = subject.removeprefix("sha256:")[:SUBJECT_LENGTH]
         return self._root / f"{kind}-{short}"
 
@@ -64,7 +64,7 @@ class Children:
         return tuple(child_in(one, is_alive=one in alive) for one in found)
 
     def alive(self) -> set[Path]:
-        """Return the folders of children of which anything is alive; ends nothing."""
+        """The folders of children of which anything is alive; ends nothing."""
         found = self._alive()
         if not found:
             time.sleep(POLL_S)  # as in `observe`
@@ -122,7 +122,7 @@ class Children:
             kill(process for found in alive.values() for process in found)
 
     def logs(self, kind: ChildKind, subject: str) -> Path:
-        """Return where the logs of a child lie that was cleared away."""
+        """Where the logs of a child lie that was cleared away."""
         return self._root.parent / "logs" / self.folder(kind, subject).name
 
     def clear(self, kind: ChildKind, subject: str) -> None:
@@ -163,7 +163,7 @@ class Children:
         return self._alive()
 
     def _alive(self) -> dict[Path, list[psutil.Process]]:
-        """Return the living processes of each child, by its folder."""
+        """The living processes of each child, by its folder."""
         self._reap()
         found: dict[Path, list[psutil.Process]] = {}
         for process in psutil.process_iter():
@@ -192,7 +192,7 @@ def not_begun(folder: Path, status: int) -> HomeError:
 
 
 def is_supervisor(process: psutil.Process) -> bool:
-    """Tell whether a process of a child is the one that keeps it."""
+    """Whether a process of a child is the one that keeps it."""
     try:
         return KEEPER in process.cmdline()
     except psutil.Error:
@@ -220,7 +220,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 def child_in(folder: Path, *, is_alive: bool) -> Child:
-    """Return the child of a folder in which a supervisor has begun."""
+    """The child of a folder in which a supervisor has begun."""
     task, began = load(folder / TASK, Task), load(folder / BEGAN, Began)
     if is_alive:
         state, since_s, ending, message = ChildState.RUNNING, began.at_s, None, ""

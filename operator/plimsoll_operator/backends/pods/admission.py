@@ -85,7 +85,7 @@ class Admission:
         return one_line("; ".join(dict.fromkeys(warnings)))[:LONGEST_REMARK]
 
     async def claim(self, plan: PlanObject) -> Object | None:
-        """Return the claim for checkpoints, None where none is named or there.
+        """The claim for checkpoints, None where none is named or there.
 
         Raises:
             ClusterError: it cannot be told.
@@ -132,7 +132,7 @@ def check_backend(spec: TrainingPlanSpec) -> None:
 
 
 def holds_to_one_node(claim: Object | None) -> bool:
-    """Tell whether a claim for checkpoints can be used on one node alone."""
+    """Whether a claim for checkpoints can be used on one node alone."""
     modes = claim["spec"].get("accessModes", ()) if claim is not None else ()
     return bool(modes) and not SHARED_MODES.intersection(modes)
 
