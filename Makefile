@@ -73,7 +73,7 @@ gpu:            ## measure a GPU against predictions, torch and numpy alone; DEV
 KILLS ?= 200
 soak: env-dev   ## kill runs at random moments, KILLS=200 times, and operators 5 times that
 	@PLIMSOLL_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 3600 \
-	  tests/operator/home/test_kills.py
+	  tests/operator/backends/local/test_kills.py
 	@$(BIN)/python -m tests.lab prepare
 	@PLIMSOLL_KILLS=$$((5 * $(KILLS))) $(BIN)/python -m pytest -q \
 	  tests/lab/test_kills_on_a_server.py

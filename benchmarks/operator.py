@@ -29,9 +29,9 @@ import psutil
 
 from benchmarks.frame import CannotRunError, Goal, Measurement, run
 from plimsoll_operator.api.definition import definition
-from plimsoll_operator.brain.actions import RecordPlan
-from plimsoll_operator.cluster import admission
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.backends.pods import admission
+from plimsoll_operator.backends.pods.job import JobBackend
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
     NODES,
@@ -42,12 +42,12 @@ from plimsoll_operator.cluster.api import (
     Object,
     open_api,
 )
-from plimsoll_operator.cluster.backends.job import JobBackend
-from plimsoll_operator.cluster.children import Owner, child_metadata
-from plimsoll_operator.cluster.plans import plan_of
-from plimsoll_operator.cluster.pod_template import Release, pod_template
-from plimsoll_operator.cluster.record_maps import plan_map
 from plimsoll_operator.names import API_VERSION, KIND, PLAN_LABEL
+from plimsoll_operator.objects.children import Owner, child_metadata
+from plimsoll_operator.objects.plans import plan_of
+from plimsoll_operator.objects.pod_template import Release, pod_template
+from plimsoll_operator.objects.record_maps import plan_map
+from plimsoll_operator.rules.actions import RecordPlan
 from plimsoll_planner.records.task import ChildKind
 from tests.lab import kwok, owner
 from tests.lab.errors import LabError

@@ -70,7 +70,7 @@ def units(name: str, *rooms: str, without: str = "") -> Part:
 INSTALLED = Part(
     name="installed wheel", command=(sys.executable, "-m", "tools.installed_wheel")
 )
-HOME = "operator/home"
+HOME = "operator/backends/local"
 """Whole runs, which wait for their processes more than they compute."""
 UNITS = (
     units("tests of home", HOME),

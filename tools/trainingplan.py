@@ -20,9 +20,9 @@ from plimsoll_operator.api.schema import Schema, manifest_schema, openapi_schema
 from plimsoll_operator.api.sentences import meanings, on_one_line, opening, words
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain import failures
-from plimsoll_operator.brain.failures import FIRST_WAIT_S, LONGEST_WAIT_S
 from plimsoll_operator.names import API_VERSION, KIND, SHORT_NAME
+from plimsoll_operator.rules import failures
+from plimsoll_operator.rules.failures import FIRST_WAIT_S, LONGEST_WAIT_S
 from plimsoll_planner.records.record import Record, shapes_of
 from plimsoll_planner.records.shape import (
     ChoiceShape,

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from benchmarks.frame import CannotRunError
 from benchmarks.support.truth_models import Arrangement, workload
-from plimsoll_operator.local_inventory import CROWDED_SLOWDOWN
+from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.layer_costs import Source

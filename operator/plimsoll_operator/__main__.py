@@ -6,9 +6,9 @@ import asyncio
 import os
 import sys
 
-from plimsoll_operator.cluster.app import run
-from plimsoll_operator.configuration import configuration_from
-from plimsoll_operator.logs import configure
+from plimsoll_operator.control.app import run
+from plimsoll_operator.control.configuration import configuration_from
+from plimsoll_operator.telemetry.logs import configure
 from plimsoll_planner.errors import PlimsollError
 
 

@@ -11,7 +11,7 @@
         │   └── ApiRefusedError     what was asked is wrong; `status` says how
         ├── TooLargeError       a document is too large for where it has to go
         ├── RefusedReportError  what a pod told is not taken; `status` says how
-        ├── HomeError           processes or folders of a home cannot be used
+        ├── HomeError           processes or folders of a back end cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
         │   └── SlowStartError          a process was started and has not begun
@@ -65,7 +65,7 @@ class ApiRefusedError(ClusterError):
         self.status = status
 
 
-class ObstacleError(ClusterError):
+class NameConflictError(ClusterError):
     """One of its name is there, and no look finds it ours; it is waited for.
 
     `kind` and `name` are those of the object.
@@ -97,7 +97,7 @@ class RefusedReportError(OperatorError):
 
 
 class HomeError(OperatorError):
-    """Processes or folders of a home do not do what they should."""
+    """Processes or folders of this machine do not do what they should."""
 
 
 class AlreadyRunningError(HomeError):
@@ -133,7 +133,7 @@ class StoreBusyError(StoreError):
 
 
 class StoreDownError(StoreError):
-    """The server does not answer; asked again, it may. A home has none.
+    """The server does not answer; asked again, it may. One machine has none.
 
     Where it went away at the very end of a transaction, that may have been done: all
     that repositories write may be written twice.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+PlanKey = tuple[str, str]
+"""Namespace and name of a TrainingPlan."""
 GROUP: Final = "plimsoll.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"

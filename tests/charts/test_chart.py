@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from plimsoll_operator.configuration import MOST_SOLVERS
+from plimsoll_operator.control.configuration import MOST_SOLVERS
 from plimsoll_planner.version import __version__
 from tests.lab.cluster import Cluster
 from tests.support.chart import (

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
-from plimsoll_operator.cluster.admission import UNSAVED
-from plimsoll_operator.cluster.pod_template import PodParts, Release, pod_template
+from plimsoll_operator.backends.pods.admission import UNSAVED
+from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.records.task import ChildKind, Command, Task
 from tests.lab.cluster import Cluster
 

@@ -12,8 +12,8 @@ import pytest
 
 from plimsoll_operator.api.reasons import REASONS, WAITING
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.brain.failures import RESPONSES, Kind
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.failures import RESPONSES, Kind
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_planner.exit_codes import ExitCode
 
 PAGE = (Path(__file__).parents[2] / "docs" / "failures.md").read_text()

@@ -10,7 +10,8 @@ import ast
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ OUTSIDE: dict[str, set[str]] = {
 }
 """What each package may import besides the standard library; grows with its use."""
 ROOMS = "rooms of the command"
+OPERATOR = "operator/plimsoll_operator"
 PLANTED = [
     ("planner/plimsoll_planner", "import torch", "the planner is pure"),
     ("planner/plimsoll_planner", "import sqlalchemy", "the planner is pure"),
@@ -82,6 +84,43 @@ PLANTED = [
     ("cli/plimsoll_cli/state", "import plimsoll_cli.verbs.run", ROOMS),
     ("cli/plimsoll_cli/output", "import plimsoll_cli.report.page", ROOMS),
     ("cli/plimsoll_cli/verbs", "import plimsoll_cli.verbs.run", "a verb needs no"),
+    (
+        f"{OPERATOR}/store",
+        "import plimsoll_operator.objects.children",
+        "rooms of the operator",
+    ),
+    (
+        f"{OPERATOR}/ingest",
+        "import plimsoll_operator.backends",
+        "rooms of the operator",
+    ),
+    (f"{OPERATOR}/control", "import kubernetes.aio", "kubernetes is imported by"),
+    (
+        f"{OPERATOR}/objects",
+        "from kubernetes import client",
+        "kubernetes is imported by",
+    ),
+    (f"{OPERATOR}/control", "import kopf", "kopf is imported by the watches"),
+    (f"{OPERATOR}/solving", "import sqlalchemy", "tables are known to the store"),
+    (f"{OPERATOR}/rules", "import subprocess", "the reconcile rules see no"),
+    (f"{OPERATOR}/rules", "import time", "the reconcile rules see no"),
+    (f"{OPERATOR}/rules", "import psutil", "the reconcile rules know nobody"),
+    (f"{OPERATOR}/rules", "import sqlalchemy", "the reconcile rules know nobody"),
+    (
+        f"{OPERATOR}/rules",
+        "import plimsoll_operator.kube.times",
+        "the reconcile rules know nobody",
+    ),
+    (
+        f"{OPERATOR}/rules",
+        "import plimsoll_operator.store.rows",
+        "the reconcile rules know nobody",
+    ),
+    (
+        f"{OPERATOR}/backends/local",
+        "import plimsoll_operator.kube.api",
+        "one machine needs no client",
+    ),
 ]
 
 
@@ -116,20 +155,32 @@ def test_the_contracts_hold(copy: Path) -> None:
     assert "0 broken" in done.stdout
 
 
+@contextmanager
+def planted(*files: tuple[Path, str]) -> Generator[None]:
+    """Modules with one import each, as long as the block lasts."""
+    for file, statement in files:
+        file.write_text(f'"""Planted."""\n\n{statement}\n')
+    try:
+        yield
+    finally:
+        for file, _ in files:
+            file.unlink()
+
+
+def breaks(done: subprocess.CompletedProcess[str], contract: str) -> bool:
+    """Whether the contract that opens with these words is broken."""
+    broken = [line for line in done.stdout.splitlines() if line.endswith("BROKEN")]
+    return done.returncode != 0 and any(line.startswith(contract) for line in broken)
+
+
 @pytest.mark.parametrize(("package", "statement", "contract"), PLANTED)
 def test_a_planted_import_breaks_its_contract(
     package: str, statement: str, contract: str, copy: Path
 ) -> None:
     """The contract is named, with the file and line that broke it."""
-    planted = copy / package / "planted.py"
-    planted.write_text(f'"""Planted."""\n\n{statement}\n')
-    try:
+    with planted((copy / package / "planted.py", statement)):
         done = lint(copy)
-    finally:
-        planted.unlink()
-    assert done.returncode != 0
-    broken = [line for line in done.stdout.splitlines() if line.endswith("BROKEN")]
-    assert any(line.startswith(contract) for line in broken), done.stdout
+    assert breaks(done, contract), done.stdout
     assert "planted" in done.stdout
     assert "l.3" in done.stdout
 
@@ -164,6 +215,25 @@ def test_a_planted_import_between_rooms_breaks_its_contract(
     assert broken
     assert all(contract in line for line in broken), done.stdout
     assert ("attic" if is_new else "planted") in done.stdout
+
+
+def test_a_circle_between_folders_breaks_its_contract(copy: Path) -> None:
+    """Also between two folders that stand in one room."""
+    files = [
+        (copy / OPERATOR / "backends" / one / "planted.py", f"import {other}")
+        for one, other in (
+            ("pods", "plimsoll_operator.backends.local.planted"),
+            ("local", "plimsoll_operator.backends.pods.planted"),
+        )
+    ]
+    with planted(*files):
+        assert breaks(lint(copy), "no two modules or folders of the operator")
+
+
+def test_a_room_that_stands_nowhere_breaks_the_contract(copy: Path) -> None:
+    """Whoever opens another room of the operator says who may import it."""
+    with planted((copy / OPERATOR / "another_room.py", "import json")):
+        assert breaks(lint(copy), "rooms of the operator point down")
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:

@@ -42,7 +42,7 @@ def test_a_source_root_holds_one_package_and_its_dockerfile(
 
 LISTED = [
     file.parent
-    for folder in ("planner", "cli", "training_job", "profiler_job")
+    for folder in ("planner", "cli", "operator", "training_job", "profiler_job")
     for file in (ROOT / folder).rglob("__init__.py")
 ]
 """Packages whose docstring is a table of contents."""

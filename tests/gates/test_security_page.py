@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.cluster.children import PORT
-from plimsoll_operator.cluster.pod_template import CODE, TOKEN_S
-from plimsoll_operator.configuration import Configuration
-from plimsoll_operator.ingest import identity, objects, server
+from plimsoll_operator.control.configuration import Configuration
+from plimsoll_operator.ingest import assignments, identity, server
 from plimsoll_operator.names import TOKEN_AUDIENCE
+from plimsoll_operator.objects.children import PORT
+from plimsoll_operator.objects.pod_template import CODE, TOKEN_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 LIMITS_MIB = {route.path: route.limit_bytes // server.MIB for route in server.ROUTES}
@@ -33,7 +33,7 @@ PORTS = {field.name: field.default for field in dataclasses.fields(Configuration
         f"{EACH_MIB} MiB of one namespace and {ALL_MIB} MiB of all in work at a time",
         f"kept for {KNOWN_S:g} s at most, those about pods for {POD_S:g} s",
         f"the kubelet renews it within {IN_WORDS[TOKEN_S]}",
-        f"A pod that has ended for {IN_WORDS[objects.FINISHED_S]}",
+        f"A pod that has ended for {IN_WORDS[assignments.FINISHED_S]}",
         f"A projected token for the audience `{TOKEN_AUDIENCE}`",
         f"mounts read-only at `{CODE}`",
         f"operator: port {PORTS['http_port']} |",

@@ -22,8 +22,8 @@ PACKAGES = {
     "cli": (
         "plimsoll_planner",
         "plimsoll_operator.api",
-        "plimsoll_operator.brain",
-        "plimsoll_operator.home",
+        "plimsoll_operator.rules",
+        "plimsoll_operator.backends.local",
         "plimsoll_cli",
     ),
     "local": (

@@ -13,18 +13,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
     PODS,
     Api,
     Object,
 )
-from plimsoll_operator.cluster.jobs import JOB_NAME
-from plimsoll_operator.cluster.pods import index_of
-from plimsoll_operator.cluster.record_maps import plan_in
-from plimsoll_operator.learning import learn_rehearsal
 from plimsoll_operator.names import (
     AFTER_ANNOTATION,
     ATTEMPT_LABEL,
@@ -32,6 +27,11 @@ from plimsoll_operator.names import (
     GPU_RESOURCE,
     SUBJECT_ANNOTATION,
 )
+from plimsoll_operator.objects.jobs import JOB_NAME
+from plimsoll_operator.objects.pods import index_of
+from plimsoll_operator.objects.record_maps import plan_in
+from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.store.learning import learn_rehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.device_overhead import OverheadKey

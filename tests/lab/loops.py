@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.cluster.admission import Admission
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.backends.pods.admission import Admission
+from plimsoll_operator.control.loop import Loop
+from plimsoll_operator.control.observe import PlanObserver
+from plimsoll_operator.control.reconcile import Reconciler, Scope
+from plimsoll_operator.control.reporting import PassReporter
+from plimsoll_operator.control.work_queue import WorkQueue
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -35,19 +40,14 @@ from plimsoll_operator.cluster.api import (
     Object,
     Written,
 )
-from plimsoll_operator.cluster.events import EventWriter
-from plimsoll_operator.cluster.eyes import Eyes
-from plimsoll_operator.cluster.loop import Loop
-from plimsoll_operator.cluster.machines import Machines
-from plimsoll_operator.cluster.plans import PlanObject, plan_of
-from plimsoll_operator.cluster.pod_template import Release
-from plimsoll_operator.cluster.reconcile import Reconciler, Scope
-from plimsoll_operator.cluster.solver import Solver
-from plimsoll_operator.cluster.telling import Teller
-from plimsoll_operator.cluster.work_queue import WorkQueue
-from plimsoll_operator.metrics import Metrics
+from plimsoll_operator.nodes.machines import Machines
+from plimsoll_operator.objects.events import EventWriter
+from plimsoll_operator.objects.plans import PlanObject, plan_of
+from plimsoll_operator.objects.pod_template import Release
+from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.store import Store
+from plimsoll_operator.telemetry.metrics import Metrics
 from tests.lab.kubelets import POLL_S, Kubelets
 from tests.support import cluster_objects
 
@@ -182,7 +182,7 @@ class Process:
             api=counted,
             queue=self.queue,
             scope_of=self.scope,
-            teller=Teller(metrics=METRICS, events=EventWriter(counted, "lab")),
+            reporter=PassReporter(metrics=METRICS, events=EventWriter(counted, "lab")),
             may_decide=lambda: True,
             clock=self.clock,
             monotonic=time.monotonic,
@@ -205,11 +205,13 @@ class Process:
             counted = CountedApi(self.api, self.effects)
             store = Store(CountedDatabase(self.database, self.effects), namespace)
             machines = Machines(counted, time.monotonic)
-            eyes = Eyes(counted, store, machines, Admission(counted, RELEASE))
+            observer = PlanObserver(
+                counted, store, machines, Admission(counted, RELEASE)
+            )
             self.scopes[namespace] = Scope(
                 api=counted,
                 store=store,
-                eyes=eyes,
+                observer=observer,
                 solver=self.solver,
                 release=RELEASE,
                 clock=self.clock,

@@ -2,7 +2,7 @@
 
 An effect is a change of the API server or a transaction of the store; the plan is one
 whose first gang runs out of memory. In memory the same is tested of `decide` alone
-(tests/operator/brain/test_decide.py); here eyes, executor, server and store are the
+(tests/operator/rules/test_decide.py); here eyes, executor, server and store are the
 real ones. Most of the time of a plan is the Job controller's, so many go on side by
 side, each with a store of its own.
 """
@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.asking import search_once
-from plimsoll_operator.cluster.api import open_api
-from plimsoll_operator.cluster.solver import Solver
 from plimsoll_operator.errors import ApiConflictError
+from plimsoll_operator.kube.api import open_api
+from plimsoll_operator.solving.solve_cache import search_once
+from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.database import Database, open_database
 from plimsoll_operator.store.store import Store

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.errors import ApiRefusedError
+from plimsoll_operator.kube.api import (
     CLAIMS,
     CONFIG_MAPS,
     JOBS,
@@ -30,7 +31,6 @@ from plimsoll_operator.cluster.api import (
     Object,
     open_api,
 )
-from plimsoll_operator.errors import ApiRefusedError
 from plimsoll_planner.errors import InvalidFieldError
 from tests.lab import event_loops
 from tests.lab.cluster import Cluster

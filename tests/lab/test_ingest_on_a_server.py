@@ -19,10 +19,10 @@ import aiohttp
 import pytest
 
 from plimsoll_operator import names
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.api import open_api
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
+from plimsoll_operator.kube.api import open_api
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of
 from plimsoll_trainer.pod.report_client import Deadline, ReportClient

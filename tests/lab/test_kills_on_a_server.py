@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
     LEASES,

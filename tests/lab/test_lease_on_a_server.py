@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.cluster.api import LEASES, Api, open_api
-from plimsoll_operator.cluster.lease import Hold, Seat, Timing, holding
 from plimsoll_operator.errors import ApiRefusedError
+from plimsoll_operator.kube.api import LEASES, Api, open_api
+from plimsoll_operator.kube.lease import Hold, Seat, Timing, holding
 from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.proxy import Proxy, proxied
@@ -29,8 +29,8 @@ LIMIT_S = 120.0
 
 A_HOLDER = """
 import asyncio, sys
-from plimsoll_operator.cluster.api import open_api
-from plimsoll_operator.cluster.lease import Seat, Timing, holding
+from plimsoll_operator.kube.api import open_api
+from plimsoll_operator.kube.lease import Seat, Timing, holding
 
 async def main(kubeconfig, namespace):
     seat = Seat(namespace=namespace, name="decider", holder="killed")

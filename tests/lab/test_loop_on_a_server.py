@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.brain.rehearsing import NO_DEVICE
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.control.initial_sync import InitialSync
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
     PLANS,
@@ -27,7 +27,7 @@ from plimsoll_operator.cluster.api import (
     Object,
     open_api,
 )
-from plimsoll_operator.cluster.first_look import FirstLook
+from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.exit_codes import ExitCode
 from tests.lab import event_loops
 from tests.lab.cluster import Cluster
@@ -188,7 +188,7 @@ def test_a_plan_that_trains_needs_one_glance_of_a_new_operator(
 
     async def glance(home: Home) -> Process:
         process = home.process()
-        await FirstLook(loop=process.loop).make()
+        await InitialSync(loop=process.loop).make()
         assert process.effects.done == []
         return process
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.cluster.inventory import inventory_of
-from plimsoll_operator.cluster.placement import merged, node_affinity_for
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
+from plimsoll_operator.nodes.inventory import inventory_of
+from plimsoll_operator.nodes.placement import merged, node_affinity_for
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from tests.lab import kwok, objects

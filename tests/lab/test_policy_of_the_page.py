@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from plimsoll_operator.api.spec import parse_spec
-from plimsoll_operator.brain.question import limits_of
+from plimsoll_operator.rules.question import limits_of
 from tests.lab.cluster import Cluster
 from tests.lab.trainingplans import CREATE, LEAST, an_object, served
 

@@ -28,14 +28,14 @@ RESTRICTED = {
 OPERATOR = """
 import importlib.util, pathlib, shutil, tempfile
 import kopf, kubernetes.aio, prometheus_client, psycopg
-import plimsoll_operator.brain.decide, plimsoll_operator.store.store
+import plimsoll_operator.rules.decide, plimsoll_operator.store.store
 import plimsoll_planner.search.answer
 for module in ("torch", "pip", "plimsoll_trainer", "plimsoll_profiler"):
     assert importlib.util.find_spec(module) is None, module
 for tool in ("cc", "gcc", "pip", "uv"):
     assert shutil.which(tool) is None, tool
 tempfile.TemporaryFile()
-cached = pathlib.Path(plimsoll_operator.brain.decide.__cached__)
+cached = pathlib.Path(plimsoll_operator.rules.decide.__cached__)
 assert cached.exists(), "compiled when the image was built"
 print("ready")
 """

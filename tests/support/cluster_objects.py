@@ -1,6 +1,6 @@
 """Plans, Jobs and pods as an API server lists them; tests override what they are about.
 
-Jobs are those that `plimsoll_operator.cluster.backends.job` makes, with what the server
+Jobs are those that `plimsoll_operator.backends.pods.job` makes, with what the server
 and its controllers add: uids, times, and a status.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.cluster.api import Object
-from plimsoll_operator.cluster.backends.job import JobBackend
-from plimsoll_operator.cluster.children import Owner, child_metadata
-from plimsoll_operator.cluster.plans import PlanObject, plan_of
+from plimsoll_operator.backends.pods.job import JobBackend
+from plimsoll_operator.kube.api import Object
 from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
+from plimsoll_operator.objects.children import Owner, child_metadata
+from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import ChildKind, Command, End, Exit, Task
 from tests.support.specs import LEAST

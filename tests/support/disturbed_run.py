@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from plimsoll_cli.__main__ import main
-from plimsoll_operator.brain.actions import Action
-from plimsoll_operator.control.executor import Executor
-from plimsoll_operator.home.loop import WAITING
+from plimsoll_operator.backends.executor import Executor
+from plimsoll_operator.backends.local.loop import WAITING
+from plimsoll_operator.rules.actions import Action
 
 FILE = Path(sys.argv[2])
 apply = Executor.apply

@@ -14,10 +14,10 @@ from typing import Any
 
 from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_operator.api.status import Status, Truth
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.commands import report_of
-from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.commands import report_of
+from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.records.task import END, Command, Task
 from tests.support.builders import DIGEST, a_plan, an_offer
 from tests.support.reports import a_status

@@ -27,8 +27,8 @@ import psutil
 
 from plimsoll_cli.__main__ import main
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.home.children import MARK
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.task_processes import MARK
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import open_store

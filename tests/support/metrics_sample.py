@@ -17,10 +17,10 @@ from plimsoll_operator.api.status import (
     Status,
     Truth,
 )
-from plimsoll_operator.cluster.api import JOBS, PLANS
 from plimsoll_operator.errors import ApiDownError
-from plimsoll_operator.metrics import Metrics, Pass, Stage
-from plimsoll_operator.plan_metrics import RankPeak
+from plimsoll_operator.kube.api import JOBS, PLANS
+from plimsoll_operator.telemetry.metrics import Metrics, Pass, Stage
+from plimsoll_operator.telemetry.plan_metrics import RankPeak
 
 A_PLAN = PlanStatus(
     digest="sha256:1",
@@ -62,8 +62,8 @@ def busy() -> Metrics:
     metrics.plan_seen("team", "tiny", a_status())
     ranks = [RankPeak(rank=0, predicted_bytes=90, observed_bytes=88)]
     metrics.ranks_seen("team", "tiny", ranks)
-    metrics.heard_of(PLANS, 1233.5)
-    metrics.heard_of(JOBS, 1234.5)
+    metrics.heard_of(PLANS.plural, 1233.5)
+    metrics.heard_of(JOBS.plural, 1234.5)
     metrics.leads(is_leader=True)
     metrics.store_answers(is_up=True)
     metrics.report_answered("/v1/end", 204)

@@ -16,7 +16,7 @@ from functools import partial
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, ObservedStatus, Status, Truth
-from plimsoll_operator.brain.actions import (
+from plimsoll_operator.rules.actions import (
     Action,
     Clear,
     RecordEnding,
@@ -32,18 +32,18 @@ from plimsoll_operator.brain.actions import (
     StoreReplay,
     WakeAt,
 )
-from plimsoll_operator.brain.decide import Decision, decide
-from plimsoll_operator.brain.said import is_fixed_by_hand
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import (
     Child,
     ChildKind,
     ChildState,
     Ending,
-    Seen,
-    SeenAnswer,
-    SeenProfile,
-    SeenRehearsal,
+    ObservedAnswer,
+    ObservedProfile,
+    ObservedRehearsal,
+    ObservedState,
 )
+from plimsoll_operator.rules.step_result import is_fixed_by_hand
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible, Solution
@@ -73,7 +73,7 @@ class World:
     status: Status = field(default_factory=Status)
     generation: int = 1
     now_s: float = 1.7e9
-    profile: SeenProfile | None = None
+    profile: ObservedProfile | None = None
     is_outdated: bool = False
     """An attempt has found other code than the profile's, by the clock after it."""
     is_solved: bool = False
@@ -103,12 +103,12 @@ class World:
     reasons: list[str] = field(default_factory=list)
     """Of Succeeded and Launched, each as it was first said."""
 
-    def seen(self) -> Seen:
+    def seen(self) -> ObservedState:
         """Look."""
         found = None
         if self.is_solved and not self.is_open:
             waits = isinstance(self.answer, Solution) and not self.is_compared
-            found = SeenAnswer(
+            found = ObservedAnswer(
                 answer=self.answer,
                 headline=(
                     self.answer.nearest_change
@@ -122,7 +122,7 @@ class World:
                 plan_digest=self.digest if self.may_rehearse else "",
                 rehearsal=self.rehearsal,
             )
-        return Seen(
+        return ObservedState(
             profile=self.profile,
             profile_key=REQUEST_KEY,
             has_device=self.has_device,
@@ -160,12 +160,12 @@ class World:
         return self.spec.launch.rehearse is Rehearse.ALWAYS
 
     @property
-    def rehearsal(self) -> SeenRehearsal | None:
+    def rehearsal(self) -> ObservedRehearsal | None:
         """What the rehearsal of that plan gave; None: it has no result."""
         fits = self.rehearsed.get(self.digest)
         if fits is None or not self.may_rehearse:
             return None
-        return SeenRehearsal(fits=fits, message="fits" if fits else "ran out")
+        return ObservedRehearsal(fits=fits, message="fits" if fits else "ran out")
 
     def live_gangs(self) -> list[str]:
         """Return the attempts whose ranks run now."""
@@ -315,7 +315,7 @@ class World:
             case StoreProfile():
                 ends_s = (one.ended_s for one in self.attempts)
                 self.is_outdated = False
-                self.profile = SeenProfile(
+                self.profile = ObservedProfile(
                     source="measured",
                     made_s=max(self.now_s, *(end_s + 1e-3 for end_s in ends_s), 0),
                     was_cached=False,

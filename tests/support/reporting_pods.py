@@ -12,8 +12,10 @@ from collections import Counter
 from typing import Any
 
 from plimsoll_operator import names
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.api import (
+from plimsoll_operator.errors import ApiDownError
+from plimsoll_operator.ingest.assignments import POD_NAME, POD_UID
+from plimsoll_operator.ingest.identity import Reporter
+from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
     PLANS,
@@ -23,9 +25,7 @@ from plimsoll_operator.cluster.api import (
     Object,
     Written,
 )
-from plimsoll_operator.errors import ApiDownError
-from plimsoll_operator.ingest.identity import Reporter
-from plimsoll_operator.ingest.objects import POD_NAME, POD_UID
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.plan import HybridPlan
 from tests.support.builders import DIGEST, a_plan

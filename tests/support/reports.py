@@ -8,7 +8,7 @@ from typing import Any
 from plimsoll_cli.state.liveness import Liveness
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.observation import Observation, ObservedPeak

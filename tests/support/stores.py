@@ -22,8 +22,8 @@ from sqlalchemy import Connection as SqlConnection
 from sqlalchemy import Executable, Row, inspect, text
 
 from plimsoll_operator.errors import StoreError, StoreFullError
-from plimsoll_operator.store.backend import backend_of
 from plimsoll_operator.store.database import Database, open_database
+from plimsoll_operator.store.places import system_at
 from plimsoll_operator.store.rows import ProfileRow
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.observation import ObservedPeak
@@ -70,7 +70,7 @@ def in_database(
 @contextmanager
 def connected(place: Path | str) -> Generator[SqlConnection]:
     """Open a transaction on a store behind its back."""
-    engine = backend_of(place).migration_engine()
+    engine = system_at(place).migration_engine()
     try:
         with engine.begin() as connection:
             yield connection

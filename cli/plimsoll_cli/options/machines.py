@@ -11,7 +11,7 @@ from pathlib import Path
 from plimsoll_cli.options.offers import own_offers, read_offers
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.errors import InventoryError
-from plimsoll_operator.local_inventory import LOCAL_NAME, cuda_offers, emulated_offer
+from plimsoll_operator.nodes.this_machine import LOCAL_NAME, cuda_offers, emulated_offer
 from plimsoll_planner.errors import InvalidFieldError, UnreadableError
 from plimsoll_planner.offer_catalog import parse_offers
 from plimsoll_planner.records.model_profile import DeviceKind

@@ -13,7 +13,7 @@ import click
 
 from plimsoll_cli.options.files import parse_json
 from plimsoll_operator.errors import InventoryError
-from plimsoll_operator.local_inventory import cuda_offers, emulated_offer
+from plimsoll_operator.nodes.this_machine import cuda_offers, emulated_offer
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.offer_catalog import parse_offers
 from plimsoll_planner.records.document import from_text, read_whole

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from plimsoll_operator.brain.summary import observed_peak_bytes, predicted_peaks
+from plimsoll_operator.rules.summary import observed_peak_bytes, predicted_peaks
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.text.explain import counted

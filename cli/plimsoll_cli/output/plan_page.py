@@ -13,9 +13,9 @@ from plimsoll_cli.output.memory_bars import memory_bars
 from plimsoll_cli.output.tables import print_table
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.brain.failures import RESPONSES
-from plimsoll_operator.brain.seen import Ending
-from plimsoll_operator.brain.summary import step_fault
+from plimsoll_operator.rules.failures import RESPONSES
+from plimsoll_operator.rules.observed_state import Ending
+from plimsoll_operator.rules.summary import step_fault
 from plimsoll_planner.overhead.built_in import basis_text, widening_lines
 from plimsoll_planner.records.solution import Infeasible
 from plimsoll_planner.text.explain import certificate_lines, counted, space_text

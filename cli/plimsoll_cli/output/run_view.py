@@ -25,10 +25,10 @@ from rich.text import Text
 from plimsoll_cli.output.memory_bars import memory_bars
 from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.failures import RESPONSES
-from plimsoll_operator.brain.seen import Ending
-from plimsoll_operator.home.loop import Glance
-from plimsoll_operator.home.reports import Unsaved
+from plimsoll_operator.backends.local.loop import Glance
+from plimsoll_operator.backends.local.rank_reports import Unsaved
+from plimsoll_operator.rules.failures import RESPONSES
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.text.explain import counted, device_noun
 

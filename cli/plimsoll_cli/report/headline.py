@@ -21,7 +21,7 @@ from plimsoll_cli.report.scales import (
 )
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Truth
-from plimsoll_operator.brain.summary import observed_status, step_fault
+from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution, Termination

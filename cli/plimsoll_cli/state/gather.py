@@ -10,8 +10,8 @@ from pathlib import Path
 from plimsoll_cli.state.liveness import Liveness, liveness_of
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import StateDir, open_existing
-from plimsoll_operator.home.checkpoints import newest_step
-from plimsoll_operator.home.reports import StepTold
+from plimsoll_operator.backends.local.checkpoints import newest_step
+from plimsoll_operator.backends.local.rank_reports import StepTold
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.records.task import END
 

@@ -28,9 +28,9 @@ from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.record import ApiRecord
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Truth
-from plimsoll_operator.brain.seen import Ending
-from plimsoll_operator.home.checkpoints import holds_checkpoint, newest_step
-from plimsoll_operator.home.eyes import complaint_of
+from plimsoll_operator.backends.local.checkpoints import holds_checkpoint, newest_step
+from plimsoll_operator.backends.local.observe import complaint_of
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, shorten
 from plimsoll_planner.records.offer import Offer

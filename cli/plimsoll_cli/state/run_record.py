@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from plimsoll_cli.state.liveness import Liveness
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan

@@ -18,10 +18,10 @@ import platformdirs
 from plimsoll_cli.errors import NoSuchPlanError
 from plimsoll_cli.options.machines import gpu_products
 from plimsoll_cli.options.types import FolderPath
-from plimsoll_operator.home.backend import LocalBackend
-from plimsoll_operator.home.children import Children
-from plimsoll_operator.home.eyes import Eyes
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.local.backend import LocalBackend
+from plimsoll_operator.backends.local.observe import Eyes
+from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.task_processes import Children
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import Store, open_store
 

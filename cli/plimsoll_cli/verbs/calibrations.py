@@ -17,7 +17,7 @@ from plimsoll_cli.output.amounts import format_bytes
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.state_dir import home_option, open_existing, open_state_dir
-from plimsoll_operator.learning import learn_measured
+from plimsoll_operator.store.learning import learn_measured
 from plimsoll_planner.overhead.observed import FEWEST_RANKS
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.document import read_whole

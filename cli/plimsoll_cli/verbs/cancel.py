@@ -11,8 +11,8 @@ from plimsoll_cli.output.console import say
 from plimsoll_cli.output.run_view import RunView
 from plimsoll_cli.state.state_dir import StateDir, home_option, open_existing
 from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.backends.local.loop import Loop
 from plimsoll_operator.errors import AlreadyRunningError
-from plimsoll_operator.home.loop import Loop
 
 WAIT_S = 0.5
 """Between two checks whether the plan still runs."""

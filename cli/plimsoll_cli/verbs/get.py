@@ -15,7 +15,7 @@ from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.liveness import Liveness, liveness_of
 from plimsoll_cli.state.plan_state import plan_json, state_text
 from plimsoll_cli.state.state_dir import home_option, open_state_dir
-from plimsoll_operator.home.folders import HomeFolder
+from plimsoll_operator.backends.local.state_dir import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.text.plans import duration_text
 

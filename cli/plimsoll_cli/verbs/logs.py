@@ -14,8 +14,8 @@ import click
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.types import COUNT, WholeNumber
 from plimsoll_cli.state.state_dir import home_option, open_existing
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.home.children import Children
+from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.records.task import END
 
 POLL_S = 0.2

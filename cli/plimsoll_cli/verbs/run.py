@@ -32,9 +32,9 @@ from plimsoll_cli.state.state_dir import StateDir, home_option, open_state_dir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.home.backend import LocalBackend
-from plimsoll_operator.home.loop import Loop, Outcome
-from plimsoll_operator.home.proof import ProofRun, nothing_to_run, prove
+from plimsoll_operator.backends.local.backend import LocalBackend
+from plimsoll_operator.backends.local.loop import Loop, Outcome
+from plimsoll_operator.backends.local.proof import ProofRun, nothing_to_run, prove
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import (
     InvalidFieldError,

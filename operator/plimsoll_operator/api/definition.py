@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from plimsoll_operator.api.manifest import Metadata
+from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.schema import Schema, openapi_schema
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.said import DRY_RUN
 from plimsoll_operator.names import (
     CATEGORY,
     GROUP,

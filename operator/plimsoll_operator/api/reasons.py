@@ -16,6 +16,8 @@ TRUE, FALSE, UNKNOWN = Truth.TRUE, Truth.FALSE, Truth.UNKNOWN
 Meanings = Mapping[tuple[Truth, str], str]
 WAITING: Final = "Waiting"
 """Of a condition while it is Unknown because another one comes first."""
+DRY_RUN: Final = "PlanOnly"
+"""Of a plan that is there, and is not to be launched."""
 ENTRY_POINT_FULL: Final = (
     "The entry point itself needs more memory than the device has, whatever is planned."
 )
@@ -106,7 +108,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (TRUE, "Started"): "The ranks run.",
         (FALSE, "BackingOff"): "An error is waited out before the next attempt.",
         (FALSE, "Suspended"): "`suspend` is true.",
-        (FALSE, "PlanOnly"): "`launch.policy` is `PlanOnly`: nothing is started.",
+        (FALSE, DRY_RUN): "`launch.policy` is `PlanOnly`: nothing is started.",
     },
     ConditionType.SUCCEEDED: {
         (UNKNOWN, "Running"): "The ranks train.",
@@ -117,7 +119,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         ): "The spec was edited just before the ranks began: they were asked to leave.",
         (UNKNOWN, "Ended"): "The attempt is over; what became of it is written down.",
         (TRUE, "Trained"): "All steps are done.",
-        (TRUE, "PlanOnly"): "The plan is there, and no more was asked for.",
+        (TRUE, DRY_RUN): "The plan is there, and no more was asked for.",
         (FALSE, "GPUOutOfMemory"): "Devices ran out of memory too often.",
         (FALSE, "HostOOMKilled"): "The host ran out of memory too often.",
         (FALSE, "AppError"): "The application failed too often; the message has the "

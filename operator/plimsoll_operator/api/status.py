@@ -251,8 +251,8 @@ class Status(ApiRecord):
         found = self.condition(ConditionType.SUCCEEDED)
         return found is not None and found.status is not Truth.UNKNOWN
 
-    def saying(self, said: Condition, now: str) -> Self:
-        """Return the status with one condition in place of what it said before.
+    def with_condition(self, said: Condition, now: str) -> Self:
+        """The status with one condition in place of the one before.
 
         The time of transition moves only when True, False or Unknown does.
 

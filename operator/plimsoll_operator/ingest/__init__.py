@@ -1,14 +1,14 @@
-"""What pods tell the operator, over HTTP: profiles, replays, observations, ends.
+"""Reports of pods over HTTP: profiles, replays, rehearsals, observations, ends.
 
-Pods run code of users, so that all they tell is judged here before any of it is stored.
-`server` is the table of contents; docs/decisions/0015-cluster.md says why it is so.
+Pods run code of users, so every report is judged before any of it is stored. `server`
+is the table of contents; docs/decisions/0015-cluster.md has the reasons.
 
-    identity     whose pod speaks: token, pod, Job, TrainingPlan
-    objects      what those say
-    remembered   what was asked of the API server a moment ago
-    limits       how often and how much may be told
-    bodies       bytes off the wire, never more than there is room for
-    reports      what may be told, by whom, about what
-    of_record    what an attempt was planned to be, and whether it is over
-    records      what goes into the store
+    limits              how often and how much may be reported
+    assignments         what tokens, pods and Jobs say of who reports
+    identity            whose pod reports: token, pod, Job, TrainingPlan
+    bodies              bytes off the wire, never more than there is room for
+    recorded_attempts   what an attempt was planned to be, and whether it is over
+    reports             what may be reported, by whom, about what
+    records             what goes into the store
+    server              the routes
 """

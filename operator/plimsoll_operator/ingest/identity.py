@@ -24,19 +24,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 from plimsoll_operator import names
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.api import (
-    JOBS,
-    PLANS,
-    PODS,
-    TOKEN_REVIEWS,
-    Kind,
-    Object,
-    Written,
-)
-from plimsoll_operator.cluster.children import Owner
 from plimsoll_operator.errors import RefusedReportError
-from plimsoll_operator.ingest.objects import (
+from plimsoll_operator.ingest.assignments import (
     Assignment,
     Bearer,
     assignment_in,
@@ -46,7 +35,18 @@ from plimsoll_operator.ingest.objects import (
     may_tell_until_s,
     refuse,
 )
-from plimsoll_operator.ingest.remembered import Remembered
+from plimsoll_operator.kube.api import (
+    JOBS,
+    PLANS,
+    PODS,
+    TOKEN_REVIEWS,
+    Kind,
+    Object,
+    Written,
+)
+from plimsoll_operator.kube.ttl_cache import TtlCache
+from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.rules.observed_state import ChildKind
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""
@@ -61,10 +61,10 @@ REVIEWS_AT_ONCE = 8
 
 
 class Asks(Protocol):
-    """What is needed of `cluster.api.Api`."""
+    """What is needed of `kube.api.Api`."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return an object, None where there is none."""
+        """An object, None where there is none."""
 
     async def create(self, kind: Kind, namespace: str, made: Object) -> Written:
         """Make an object."""
@@ -114,20 +114,20 @@ class Identities:
         self._api = api
         self._now = now
         self._reviews = asyncio.Semaphore(REVIEWS_AT_ONCE)
-        self._bearers = Remembered[bytes, Bearer | None](
+        self._bearers = TtlCache[bytes, Bearer | None](
             most=MOST_TOKENS,
             keep_s=lambda found: TOKEN_KNOWN_S if found else REFUSAL_KNOWN_S,
             clock=clock,
         )
-        self._pods = Remembered[Bearer, Reporter](
+        self._pods = TtlCache[Bearer, Reporter](
             most=MOST_PODS, keep_s=lambda _: POD_KNOWN_S, clock=clock
         )
-        self._jobs = Remembered[tuple[str, str, str], Assignment](
+        self._jobs = TtlCache[tuple[str, str, str], Assignment](
             most=MOST_JOBS, keep_s=lambda _: JOB_KNOWN_S, clock=clock
         )
 
     async def bearer(self, token: str) -> Bearer:
-        """Return whom a token was made for.
+        """Whom a token was made for.
 
         Raises:
             RefusedReportError: 401 where it is no token for us, 403 where it is not
@@ -155,7 +155,7 @@ class Identities:
         return await self._pods.get(bearer, lambda: self._reporter(bearer))
 
     async def _review(self, token: str) -> Bearer | None:
-        """Return whom a token was made for, None where it is none for us."""
+        """Whom a token was made for, None where it is none for us."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -214,7 +214,7 @@ class Identities:
 
 
 def unknown_token() -> RefusedReportError:
-    """Return the answer to what is no token for us."""
+    """The answer to what is no token for us."""
     return RefusedReportError(
         HTTPStatus.UNAUTHORIZED,
         f"no valid token of the audience {names.TOKEN_AUDIENCE} was sent",

@@ -9,7 +9,7 @@ by a request key that holds the namespace.
 from __future__ import annotations
 
 from plimsoll_operator.ingest.identity import Reporter
-from plimsoll_operator.learning import learn_rehearsal
+from plimsoll_operator.store.learning import learn_rehearsal
 from plimsoll_operator.store.profiles import KnownProfile
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store
@@ -35,7 +35,7 @@ class Records:
         self._shares = shares
 
     async def profile(self, request_key: str) -> KnownProfile | None:
-        """Return which profile answers a request."""
+        """Which profile answers a request."""
         return await self._store.profiles.known(request_key)
 
     async def keep_profile(self, profile: ModelProfile, made_s: float) -> None:
@@ -90,5 +90,5 @@ class Records:
         )
 
     def _within(self, reporter: Reporter) -> Store:
-        """Return the part of the store that a reporter's namespace learns from."""
+        """The part of the store that a reporter's namespace learns from."""
         return self._store.within(reporter.namespace, shares=self._shares)

@@ -22,10 +22,10 @@ from __future__ import annotations
 import math
 from http import HTTPStatus
 
-from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Reporter
-from plimsoll_operator.ingest.of_record import Recorded
+from plimsoll_operator.ingest.recorded_attempts import Recorded
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -181,7 +181,7 @@ def check_end(end: End, reporter: Reporter, recorded: Recorded) -> None:
 
 
 def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
-    """Return the ranks of a pod.
+    """The ranks of a pod.
 
     Raises:
         RefusedReportError: the plan has no such pod.
@@ -193,7 +193,7 @@ def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
 
 
 def made_s(reporter: Reporter, now_s: float) -> float:
-    """Return when a profile counts as made: later than its cause, whatever clocks say.
+    """When a profile counts as made: later than its cause, whatever clocks say.
 
     Args:
         reporter: of the profile.
@@ -203,5 +203,5 @@ def made_s(reporter: Reporter, now_s: float) -> float:
 
 
 def not_its_business(text: str) -> RefusedReportError:
-    """Return the answer to a pod that tells what others are to tell."""
+    """The answer to a pod that tells what others are to tell."""
     return RefusedReportError(HTTPStatus.FORBIDDEN, text)

@@ -26,9 +26,6 @@ from http import HTTPStatus
 
 from aiohttp import http_exceptions, web
 
-from plimsoll_operator.bounded import bounded_document
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.work_queue import Key
 from plimsoll_operator.errors import (
     ClusterError,
     OperatorError,
@@ -38,8 +35,11 @@ from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
 from plimsoll_operator.ingest.limits import Budget, Rates, Room
-from plimsoll_operator.ingest.of_record import AttemptsOfRecord
+from plimsoll_operator.ingest.recorded_attempts import RecordedAttempts
 from plimsoll_operator.ingest.records import Records
+from plimsoll_operator.names import PlanKey
+from plimsoll_operator.objects.bounded import bounded_document
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
@@ -75,7 +75,7 @@ class Route:
 
     path: str
     document: type[Document]
-    teller: ChildKind
+    reported_by: ChildKind
     limit_bytes: int = MIB
 
 
@@ -83,13 +83,13 @@ ROUTES = (
     Route(
         path="/v1/profile",
         document=ModelProfile,
-        teller=ChildKind.PROFILE,
+        reported_by=ChildKind.PROFILE,
         limit_bytes=32 * MIB,
     ),
-    Route(path="/v1/replay", document=Replay, teller=ChildKind.REPLAY),
-    Route(path="/v1/rehearsal", document=Rehearsal, teller=ChildKind.REHEARSAL),
-    Route(path="/v1/observation", document=Observation, teller=ChildKind.TRAIN),
-    Route(path="/v1/end", document=End, teller=ChildKind.TRAIN),
+    Route(path="/v1/replay", document=Replay, reported_by=ChildKind.REPLAY),
+    Route(path="/v1/rehearsal", document=Rehearsal, reported_by=ChildKind.REHEARSAL),
+    Route(path="/v1/observation", document=Observation, reported_by=ChildKind.TRAIN),
+    Route(path="/v1/end", document=End, reported_by=ChildKind.TRAIN),
 )
 
 
@@ -111,7 +111,7 @@ class Ingest:
         api: Asks,
         records: Records,
         *,
-        told: Callable[[Key], None],
+        told: Callable[[PlanKey], None],
         counted: Callable[[str, int], None] = lambda _path, _status: None,
         clocks: Clocks | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class Ingest:
         self._identities = Identities(
             api, now=self._clocks.now, clock=self._clocks.steady
         )
-        self._attempts = AttemptsOfRecord(api, clock=self._clocks.steady)
+        self._attempts = RecordedAttempts(api, clock=self._clocks.steady)
         self._records = records
         self._told = told
         self._counted = counted
@@ -144,7 +144,7 @@ class Ingest:
         self._saving_profile = asyncio.Lock()
 
     def app(self) -> web.Application:
-        """Return the routes, for a server that leaves bodies as they were sent."""
+        """The routes, for a server that leaves bodies as they were sent."""
         app = web.Application()
         for route in ROUTES:
             app.router.add_post(route.path, self._handler(route))
@@ -199,7 +199,7 @@ class Ingest:
             RefusedReportError, InvalidInputError: it is not taken.
             ClusterError, StoreError: it cannot be, now.
         """
-        reports.check_kind(reporter, route.teller)
+        reports.check_kind(reporter, route.reported_by)
         with self._room.claim(reporter.namespace) as claim:
             body = await read_body(request, route.limit_bytes, claim)
             async with self._parsed.share(len(body)):
@@ -304,7 +304,7 @@ class Ingest:
 
 
 def token_in(request: web.Request) -> str:
-    """Return the bearer token of a request; empty where there is none."""
+    """The bearer token of a request; empty where there is none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
@@ -324,7 +324,7 @@ def answer_to(error: OperatorError | InvalidInputError) -> web.Response:
 
 
 def refusal(status: int, text: str, again_s: int = 0) -> web.Response:
-    """Return an answer with a reason."""
+    """An answer with a reason."""
     return web.json_response(
         {"error": text},
         status=status,

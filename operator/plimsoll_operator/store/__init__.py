@@ -1,17 +1,15 @@
 """The store: what was profiled, asked, answered, planned, run and observed.
 
-open_store    opens a file or a database of a server, makes or migrates it; `Store`
-              holds a repository each for profiles, replays, rehearsals, questions,
-              answers, plans, attempts, observations, shortages, calibrations and ends
-              of pods
-rows          the tables           migrations   how they came about
-database      transactions         backend      what the two systems differ in
-sqlite        the one place that knows SQLite; `postgresql` likewise
+rows, migrations       the tables, and how they came about
+system                 what database systems differ in
+sqlite, postgresql     the only places that know either
+places                 which system a path or an address means
+migrate                brings the tables to a revision
+database               transactions
+documents, uses        records out of columns; when a row was last used
+profiles, replays      one repository a table, and so on:
+rehearsals, questions, answers, plans, attempts, observations, shortages, pod_ends
+calibrations           overheads, fitted to observations and shortages
+store                  all repositories; `open_store`
+learning               what attempts and rehearsals teach
 """
-
-from plimsoll_operator.store.answers import StoredAnswer as StoredAnswer
-from plimsoll_operator.store.plans import StoredPlan as StoredPlan
-from plimsoll_operator.store.pod_ends import StoredEnd as StoredEnd
-from plimsoll_operator.store.profiles import StoredProfile as StoredProfile
-from plimsoll_operator.store.store import Store as Store
-from plimsoll_operator.store.store import open_store as open_store

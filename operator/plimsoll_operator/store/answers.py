@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import AnswerRow
 from plimsoll_operator.store.uses import use
@@ -23,16 +23,11 @@ class StoredAnswer:
     """Of search and replay."""
 
 
-class Answers:
+class Answers(Repository):
     """The latest answer to each problem, within a scope."""
 
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
-        self._database = database
-        self._scope = scope
-
     async def find(self, problem_digest: str) -> StoredAnswer | None:
-        """Return the answer to a problem."""
+        """The answer to a problem."""
         key = {"scope": self._scope, "problem_digest": problem_digest}
         async with self._database.read() as session:
             row = await session.get(AnswerRow, key)
@@ -63,7 +58,7 @@ class Answers:
 
 
 async def answer_of(row: AnswerRow) -> Solution | Infeasible:
-    """Return a plan with its proof, or why there is none."""
+    """A plan with its proof, or why there is none."""
     if row.is_feasible:
         return await large_record_of(Solution, row.document)
     return await large_record_of(Infeasible, row.document)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import select, update
 
-from plimsoll_operator.brain.seen import Attempt, Ending
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.rules.observed_state import Attempt, Ending
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow
 from plimsoll_planner.records.document import canonical_text, digest_of
@@ -22,15 +22,11 @@ class StoredAttempt(Attempt):
     """Of record."""
 
 
-class Attempts:
+class Attempts(Repository):
     """The attempts of each plan, numbered from 1."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
-
     async def of(self, plan_uid: str) -> tuple[StoredAttempt, ...]:
-        """Return the attempts of a plan, the oldest first."""
+        """The attempts of a plan, the oldest first."""
         wanted = (
             select(AttemptRow)
             .where(AttemptRow.plan_uid == plan_uid)
@@ -102,7 +98,7 @@ class Attempts:
 
 
 def attempt_of(row: AttemptRow) -> StoredAttempt:
-    """Return an attempt as a decision looks at it."""
+    """An attempt as a decision looks at it."""
     return StoredAttempt(
         number=row.number,
         plan_digest=row.plan_digest,

@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Database, Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import (
     CalibrationRow,
@@ -57,8 +57,8 @@ from plimsoll_planner.records.model_profile import Fingerprint
 from plimsoll_planner.records.offer import Offer
 
 MOST_RANKS = 10_000
-"""That a fit takes: 1,250 gangs of eight, in 0.2 s. From 100 plans on one more moves
-the interval by less than 1 %."""
+"""That a fit takes: 1,250 worker groups of eight, in 0.2 s. From 100 plans on, one more
+moves the interval by less than 1 %."""
 
 Keys = Callable[[AsyncSession], Awaitable[set[OverheadKey]]]
 """Finds what is to be fitted."""
@@ -73,13 +73,12 @@ class Basis:
     shortages: tuple[Shortage, ...]
 
 
-class Calibrations:
+class Calibrations(Repository):
     """The overhead of each key of which something is known, within a scope."""
 
     def __init__(self, database: Database, scope: str, *, shares: bool) -> None:
         """Work on a database, within a scope of it, which may listen to the others."""
-        self._database = database
-        self._scope = scope
+        super().__init__(database, scope)
         self._shares = shares
 
     async def refresh(self, key: OverheadKey) -> DeviceOverhead | None:
@@ -91,7 +90,7 @@ class Calibrations:
         return (await self._fit(wanted))[key]
 
     async def all(self) -> tuple[DeviceOverhead, ...]:
-        """Return all that is known, by product."""
+        """All that is known, by product."""
         return await self._known(CalibrationRow.scope == self._scope)
 
     async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
@@ -237,14 +236,14 @@ async def with_others(
 
 
 def ranks_of(scope: str, key: OverheadKey) -> Select[Any]:
-    """Select the fullest phase of every rank that finished a step, of some gangs."""
+    """The fullest phase of every rank that finished a step, of some worker groups."""
     seen, peak = ObservationRow, ObservedPeakRow
-    gangs = newest_gangs(scope, key)
+    groups = newest_groups(scope, key)
     place = func.row_number().over(
         partition_by=(seen.plan_uid, seen.attempt, seen.rank),
         order_by=(peak.device_bytes.desc(), peak.place),
     )
-    same = and_(seen.plan_uid == gangs.c.plan_uid, seen.attempt == gangs.c.attempt)
+    same = and_(seen.plan_uid == groups.c.plan_uid, seen.attempt == groups.c.attempt)
     phases = (
         select(
             seen.plan_uid,
@@ -259,7 +258,7 @@ def ranks_of(scope: str, key: OverheadKey) -> Select[Any]:
             place.label("place"),
         )
         .join(seen.peaks)
-        .join(gangs, same)
+        .join(groups, same)
         .where(seen.num_steps > 0, *counts_for(scope, key, seen))
         .subquery()
     )
@@ -267,8 +266,8 @@ def ranks_of(scope: str, key: OverheadKey) -> Select[Any]:
     return select(phases).where(phases.c.place == 1).order_by(*of_rank)
 
 
-def newest_gangs(scope: str, key: OverheadKey) -> Subquery:
-    """Select gangs until their ranks are enough for a fit.
+def newest_groups(scope: str, key: OverheadKey) -> Subquery:
+    """Select worker groups until their ranks are enough for a fit.
 
     The newest one of each plan comes first: one that is trained every night would push
     all others out, and teaches nothing new.
@@ -286,7 +285,7 @@ def newest_gangs(scope: str, key: OverheadKey) -> Subquery:
     repeats = func.row_number().over(
         partition_by=like, order_by=(told_s.desc(), seen.plan_uid, seen.attempt)
     )
-    gangs = (
+    groups = (
         select(
             seen.plan_uid,
             seen.attempt,
@@ -298,7 +297,7 @@ def newest_gangs(scope: str, key: OverheadKey) -> Subquery:
         .group_by(seen.plan_uid, seen.attempt)
         .subquery()
     )
-    one = gangs.c
+    one = groups.c
     in_turn = (one.repeats, one.told_s.desc(), one.plan_uid, one.attempt)
     before = func.sum(one.num_ranks).over(order_by=in_turn) - one.num_ranks
     turns = select(one.plan_uid, one.attempt, before.label("before")).subquery()

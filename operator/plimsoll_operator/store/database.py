@@ -15,7 +15,8 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from plimsoll_operator.errors import StoreError, StoreVersionError
-from plimsoll_operator.store.backend import WRITING, Backend, backend_of
+from plimsoll_operator.store.places import system_at
+from plimsoll_operator.store.system import WRITING, DatabaseSystem
 
 NEWEST_REVISION = "0004"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
@@ -25,17 +26,17 @@ class Database:
     """A store's file, or its database on a server, open."""
 
     def __init__(
-        self, backend: Backend, clock: Callable[[], float] = time.time
+        self, system: DatabaseSystem, clock: Callable[[], float] = time.time
     ) -> None:
         """Open it.
 
         Args:
-            backend: where it is.
+            system: where it is.
             clock: seconds since 1970.
         """
         self.clock = clock
-        self._backend = backend
-        self._engine = backend.engine()
+        self._system = system
+        self._engine = system.engine()
         # Who waits for a turn in this process needs no connection meanwhile.
         self._one_writer = asyncio.Lock()
         self.fitting = asyncio.Lock()
@@ -68,19 +69,28 @@ class Database:
         Raises:
             StoreError: it could not be done, and nothing was.
         """
-        patience = asyncio.timeout(self._backend.patience_s)
+        patience = asyncio.timeout(self._system.patience_s)
         try:
-            with self._backend.explaining():
+            with self._system.explaining():
                 async with patience, turn, sessions.begin() as session:
                     yield session
         except StoreError:
-            self._backend.check()
+            self._system.check()
             raise
-        self._backend.check()
+        self._system.check()
 
     async def close(self) -> None:
         """Let go of it."""
         await self._engine.dispose()
+
+
+class Repository:
+    """What works on one table or a few."""
+
+    def __init__(self, database: Database, scope: str = "") -> None:
+        """Work on a database, within a scope of it."""
+        self._database = database
+        self._scope = scope
 
 
 @asynccontextmanager
@@ -92,25 +102,25 @@ async def open_database(
     Raises:
         StoreError: it is no store, a newer one, or cannot be written.
     """
-    backend = backend_of(place)
-    revision = await asyncio.to_thread(backend.prepare)
+    system = system_at(place)
+    revision = await asyncio.to_thread(system.prepare)
     if revision > NEWEST_REVISION:
         raise StoreVersionError(
-            f"{backend.name} was written by a newer version of Plimsoll (revision "
-            f"{revision}): update plimsoll, or {backend.advice}"
+            f"{system.name} was written by a newer version of Plimsoll (revision "
+            f"{revision}): update plimsoll, or {system.advice}"
         )
     if revision < NEWEST_REVISION:
-        await asyncio.to_thread(migrate, backend)
-    database = Database(backend, clock)
+        await asyncio.to_thread(migrate, system)
+    database = Database(system, clock)
     try:
         yield database
     finally:
         await database.close()
 
 
-def migrate(backend: Backend) -> None:
+def migrate(system: DatabaseSystem) -> None:
     """Bring the tables up to this version, unless another process just has."""
     # Alembic takes longer to import than a store to open, and is seldom needed.
     from plimsoll_operator.store.migrate import upgrade  # noqa: PLC0415
 
-    upgrade(backend)
+    upgrade(system)

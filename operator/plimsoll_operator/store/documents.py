@@ -30,12 +30,12 @@ async def large_record_of(kind: type[AnyRecord], text: str) -> AnyRecord:
 
 
 async def large_text_of(record: Record) -> str:
-    """Return the canonical JSON of a record that may be large."""
+    """The canonical JSON of a record that may be large."""
     return await asyncio.to_thread(canonical_text, record)
 
 
 async def large_digest_of(record: Record) -> str:
-    """Return the digest of a record that may be large."""
+    """The digest of a record that may be large."""
     return await asyncio.to_thread(digest_of, record)
 
 

@@ -14,36 +14,38 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 
-from plimsoll_operator.store.backend import Backend
+from plimsoll_operator.store.system import DatabaseSystem
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 ONE_AT_A_TIME = threading.Lock()
 """Alembic keeps what it works on in variables of its modules."""
 
 
-def upgrade(backend: Backend, revision: str = "head") -> None:
+def upgrade(system: DatabaseSystem, revision: str = "head") -> None:
     """Run the migrations that are missing, all or none of them.
 
     Raises:
         StoreError: it could not be done.
     """
-    run(command.upgrade, backend, revision)
+    run(command.upgrade, system, revision)
 
 
-def downgrade(backend: Backend, revision: str) -> None:
+def downgrade(system: DatabaseSystem, revision: str) -> None:
     """Undo all migrations after a revision, all or none of them.
 
     Raises:
         StoreError: it could not be done.
     """
-    run(command.downgrade, backend, revision)
+    run(command.downgrade, system, revision)
 
 
-def run(what: Callable[[Config, str], None], backend: Backend, revision: str) -> None:
+def run(
+    what: Callable[[Config, str], None], system: DatabaseSystem, revision: str
+) -> None:
     """Give Alembic a transaction that has its turn; others find its work done."""
-    engine = backend.migration_engine()
+    engine = system.migration_engine()
     try:
-        with backend.explaining(), ONE_AT_A_TIME, engine.begin() as connection:
+        with system.explaining(), ONE_AT_A_TIME, engine.begin() as connection:
             config = Config(attributes={"connection": connection})
             config.set_main_option(
                 "script_location", str(MIGRATIONS).replace("%", "%%")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, select
 from sqlalchemy.orm import selectinload
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import ObservationRow, ObservedPeakRow, key_of
 from plimsoll_planner.records.document import canonical_text
@@ -14,13 +14,8 @@ from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
 
 
-class Observations:
+class Observations(Repository):
     """The latest report of each rank of each attempt, within a scope."""
-
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
-        self._database = database
-        self._scope = scope
 
     async def save(
         self,
@@ -57,7 +52,7 @@ class Observations:
             session.add(row)
 
     async def of(self, plan_uid: str, attempt: int) -> tuple[Observation, ...]:
-        """Return the latest report of each rank, by rank."""
+        """The latest report of each rank, by rank."""
         wanted = (
             select(ObservationRow)
             .where(
@@ -73,7 +68,7 @@ class Observations:
         return tuple(map(observation_of, rows))
 
     async def news(self, since_s: float) -> set[str]:
-        """Return the uids of plans of all scopes with reports of that time or later.
+        """The uids of plans of all scopes with reports of that time or later.
 
         Clocks of those who take reports in differ, so that whoever asks again goes back
         a little.
@@ -87,7 +82,7 @@ class Observations:
 def row_of(
     plan_uid: str, observation: Observation, predicted: PhasePeak
 ) -> ObservationRow:
-    """Return an observation as its rows."""
+    """An observation as its rows."""
     return ObservationRow(
         **observation.overhead_key.to_json(),
         plan_uid=plan_uid,
@@ -117,7 +112,7 @@ def row_of(
 
 
 def observation_of(row: ObservationRow) -> Observation:
-    """Return an observation as the rank reported it."""
+    """An observation as the rank reported it."""
     return Observation(
         plan_digest=row.plan_digest,
         revision=row.revision,

@@ -1,4 +1,4 @@
-"""The TrainingPlans of this home; on a cluster the API server keeps them."""
+"""The TrainingPlans of this machine; on a cluster the API server keeps them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.errors import StoreError
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import AttemptRow, PlanRow, QuestionRow, RehearsalRow
 from plimsoll_planner.records.document import canonical_text
@@ -42,21 +42,17 @@ class StoredPlan:
     """A person has seen how it ended."""
 
 
-class Plans:
+class Plans(Repository):
     """All plans; of those with one name the latest is the current one."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
-
     async def find(self, name: str) -> StoredPlan | None:
-        """Return the current plan of a name."""
+        """The current plan of a name."""
         async with self._database.read() as session:
             row = await current(session, name)
         return None if row is None else plan_of(row)
 
     async def all(self) -> tuple[StoredPlan, ...]:
-        """Return the current plan of every name, the newest first."""
+        """The current plan of every name, the newest first."""
         wanted = (
             select(PlanRow)
             .where(PlanRow.current_name.is_not(None))
@@ -128,7 +124,7 @@ class Plans:
         return plan_of(row)
 
     async def save_status(self, uid: str, status: Status) -> None:
-        """Say where a plan stands, if there still is one."""
+        """Keep where a plan stands, if there still is one."""
         said = (
             update(PlanRow)
             .where(PlanRow.uid == uid)
@@ -152,7 +148,7 @@ class Plans:
             await session.execute(seen)
 
     async def of_name(self, name: str) -> tuple[StoredPlan, ...]:
-        """Return all plans of a name, also those that are not current."""
+        """All plans of a name, also those that are not current."""
         mine = select(PlanRow).where(PlanRow.name == name)
         async with self._database.read() as session:
             return tuple(plan_of(row) for row in await session.scalars(mine))
@@ -167,13 +163,13 @@ class Plans:
 
 
 async def current(session: AsyncSession, name: str) -> PlanRow | None:
-    """Return the row of the current plan of a name."""
+    """The row of the current plan of a name."""
     wanted = select(PlanRow).where(PlanRow.current_name == name)
     return (await session.scalars(wanted)).one_or_none()
 
 
 async def existing(session: AsyncSession, uid: str) -> PlanRow:
-    """Return the row of a plan.
+    """The row of a plan.
 
     Raises:
         StoreError: there is no such plan.
@@ -185,7 +181,7 @@ async def existing(session: AsyncSession, uid: str) -> PlanRow:
 
 
 def plan_of(row: PlanRow) -> StoredPlan:
-    """Return a plan as the loop looks at it."""
+    """A plan as the loop looks at it."""
     return StoredPlan(
         uid=row.uid,
         name=row.name,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import record_of
 from plimsoll_operator.store.rows import PodEndRow
 from plimsoll_planner.records.document import canonical_text
@@ -18,16 +18,12 @@ class StoredEnd:
     """The end of all processes of a pod."""
 
     place: int
-    """Index of the pod in its gang."""
+    """Index of the pod in its worker group."""
     end: End
 
 
-class PodEnds:
+class PodEnds(Repository):
     """One end of each pod of each attempt."""
-
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
 
     async def save(
         self, plan_uid: str, attempt: int, place: int, pod_uid: str, end: End

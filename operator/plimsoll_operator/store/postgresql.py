@@ -1,7 +1,7 @@
 """The one place that knows PostgreSQL: its engine, its locks, its error codes.
 
-In: the address of a server. Out: a `Backend`: engines on a database of it, and errors
-that say what to do and never show the password. Called by `backend`.
+In: the address of a server. Out: a `DatabaseSystem`: engines on a database of it, and
+errors that say what to do and never show the password. Called by `places`.
 
 Transactions that write take turns by an advisory lock of the database: what one looks
 up is still so when it inserts, in however many processes, and none ever loses to
@@ -44,7 +44,7 @@ from plimsoll_operator.errors import (
     StorePathError,
     StoreVersionError,
 )
-from plimsoll_operator.store.backend import REVISION_TABLE, WRITING, writes
+from plimsoll_operator.store.system import REVISION_TABLE, WRITING, writes
 
 CONNECT_S = 10
 """For each address of the server."""
@@ -111,7 +111,7 @@ One that speaks another language is said to be down, in its words."""
 
 
 class PostgresqlServer:
-    """A store in a database of a server; see `Backend`."""
+    """A store in a database of a server; see `DatabaseSystem`."""
 
     advice = "name another database"
 
@@ -129,7 +129,7 @@ class PostgresqlServer:
         return PATIENCE_S
 
     def prepare(self) -> str:
-        """Return the revision of the tables; empty where there are none."""
+        """The revision of the tables; empty where there are none."""
         engine = self._engine_for_one()
         try:
             with self.explaining(), engine.connect() as connection:
@@ -138,7 +138,7 @@ class PostgresqlServer:
             engine.dispose()
 
     def _revision(self, connection: Connection) -> str:
-        """Return the revision, or refuse a database of something else."""
+        """The revision, or refuse a database of something else."""
         tables = inspect(connection).get_table_names()
         if REVISION_TABLE in tables:
             found = text(f"SELECT version_num FROM {REVISION_TABLE}")  # noqa: S608 - a constant
@@ -150,7 +150,7 @@ class PostgresqlServer:
         return ""
 
     def engine(self) -> AsyncEngine:
-        """Return an engine whose connections are tried before each transaction."""
+        """An engine whose connections are tried before each transaction."""
         engine = create_async_engine(
             self._url,
             connect_args=self._connect_args(),
@@ -164,11 +164,11 @@ class PostgresqlServer:
         return engine
 
     def migration_engine(self) -> Engine:
-        """Return an engine for a thread that changes tables."""
+        """An engine for a thread that changes tables."""
         return self._engine_for_one().execution_options(**WRITING)
 
     def _engine_for_one(self) -> Engine:
-        """Return an engine that keeps no connection."""
+        """An engine that keeps no connection."""
         engine = create_engine(
             self._url,
             connect_args=self._connect_args(),
@@ -203,7 +203,7 @@ class PostgresqlServer:
 
 
 def server_at(address: str) -> PostgresqlServer:
-    """Return the server of an address.
+    """The server of an address.
 
     Raises:
         StorePathError: it is none. It is not shown, for there may be a password in it.

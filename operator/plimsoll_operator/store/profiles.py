@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import (
     large_digest_of,
     large_record_of,
@@ -34,15 +34,11 @@ class KnownProfile:
     made_s: float
 
 
-class Profiles:
+class Profiles(Repository):
     """The newest profile of each request key."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
-
     async def find(self, request_key: str) -> StoredProfile | None:
-        """Return the profile that answers a request."""
+        """The profile that answers a request."""
         async with self._database.read() as session:
             row = await session.get(ProfileRow, request_key)
         if row is None:
@@ -52,7 +48,7 @@ class Profiles:
         return StoredProfile(profile=profile, digest=row.digest, made_s=row.made_s)
 
     async def known(self, request_key: str) -> KnownProfile | None:
-        """Return which profile answers a request, without reading it."""
+        """Which profile answers a request, without reading it."""
         wanted = select(ProfileRow.digest, ProfileRow.made_s).where(
             ProfileRow.request_key == request_key
         )

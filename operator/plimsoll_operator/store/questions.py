@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import (
     large_digest_of,
     large_record_of,
@@ -42,15 +42,11 @@ class StoredQuestion:
     digest: str
 
 
-class Questions:
+class Questions(Repository):
     """The questions of each plan, in the order in which they were put."""
 
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
-
     async def find(self, occasion: Occasion) -> StoredQuestion | None:
-        """Return the question that was put on an occasion."""
+        """The question that was put on an occasion."""
         row = QuestionRow
         wanted = select(row).where(
             row.plan_uid == occasion.plan_uid,
@@ -74,7 +70,7 @@ class Questions:
             return tuple(await session.scalars(wanted))
 
     async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
-        """Return all questions of a plan, the latest first."""
+        """All questions of a plan, the latest first."""
         wanted = (
             select(QuestionRow)
             .where(QuestionRow.plan_uid == plan_uid)
@@ -127,6 +123,6 @@ class Questions:
 
 
 async def question_of(row: QuestionRow) -> StoredQuestion:
-    """Return a question as it was put."""
+    """A question as it was put."""
     problem = await large_record_of(Problem, row.document)
     return StoredQuestion(problem=problem, digest=row.problem_digest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import RehearsalRow
 from plimsoll_planner.records.document import digest_of
@@ -26,12 +26,8 @@ class AskedRehearsal:
     """Of a device, less the headroom: what the plan was made for."""
 
 
-class Rehearsals:
+class Rehearsals(Repository):
     """Rehearsals by the uid of a TrainingPlan and the digest of a plan of it."""
-
-    def __init__(self, database: Database) -> None:
-        """Work on a database."""
-        self._database = database
 
     async def ask(self, plan_uid: str, asked: AskedRehearsal) -> None:
         """Keep what is asked for, unless it was asked for already."""

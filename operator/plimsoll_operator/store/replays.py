@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import ReplayRow
 from plimsoll_operator.store.uses import use
 from plimsoll_planner.records.replay import Replay
 
 
-class Replays:
+class Replays(Repository):
     """One replay of each plan, within a scope."""
 
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
-        self._database = database
-        self._scope = scope
-
     async def find(self, plan_digest: str) -> Replay | None:
-        """Return the replay of a plan."""
+        """The replay of a plan."""
         key = {"scope": self._scope, "plan_digest": plan_digest}
         async with self._database.read() as session:
             row = await session.get(ReplayRow, key)

@@ -7,7 +7,7 @@ them. Times are seconds since 1970. A change here needs a migration (`migrations
     profile    by request key          question   by plan and number
     replay     by the plan's digest    answer     by the problem's digest
     rehearsal  by plan and digest
-    plan       by uid; home's own      attempt    by plan and number
+    plan       by uid; local           attempt    by plan and number
     observation, observed_peak, shortage   by plan and attempt, for calibration
     calibration   by overhead key          pod_end   by plan, attempt and pod
 
@@ -50,7 +50,7 @@ Uid = Annotated[str, mapped_column(String(64))]
 ShortText = Annotated[str, mapped_column(String(LABEL_LENGTH))]
 Document = Annotated[str, mapped_column(Text)]
 Scope = Annotated[str, mapped_column(String(LABEL_LENGTH), server_default="")]
-"""The namespace that a row is for; empty: the one home, or all that share."""
+"""The namespace that a row is for; empty: one machine, or all that share."""
 
 
 class Base(DeclarativeBase):
@@ -170,7 +170,7 @@ class AttemptRow(Base):
 
 
 class PlanRow(Base):
-    """A TrainingPlan of this home."""
+    """A TrainingPlan of this machine."""
 
     __tablename__ = "plan"
 
@@ -289,7 +289,7 @@ class CalibrationRow(Base):
 
 
 def key_of(row: OverheadKeyColumns) -> OverheadKey:
-    """Return the overhead key that a row counts for."""
+    """The overhead key that a row counts for."""
     return OverheadKey(
         device_product=row.device_product,
         image=row.image,
@@ -301,14 +301,14 @@ def key_of(row: OverheadKeyColumns) -> OverheadKey:
 def counts_for(
     scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions that a table's rows count for an overhead key."""
+    """The conditions that a table's rows count for an overhead key."""
     return (*runs_like(scope, key, table), table.nccl_version == key.nccl_version)
 
 
 def runs_like(
     scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the same conditions, whatever version of NCCL a row has."""
+    """The same conditions, whatever version of NCCL a row has."""
     return (
         table.scope == scope,
         table.device_product == key.device_product,

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from plimsoll_operator.store.database import Database
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.rows import ShortageRow, key_of
 from plimsoll_planner.overhead.observed import Shortage
 
@@ -20,13 +20,8 @@ FIGURES: Final = tuple(one.name for one in fields(Shortage) if one.name != "key"
 """Fields of the record; the columns of a row have the same names."""
 
 
-class Shortages:
+class Shortages(Repository):
     """One shortage of each attempt that ended by one."""
-
-    def __init__(self, database: Database, scope: str) -> None:
-        """Work on a database, within a scope of it."""
-        self._database = database
-        self._scope = scope
 
     async def save(self, plan_uid: str, attempt: int, shortage: Shortage) -> None:
         """Keep a shortage; the first one of an attempt wins."""
@@ -45,7 +40,7 @@ class Shortages:
 async def found_where(
     session: AsyncSession, *where: ColumnElement[bool]
 ) -> list[Shortage]:
-    """Return the shortages for which all conditions hold, by plan and attempt."""
+    """The shortages for which all conditions hold, by plan and attempt."""
     in_order = ShortageRow.plan_uid, ShortageRow.attempt
     rows = await session.scalars(select(ShortageRow).where(*where).order_by(*in_order))
     return [

@@ -1,7 +1,7 @@
 """The one place that knows SQLite: its file, its engine, its error codes.
 
-In: a path. Out: a `Backend`: a file that can be written, engines on it, and errors that
-say what to do. Called by `backend`. All other SQL of the store is portable.
+In: a path. Out: a `DatabaseSystem`: a file that can be written, engines on it, and
+errors that say what to do. Called by `places`. All other SQL of the store is portable.
 
 WAL lets readers read while one process writes, and survives a process that is killed at
 any moment. `synchronous=NORMAL` writes to the disk at each checkpoint, not at each
@@ -34,7 +34,7 @@ from plimsoll_operator.errors import (
     StorePathError,
     StoreVersionError,
 )
-from plimsoll_operator.store.backend import REVISION_TABLE, WRITING, writes
+from plimsoll_operator.store.system import REVISION_TABLE, WRITING, writes
 
 BUSY_S = 60.0
 """Waited for another process, whose transactions last milliseconds."""
@@ -51,7 +51,7 @@ CANNOT_GROW = (
 
 
 class SqliteFile:
-    """A store in a file; what its methods are for stands in `Backend`."""
+    """A store in a file; what its methods are for stands in `DatabaseSystem`."""
 
     advice = "name another --home"
     patience_s = None
@@ -71,12 +71,12 @@ class SqliteFile:
         return prepare(self.path)
 
     def engine(self) -> AsyncEngine:
-        """Return an engine on a file that exists."""
+        """An engine on a file that exists."""
         self._opened = file_at(self.path)
         return engine_for(self.path)
 
     def migration_engine(self) -> Engine:
-        """Return an engine for a thread that changes tables."""
+        """An engine for a thread that changes tables."""
         return migration_engine_for(self.path)
 
     def explaining(self) -> AbstractContextManager[None]:
@@ -149,7 +149,7 @@ def check_owner(path: Path, file: sqlite3.Connection) -> None:
 
 
 def revision_of(file: sqlite3.Connection) -> str:
-    """Return the revision that is written down."""
+    """The revision that is written down."""
     if REVISION_TABLE not in tables_of(file):
         return ""
     rows = file.execute(f"SELECT version_num FROM {REVISION_TABLE}").fetchall()  # noqa: S608 - a constant
@@ -157,7 +157,7 @@ def revision_of(file: sqlite3.Connection) -> str:
 
 
 def tables_of(file: sqlite3.Connection) -> set[str]:
-    """Return the names of all tables."""
+    """The names of all tables."""
     rows = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     return {name for (name,) in rows}
 
@@ -179,7 +179,7 @@ def turn_on_wal(file: sqlite3.Connection) -> None:
 
 
 def engine_for(path: Path) -> AsyncEngine:
-    """Return an engine on a file that exists; it never makes one."""
+    """An engine on a file that exists; it never makes one."""
     url = url_of(path, "sqlite+aiosqlite")
     engine = create_async_engine(url, connect_args={"timeout": BUSY_S})
     listen(engine.sync_engine)
@@ -187,7 +187,7 @@ def engine_for(path: Path) -> AsyncEngine:
 
 
 def migration_engine_for(path: Path) -> Engine:
-    """Return an engine for a thread that changes tables."""
+    """An engine for a thread that changes tables."""
     engine = create_engine(
         url_of(path, "sqlite"),
         connect_args={"timeout": BUSY_S},

@@ -1,7 +1,7 @@
 """The store: profiles, plans, runs and calibration, each behind a repository.
 
 In: the path of a file, or the address of a server. Out: a `Store`. Called by the loops
-of both homes and by the CLI.
+and by the CLI.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Store:
         Args:
             database: it may be shared by stores of several scopes.
             scope: whose replays, answers, observations, shortages and calibrations it
-                is about: a namespace, or empty for the one home. The rest is found by
+                is about: a namespace, or empty for one machine. The rest is found by
                 the uid of a plan, or by a key that holds the namespace.
             shares: scopes that do have their replays and answers in common, and listen
                 to the calibrations of the others.
@@ -70,7 +70,7 @@ class Store:
         self.pod_ends = PodEnds(database)
 
     def within(self, scope: str, *, shares: bool = False) -> Store:
-        """Return the store of another scope, in the same database."""
+        """The store of another scope, in the same database."""
         return Store(self._database, scope, shares=shares)
 
     async def forget(self, plan_uid: str) -> None:
@@ -114,7 +114,7 @@ class Store:
             return sum([(await connection.execute(one)).rowcount for one in unused])
 
     async def known_plans(self) -> set[str]:
-        """Return the uids of all plans that can be forgotten."""
+        """The uids of all plans that can be forgotten."""
         wanted = union(*(select(row.plan_uid) for row in OF_A_PLAN))
         async with self._database.read() as session:
             return set(await session.scalars(wanted))

@@ -41,7 +41,7 @@ import sys
 from plimsoll_cli.__main__ import main
 from plimsoll_operator.api.schema import openapi_schema
 from plimsoll_operator.api.spec import Search, parse_spec
-from plimsoll_operator.brain.question import limits_of
+from plimsoll_operator.rules.question import limits_of
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.vocabulary import IN_SPEC
 

@@ -16,10 +16,10 @@ from plimsoll_cli.output.plan_page import outcome_lines
 from plimsoll_cli.output.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Ending, Seen
-from plimsoll_operator.brain.summary import observed_status
-from plimsoll_operator.home.loop import Glance
-from plimsoll_operator.home.reports import StepTold, Unsaved
+from plimsoll_operator.backends.local.loop import Glance
+from plimsoll_operator.backends.local.rank_reports import StepTold, Unsaved
+from plimsoll_operator.rules.observed_state import Ending, ObservedState
+from plimsoll_operator.rules.summary import observed_status
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.overhead.built_in import EMULATED
@@ -58,7 +58,7 @@ def a_glance(**fields: Any) -> Glance:
     defaults: dict[str, Any] = {
         "plan": stored,
         "status": status,
-        "seen": Seen(attempts=(StoredAttempt(number=1, plan=plan),)),
+        "seen": ObservedState(attempts=(StoredAttempt(number=1, plan=plan),)),
         "reports": None,
         "work": None,
     }
@@ -90,7 +90,7 @@ def test_how_many_ranks_are_replayed_is_shown(
     for true, reason in zip(reasons, ("Replaying", "Profiling"), strict=True):
         status = a_status(*true, reason, truth=Truth.UNKNOWN)
         with RunView() as view:
-            view.passed(a_glance(seen=Seen(), status=status, work=work))
+            view.passed(a_glance(seen=ObservedState(), status=status, work=work))
         assert f"· {reason.lower()}: ranks (3 of 8)\n" in capsys.readouterr().err
 
 
@@ -101,7 +101,7 @@ def test_one_rank_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan.num_gpus == 1
     attempt = StoredAttempt(number=1, plan=plan)
     with RunView() as view:
-        view.passed(a_glance(seen=Seen(attempts=(attempt,))))
+        view.passed(a_glance(seen=ObservedState(attempts=(attempt,))))
     assert "attempt 1: 1 rank is starting" in capsys.readouterr().err
 
 
@@ -113,8 +113,8 @@ def test_what_had_ended_before_the_command_began_is_not_told_again(
     first = replace(open_one, number=1, ending=Ending.CHECKPOINTED)
     second = replace(open_one, ending=Ending.OUT_OF_MEMORY, message="rank 1: too much")
     with RunView() as view:
-        view.passed(a_glance(seen=Seen(attempts=(first, open_one))))
-        view.passed(a_glance(seen=Seen(attempts=(first, second))))
+        view.passed(a_glance(seen=ObservedState(attempts=(first, open_one))))
+        view.passed(a_glance(seen=ObservedState(attempts=(first, second))))
     said = capsys.readouterr().err
     assert "attempt 1" not in said
     assert "✗ attempt 2 ended: device out of memory: rank 1: too much\n" in said
@@ -148,7 +148,7 @@ def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
     for is_brief in (False, True):
         with RunView(is_brief=is_brief) as view:
             for status, told in looks:
-                seen = Seen(attempts=plan, refuted=told)
+                seen = ObservedState(attempts=plan, refuted=told)
                 view.passed(a_glance(status=status, seen=seen))
         lines = capsys.readouterr().err.splitlines()
         shown = [line for line in lines if line.startswith(("✗", "✓ plan"))]
@@ -177,7 +177,7 @@ def test_what_certifies_a_plan_is_named(reason: str, message: str, line: str) ->
         reason=reason,
         message=message,
     )
-    glance = a_glance(seen=Seen(refuted="ran out"))
+    glance = a_glance(seen=ObservedState(refuted="ran out"))
     assert run_view.settled_text(glance, said) == line
 
 

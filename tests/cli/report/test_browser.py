@@ -13,7 +13,7 @@ pytest.importorskip("numpy")
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Truth
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.problem import Limits, Override
 from tests.support.browser import Browser, require_chromium

@@ -10,7 +10,7 @@ pytest.importorskip("numpy")
 
 from plimsoll_cli.report.facts import attempt_rows, provenance
 from plimsoll_operator.api.status import ProfileStatus
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import Phase

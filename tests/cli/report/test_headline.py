@@ -20,7 +20,7 @@ from plimsoll_cli.report.memory_chart import memory_view
 from plimsoll_cli.state.liveness import Liveness
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.brain.seen import Ending
+from plimsoll_operator.rules.observed_state import Ending
 from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
@@ -200,7 +200,7 @@ def test_what_is_refused_says_why() -> None:
         message="override.cuts: there is no layer 9",
         observed_generation=1,
     )
-    status = Status().saying(refused, TIME)
+    status = Status().with_condition(refused, TIME)
     found = state_of(a_record(status=status, liveness=Liveness.GONE))
     assert (found.word, found.line) == ("Refused", refused.message)
 

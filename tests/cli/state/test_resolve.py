@@ -16,8 +16,8 @@ from plimsoll_cli.state.resolve import resolve_plan
 from plimsoll_cli.state.state_dir import StateDir, open_state_dir
 from plimsoll_operator.api.manifest import Manifest
 from plimsoll_operator.api.status import Status, Truth
-from plimsoll_operator.brain.seen import Attempt, Ending
-from plimsoll_operator.local_inventory import LOCAL_NAME
+from plimsoll_operator.nodes.this_machine import LOCAL_NAME
+from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_planner.errors import InvalidFieldError

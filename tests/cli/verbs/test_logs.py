@@ -14,7 +14,7 @@ import pytest
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.verbs.logs import begun_s
-from plimsoll_operator.brain.seen import ChildKind
+from plimsoll_operator.rules.observed_state import ChildKind
 from tests.support.home_plans import NAME, HomePlan, a_home_plan
 
 TALKS = "import time; print('here', flush=True); time.sleep({seconds})"

@@ -17,7 +17,7 @@ from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_cli.verbs.run import outcome_json, run
-from plimsoll_operator.store.backend import REVISION_TABLE
+from plimsoll_operator.store.system import REVISION_TABLE
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.problem import Override
 from tests.support.command_lines import an_offers_file

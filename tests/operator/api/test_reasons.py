@@ -10,20 +10,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from plimsoll_operator import brain
+from plimsoll_operator import rules
 from plimsoll_operator.api.reasons import REASONS, WAITING
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Status, Truth
-from plimsoll_operator.brain.decide import decide
-from plimsoll_operator.brain.seen import (
+from plimsoll_operator.rules.decide import decide
+from plimsoll_operator.rules.observed_state import (
     Child,
     ChildKind,
     ChildState,
     Ending,
-    Seen,
-    SeenAnswer,
-    SeenProfile,
-    SeenRehearsal,
+    ObservedAnswer,
+    ObservedProfile,
+    ObservedRehearsal,
+    ObservedState,
 )
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.solution import Termination
@@ -31,13 +31,13 @@ from tests.support.builders import a_plan, a_solution, an_infeasible
 from tests.support.specs import a_spec
 
 NOW_S = 10_000.0
-MEASURED = SeenProfile(source="measured", made_s=9000.0, was_cached=False)
-READY = Seen(
+MEASURED = ObservedProfile(source="measured", made_s=9000.0, was_cached=False)
+READY = ObservedState(
     profile=MEASURED,
     profile_key="request",
-    answer=SeenAnswer(answer=a_solution(), is_certified=True),
+    answer=ObservedAnswer(answer=a_solution(), is_certified=True),
 )
-Look = tuple[TrainingPlanSpec, Seen]
+Look = tuple[TrainingPlanSpec, ObservedState]
 
 
 def children(kind: ChildKind, subject: str) -> list[tuple[Child, ...]]:
@@ -81,7 +81,7 @@ def while_planning() -> Iterator[Look]:
     found = children(ChildKind.REPLAY, "plan")
     for answer, step, child, must in product(answers, steps, found, (True, False)):
         spec = a_spec(launch={"requireCertified": must})
-        seen = SeenAnswer(answer=answer, **step)
+        seen = ObservedAnswer(answer=answer, **step)
         yield spec, replace(READY, answer=seen, children=child)
 
 
@@ -89,15 +89,15 @@ def while_rehearsing() -> Iterator[Look]:
     """Yield looks at a plan that was replayed, or is not to be."""
     results = (
         None,
-        SeenRehearsal(fits=True, message="held"),
-        SeenRehearsal(fits=False, message="ran out"),
+        ObservedRehearsal(fits=True, message="held"),
+        ObservedRehearsal(fits=False, message="ran out"),
     )
     steps: tuple[dict[str, Any], ...] = ({"is_certified": True}, {"num_rounds": 5})
     found = children(ChildKind.REHEARSAL, "plan")
     wishes = ("Never", "IfDevice", "Always")
     for rehearse, result, step, child in product(wishes, results, steps, found):
         spec = a_spec(launch={"rehearse": rehearse, "requireCertified": False})
-        answer = SeenAnswer(
+        answer = ObservedAnswer(
             answer=a_solution(), plan_digest="plan", rehearsal=result, **step
         )
         for here in (True, False):
@@ -151,7 +151,7 @@ def test_every_reason_is_explained_and_given() -> None:
 def test_no_reason_is_left_out() -> None:
     """Every such word in the code of decisions is part of a reason."""
     known = {WAITING, *(reason for r in REASONS.values() for _, reason in r)}
-    for file in Path(brain.__path__[0]).glob("*.py"):
+    for file in Path(rules.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             word = node.value if isinstance(node, ast.Constant) else None
             if isinstance(word, str) and re.fullmatch("([A-Z]+[a-z]+)+", word):

@@ -17,11 +17,11 @@ def profiled(status: Truth, reason: str) -> Condition:
 
 def test_a_transition_is_a_change_of_truth() -> None:
     """Another reason is no transition; another truth is."""
-    status = Status().saying(profiled(Truth.UNKNOWN, "Profiling"), EARLY)
-    status = status.saying(profiled(Truth.UNKNOWN, "ProfilePending"), LATE)
+    status = Status().with_condition(profiled(Truth.UNKNOWN, "Profiling"), EARLY)
+    status = status.with_condition(profiled(Truth.UNKNOWN, "ProfilePending"), LATE)
     [found] = status.conditions
     assert (found.reason, found.last_transition_time) == ("ProfilePending", EARLY)
-    status = status.saying(profiled(Truth.TRUE, "Measured"), LATE)
+    status = status.with_condition(profiled(Truth.TRUE, "Measured"), LATE)
     assert status.conditions[0].last_transition_time == LATE
     assert status.holds(ConditionType.PROFILED)
 
@@ -29,7 +29,11 @@ def test_a_transition_is_a_change_of_truth() -> None:
 def test_conditions_stand_in_the_order_in_which_they_come_true() -> None:
     """Whatever was said first."""
     said = Condition(type=ConditionType.ACCEPTED, status=Truth.TRUE, reason="Valid")
-    status = Status().saying(profiled(Truth.TRUE, "Cached"), EARLY).saying(said, LATE)
+    status = (
+        Status()
+        .with_condition(profiled(Truth.TRUE, "Cached"), EARLY)
+        .with_condition(said, LATE)
+    )
     assert [c.type for c in status.conditions] == ["Accepted", "Profiled"]
 
 
@@ -38,13 +42,13 @@ def test_a_plan_is_over_when_it_succeeded_or_did_not() -> None:
     assert not Status().is_over
     for truth in Truth:
         said = Condition(type=ConditionType.SUCCEEDED, status=truth, reason="Any")
-        status = Status().saying(said, EARLY)
+        status = Status().with_condition(said, EARLY)
         assert status.is_over is (truth is not Truth.UNKNOWN)
 
 
 def test_a_status_is_read_as_it_is_written() -> None:
     """In camel case, as the API server keeps it."""
-    status = Status(attempt=2).saying(profiled(Truth.TRUE, "Cached"), EARLY)
+    status = Status(attempt=2).with_condition(profiled(Truth.TRUE, "Cached"), EARLY)
     written = status.to_json()
     assert Status.from_json(written, "status") == status
     assert written["conditions"] == [

@@ -7,8 +7,6 @@ import asyncio
 import pytest
 
 from plimsoll_operator import names
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.api import JOBS, PLANS, PODS, TOKEN_REVIEWS
 from plimsoll_operator.errors import ApiDownError, RefusedReportError
 from plimsoll_operator.ingest.identity import (
     LONGEST_TOKEN,
@@ -16,6 +14,8 @@ from plimsoll_operator.ingest.identity import (
     Identities,
     Reporter,
 )
+from plimsoll_operator.kube.api import JOBS, PLANS, PODS, TOKEN_REVIEWS
+from plimsoll_operator.rules.observed_state import ChildKind
 from tests.support.reporting_pods import (
     PLAN_UID,
     POD_UID_0,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from plimsoll_operator.bounded import bounded_document
-from plimsoll_operator.brain.seen import ChildKind
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest import reports
-from plimsoll_operator.ingest.of_record import Recorded, recorded_in
+from plimsoll_operator.ingest.recorded_attempts import Recorded, recorded_in
+from plimsoll_operator.objects.bounded import bounded_document
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile

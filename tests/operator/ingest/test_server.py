@@ -20,12 +20,12 @@ import aiohttp
 import pytest
 
 from plimsoll_operator import names
-from plimsoll_operator.bounded import bounded_document
-from plimsoll_operator.brain.seen import ChildKind
-from plimsoll_operator.cluster.api import CONFIG_MAPS, PODS
 from plimsoll_operator.ingest import bodies, server
 from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Clocks, Ingest, serving
+from plimsoll_operator.kube.api import CONFIG_MAPS, PODS
+from plimsoll_operator.objects.bounded import bounded_document
+from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of, to_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from plimsoll_operator.brain.seen import Attempt, Ending
+from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.document import digest_of

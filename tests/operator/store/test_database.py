@@ -241,7 +241,7 @@ def test_a_damaged_store_says_so(tmp_path: Path) -> None:
 
 OPEN_AND_SAY = """
 import asyncio, pathlib, sys
-from plimsoll_operator.store import open_store
+from plimsoll_operator.store.store import open_store
 async def work():
     async with open_store(pathlib.Path(sys.argv[1])):
         print("alembic" in sys.modules, "psycopg" in sys.modules)

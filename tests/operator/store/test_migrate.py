@@ -15,11 +15,12 @@ from sqlalchemy import column, insert, inspect, select, table
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store import migrate
 from plimsoll_operator.store.answers import StoredAnswer
-from plimsoll_operator.store.backend import REVISION_TABLE, backend_of
 from plimsoll_operator.store.database import NEWEST_REVISION
+from plimsoll_operator.store.places import system_at
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.rows import Base
 from plimsoll_operator.store.store import Store
+from plimsoll_operator.store.system import REVISION_TABLE
 from plimsoll_operator.store.uses import DAY_S
 from plimsoll_planner.records.document import canonical_text, digest_of
 from tests.support.builders import (
@@ -121,12 +122,12 @@ def differences(place: Path | str) -> list[object]:
 
 def revision_of(place: Path | str) -> str:
     """Return the revision that is written down."""
-    return backend_of(place).prepare()
+    return system_at(place).prepare()
 
 
 def made_at(place: Path | str, revision: str) -> None:
     """Make the tables of a revision."""
-    backend = backend_of(place)
+    backend = system_at(place)
     backend.prepare()
     migrate.upgrade(backend, revision)
 
@@ -170,7 +171,7 @@ def test_a_store_of_any_revision_comes_up(
     """It becomes what a new one is."""
     made_at(empty_place, "head")
     new = schema_of(empty_place)
-    migrate.downgrade(backend_of(empty_place), "base")
+    migrate.downgrade(system_at(empty_place), "base")
     made_at(empty_place, revision)
     in_store(empty_place, nothing)
     assert schema_of(empty_place) == new
@@ -224,11 +225,11 @@ def test_what_the_one_home_has_goes_down_and_up_again(empty_place: Path | str) -
         assert await store.rehearsals.asked("uid", digest_of(a_plan())) is None
 
     in_store(empty_place, save)
-    migrate.downgrade(backend_of(empty_place), "0001")
+    migrate.downgrade(system_at(empty_place), "0001")
     assert rows_of(empty_place) == rows
     assert schema_of(empty_place) == schema
     in_store(empty_place, look)
-    migrate.downgrade(backend_of(empty_place), "base")
+    migrate.downgrade(system_at(empty_place), "base")
     assert list(schema_of(empty_place)) == [REVISION_TABLE]
 
 
@@ -249,7 +250,7 @@ def test_a_migration_that_fails_changes_nothing(
     )
     monkeypatch.setattr(migrate, "MIGRATIONS", scripts)
     with pytest.raises(StoreError, match=r'profile"? already exists'):
-        migrate.upgrade(backend_of(place))
+        migrate.upgrade(system_at(place))
     assert schema_of(place) == before
     assert revision_of(place) == NEWEST_REVISION
 

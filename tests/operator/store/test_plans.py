@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.brain.seen import Attempt, Ending
 from plimsoll_operator.errors import StoreError
+from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store

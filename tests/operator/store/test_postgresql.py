@@ -22,8 +22,8 @@ from plimsoll_operator.errors import (
     StorePathError,
 )
 from plimsoll_operator.store import postgresql
-from plimsoll_operator.store.backend import backend_of
 from plimsoll_operator.store.database import Database, open_database
+from plimsoll_operator.store.places import system_at
 from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.rows import ProfileRow
 from plimsoll_operator.store.store import Store
@@ -267,7 +267,7 @@ def test_whom_a_server_refuses_is_told_why(
     with pytest.raises(StorePathError, match=why.replace("(", r"\(")) as refused:
         in_store(address, nothing)
     text = "".join(traceback.format_exception(refused.value))
-    shown = [text, backend_of(address).name, repr(vars(backend_of(address)))]
+    shown = [text, system_at(address).name, repr(vars(system_at(address)))]
     for secret in filter(None, (password, password.replace("%40", "@"))):
         assert all(secret not in one for one in shown)
 
@@ -355,7 +355,7 @@ def test_what_the_address_asks_of_the_driver_counts(url: str) -> None:
 )
 def test_what_a_state_means(state: str, kind: type[StoreError]) -> None:
     """What is worth another try is told from what a person has to mend."""
-    with pytest.raises(StoreError) as said, backend_of("postgresql:///x").explaining():
+    with pytest.raises(StoreError) as said, system_at("postgresql:///x").explaining():
         raise errors.lookup(state)("words")
     assert type(said.value) is kind
     assert str(said.value).startswith("postgresql:///x ")

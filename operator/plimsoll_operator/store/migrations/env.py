@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from plimsoll_operator.store.backend import REVISION_TABLE
 from plimsoll_operator.store.rows import Base
+from plimsoll_operator.store.system import REVISION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,0 +1,201 @@
+"""Back end of this machine: children are processes, attempts rows of the store.
+
+In: what the executor wants of one plan. Out: processes, and files in their folders.
+Everything may be wanted again, also after a crash in the middle of it: what was done is
+found, and left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from plimsoll_operator.backends.commands import PROFILE, Where
+from plimsoll_operator.backends.executor import Executor
+from plimsoll_operator.backends.local.checkpoints import check_room, checkpoint_bytes
+from plimsoll_operator.backends.local.observe import Eyes, LocalState
+from plimsoll_operator.backends.local.state_dir import PlanFolder
+from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.protocols import (
+    AttemptReports,
+    ChildRequest,
+    ChildResult,
+)
+from plimsoll_operator.rules.actions import RecordPlan
+from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.solving.search_thread import in_thread
+from plimsoll_operator.solving.solve_cache import search_once
+from plimsoll_operator.store.plans import StoredPlan
+from plimsoll_operator.store.questions import StoredQuestion
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.records.document import from_text, load, save
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.rehearsal import Rehearsal
+from plimsoll_planner.records.replay import Replay
+
+STORE = "ranks.store"
+"""File by which ranks find each other, in the folder of their child."""
+
+
+@dataclass(kw_only=True)
+class LocalBackend:
+    """Launches the children of one plan as processes."""
+
+    store: Store
+    eyes: Eyes
+    plan: StoredPlan
+    folder: PlanFolder
+    children: Children
+    device_memory_bytes: int = 0
+    """Of emulated devices that have less than is planned with; else 0."""
+    stopped: set[int] = field(default_factory=set[int])
+    """Attempts that were asked to save and leave."""
+
+    def executor(self, state: LocalState) -> Executor:
+        """What carries out a decision on the plan."""
+        plan = self.plan
+        return Executor(
+            plan_uid=plan.uid,
+            generation=plan.generation,
+            created_s=plan.created_s,
+            spec=plan.spec,
+            state=state,
+            store=self.store,
+            solve_cache=self.eyes.solve_cache,
+            backend=self,
+            records=StoreRecords(self.store, plan.uid),
+            search=self.search,
+            clock=time.time,
+        )
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the job saves."""
+        path = self.plan.spec.checkpoint.path
+        if not path:
+            return self.folder.checkpoints
+        return Path(self.plan.folder) / path / self.plan.uid
+
+    def end_all(self) -> None:
+        """End whatever runs for the plan, saved or not."""
+        self.children.end_all()
+        Children(self.folder.proof.children).end_all()
+
+    async def search(self, asked: StoredQuestion) -> None:
+        """Search, with the replays that are known."""
+        await self.eyes.solve_cache.solve(
+            asked,
+            lambda problem, known: in_thread(partial(search_once, problem, known)),
+        )
+
+    def where(self, kind: ChildKind, subject: str) -> Where:
+        """The place in which a child runs."""
+        return self.where_in(self.children.folder(kind, subject))
+
+    def where_in(self, folder: Path) -> Where:
+        """The place in which a child with this folder runs."""
+        resumed = self.plan.spec.checkpoint.resume_from
+        return Where(
+            folder=folder,
+            code=self.plan.folder,
+            interpreter=(sys.executable,),
+            device_memory_bytes=self.device_memory_bytes,
+            holds_all_ranks=True,
+            meeting=("--store-file", str(folder / STORE)),
+            checkpoints=self.checkpoints,
+            resume_from=Path(self.plan.folder) / resumed if resumed else None,
+        )
+
+    async def start(self, request: ChildRequest) -> None:
+        """Start a child, once its folder holds what it reads."""
+        task = request.task
+        folder = self.children.folder(task.child_kind, task.subject)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, document in request.inputs.items():
+            save(folder / f"{name}.json", document)
+        await asyncio.to_thread(self.children.start, task)
+
+    async def stop(self, attempt: int) -> None:
+        """Let ranks save and leave, once there is room to save in."""
+        if attempt not in self.stopped:  # what it has written since takes room as well
+            found = await self.store.profiles.find(
+                self.eyes.profile_request(self.plan).key
+            )
+            if found is not None:
+                check_room(self.checkpoints, checkpoint_bytes(found.profile))
+        self.stopped.add(attempt)
+        self.children.stop(ChildKind.TRAIN, str(attempt))
+
+    async def clear(self, child: Child) -> None:
+        """End a child and remove its folder."""
+        self.children.clear(child.kind, child.subject)
+
+    async def result(self, child: Child) -> ChildResult:
+        """What a child that is done has made.
+
+        Raises:
+            UnreadableError: it has made nothing.
+        """
+        folder = self.children.folder(child.kind, child.subject)
+        if child.kind is ChildKind.PROFILE:
+            return load(folder / PROFILE, ModelProfile)
+        if child.kind is ChildKind.REPLAY:
+            return printed(folder, Replay)
+        return printed(folder, Rehearsal)
+
+    async def reports(self, attempt: int) -> AttemptReports:
+        """What the ranks of an attempt reported, in files."""
+        recorded = (await self.store.attempts.of(self.plan.uid))[attempt - 1]
+        found = self.eyes.reports(self.plan, recorded, self.children)
+        return AttemptReports(
+            observations=found.observations, full_device=found.full_device
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecords:
+    """Attempts of one plan as rows of the store."""
+
+    store: Store
+    plan_uid: str
+
+    async def plan(self, attempt: Attempt) -> HybridPlan:
+        """The plan of record of an attempt."""
+        return (await self.store.attempts.of(self.plan_uid))[attempt.number - 1].plan
+
+    async def begin(self, action: RecordPlan, now_s: float) -> None:
+        """Write down by which plan an attempt trains."""
+        await self.store.attempts.record(
+            self.plan_uid,
+            action.attempt,
+            action.plan,
+            problem_digest=action.problem_digest,
+            now_s=now_s,
+        )
+
+    async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
+        """Write down what became of an attempt; the store has what was observed."""
+        del observed
+        await self.store.attempts.end(self.plan_uid, ended)
+
+
+D = TypeVar("D", Replay, Rehearsal)
+
+
+def printed(folder: Path, kind: type[D]) -> D:
+    """The document that the process of a child printed last.
+
+    Raises:
+        UnreadableError: it printed none.
+    """
+    path = folder / "0.out"
+    lines = path.read_text().splitlines() or [""]
+    return from_text(lines[-1], kind, str(path))

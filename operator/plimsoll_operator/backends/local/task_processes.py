@@ -1,0 +1,243 @@
+"""What runs now for one plan, and what ran and was not cleared away yet.
+
+Every process of a child carries the folder of the child in its environment, and so do
+the processes that it starts. That mark, read from the kernel, says what is alive; no
+number of a process is ever kept.
+
+    no began.json                      the child does not exist
+    supervisor alive                       running
+    end.json, nothing alive            ended as that says
+    neither, nothing alive             ended: somebody killed all of it
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from plimsoll_operator.errors import HomeError, SlowStartError
+from plimsoll_operator.rules.advice import AT_HOME, advised
+from plimsoll_operator.rules.endings import ending_of
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_planner.errors import DEBUG_VARIABLE
+from plimsoll_planner.records.document import load, save
+from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
+
+MARK = "PLIMSOLL_CHILD"
+KEEPER = "plimsoll_trainer.supervisor"
+START_S, KILL_S = 30.0, 10.0
+"""At most, for a supervisor to begin and for a killed process to go."""
+POLL_S = 0.02
+SUBJECT_LENGTH = 16
+"""Of a subject in the name of a folder; digests are cut."""
+
+
+class Children:
+    """The children of one plan."""
+
+    def __init__(self, root: Path) -> None:
+        """Keep them below a folder."""
+        self._root = root.resolve()
+        self._supervisors: list[subprocess.Popen[bytes]] = []
+
+    def folder(self, kind: ChildKind, subject: str) -> Path:
+        """The folder of a child."""
+        short = subject.removeprefix("sha256:")[:SUBJECT_LENGTH]
+        return self._root / f"{kind}-{short}"
+
+    def observe(self) -> tuple[Child, ...]:
+        """Return what is there; whatever lost its supervisor is ended first."""
+        alive = self._kept()
+        found = [path.parent for path in sorted(self._root.glob(f"[!.]*/{BEGAN}"))]
+        if any(one not in alive and not (one / END).exists() for one in found):
+            # A process that replaces itself shows no mark for a moment.
+            time.sleep(POLL_S)
+            alive |= self._alive()
+        return tuple(child_in(one, is_alive=one in alive) for one in found)
+
+    def alive(self) -> set[Path]:
+        """The folders of children of which anything is alive; ends nothing."""
+        found = self._alive()
+        if not found:
+            time.sleep(POLL_S)  # as in `observe`
+            found = self._alive()
+        return set(found)
+
+    def has_changed(self, seen: Iterable[Child]) -> bool:
+        """Tell, without looking at every process, whether a running child has ended."""
+        return any(
+            (self.folder(child.kind, child.subject) / END).exists()
+            for child in seen
+            if child.state is ChildState.RUNNING
+        ) or any(supervisor.poll() is not None for supervisor in self._supervisors)
+
+    def start(self, task: Task) -> None:
+        """Start a child, unless it is there.
+
+        Raises:
+            HomeError: its supervisor cannot begin.
+            SlowStartError: it has not yet, or was killed before.
+        """
+        folder = self.folder(task.child_kind, task.subject)
+        if (folder / BEGAN).exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder / TASK, task)
+        with (folder / "keeper.log").open("ab") as log:
+            supervisor = subprocess.Popen(  # noqa: S603 - our own module
+                (sys.executable, "-m", KEEPER, str(folder)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {MARK: str(folder), DEBUG_VARIABLE: "1"},
+                start_new_session=True,
+            )
+        self._supervisors.append(supervisor)
+        end_s = time.monotonic() + START_S
+        while not (folder / BEGAN).exists():
+            if supervisor.poll() and not (folder / BEGAN).exists():
+                raise not_begun(folder, supervisor.returncode)
+            if time.monotonic() > end_s:
+                raise SlowStartError(f"{folder}: no keeper after {START_S:g} s")
+            time.sleep(POLL_S)
+
+    def stop(self, kind: ChildKind, subject: str) -> None:
+        """Ask a child to save and leave; asked twice is asked once."""
+        folder = self.folder(kind, subject)
+        for process in self._alive().get(folder, ()):
+            if is_supervisor(process):
+                process.terminate()
+
+    def end_all(self) -> None:
+        """End whatever runs, saved or not, and what that starts meanwhile."""
+        while alive := self._alive():
+            kill(process for found in alive.values() for process in found)
+
+    def logs(self, kind: ChildKind, subject: str) -> Path:
+        """Where the logs of a child lie that was cleared away."""
+        return self._root.parent / "logs" / self.folder(kind, subject).name
+
+    def clear(self, kind: ChildKind, subject: str) -> None:
+        """End what is alive of a child, and remove its folder; its logs stay."""
+        folder = self.folder(kind, subject)
+        kill(self._alive().get(folder, ()))
+        self._reap()
+        gone = folder.with_name(f".{folder.name}")
+        shutil.rmtree(gone, ignore_errors=True)  # of a clearing that was killed
+        if not folder.exists():
+            return
+        logs = self.logs(kind, subject)
+        logs.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if (
+                path.suffix in (".out", ".err", ".jsonl", ".log")
+                and path.stat().st_size
+            ):
+                shutil.copy(path, logs / path.name)
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _kept(self) -> dict[Path, list[psutil.Process]]:
+        """Return what is alive, once all that has no supervisor is ended.
+
+        What a supervisor that has ended left over is ended as well.
+        """
+        alive, lost = self._alive(), list[psutil.Process]()
+        for folder, processes in alive.items():
+            is_kept = any(map(is_supervisor, processes)) and folder.exists()
+            if not is_kept or (folder / END).exists():
+                lost += [
+                    p for p in processes if not is_supervisor(p) or not folder.exists()
+                ]
+        if not lost:
+            return alive
+        kill(lost)
+        return self._alive()
+
+    def _alive(self) -> dict[Path, list[psutil.Process]]:
+        """The living processes of each child, by its folder."""
+        self._reap()
+        found: dict[Path, list[psutil.Process]] = {}
+        for process in psutil.process_iter():
+            try:
+                mark = process.environ().get(MARK)
+                is_zombie = process.status() == psutil.STATUS_ZOMBIE
+            except (psutil.Error, OSError):
+                continue  # gone meanwhile, or somebody else's
+            if mark and not is_zombie and Path(mark).parent == self._root:
+                found.setdefault(Path(mark), []).append(process)
+        return found
+
+    def _reap(self) -> None:
+        """Let go of supervisors that have ended."""
+        self._supervisors = [k for k in self._supervisors if k.poll() is None]
+
+
+def not_begun(folder: Path, status: int) -> HomeError:
+    """Return what it means that a supervisor has ended before it began."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        return SlowStartError(f"{folder}: its keeper was ended by {name}")
+    said = (folder / "keeper.log").read_text(errors="replace").splitlines()
+    why = said[-1] if said else f"exit status {status}"
+    return HomeError(f"{folder}: its keeper did not begin: {why}")
+
+
+def is_supervisor(process: psutil.Process) -> bool:
+    """Whether a process of a child is the one that keeps it."""
+    try:
+        return KEEPER in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """End processes, and wait until they are gone.
+
+    Raises:
+        HomeError: one does not go, as when its disk does not answer.
+    """
+    mine = list(processes)
+    for process in mine:
+        try:
+            process.kill()
+        except psutil.Error:
+            continue  # gone meanwhile, or not ours to end: then it is told below
+    _, alive = psutil.wait_procs(mine, timeout=KILL_S)
+    if alive:
+        raise HomeError(
+            f"process {alive[0].pid} cannot be ended, it waits for the machine; "
+            "nothing else is started beside it: try again"
+        )
+
+
+def child_in(folder: Path, *, is_alive: bool) -> Child:
+    """The child of a folder in which a supervisor has begun."""
+    task, began = load(folder / TASK, Task), load(folder / BEGAN, Began)
+    if is_alive:
+        state, since_s, ending, message = ChildState.RUNNING, began.at_s, None, ""
+    elif (folder / END).exists():
+        end = load(folder / END, End)
+        state, since_s = ChildState.ENDED, end.at_s
+        ending, line = ending_of(end)
+        message = advised(line, task.child_kind, AT_HOME)[:1024]
+    else:
+        state, since_s = ChildState.ENDED, began.at_s
+        ending, message = Ending.DISRUPTED, "all of its processes were killed"
+    return Child(
+        kind=task.child_kind,
+        subject=task.subject,
+        state=state,
+        since_s=since_s,
+        started_s=began.at_s,
+        ending=ending,
+        message=message,
+    )

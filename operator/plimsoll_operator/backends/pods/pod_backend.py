@@ -1,0 +1,198 @@
+"""What all back ends of a cluster share: pods of children, and what stands beside them.
+
+In: what the executor wants of one plan. Out: objects. Names follow from the plan, so
+what was made is found made. An object of such a name that belongs to somebody else is
+left alone, and waited for. A back end says in a class of its own what makes the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.backends.commands import Where
+from plimsoll_operator.backends.protocols import AttemptReports, ChildRequest
+from plimsoll_operator.errors import NameConflictError
+from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Kind, Object
+from plimsoll_operator.nodes.host_memory import raised, raised_text
+from plimsoll_operator.nodes.machines import Machines
+from plimsoll_operator.nodes.placement import affinity_for, node_affinity_for
+from plimsoll_operator.objects.children import (
+    PLAN_OF_RECORD,
+    Owner,
+    child_metadata,
+    child_name,
+    config_map,
+    labels_of,
+    packed,
+    service_of,
+)
+from plimsoll_operator.objects.name_conflicts import NameConflicts
+from plimsoll_operator.objects.owned_objects import OwnedObjects
+from plimsoll_operator.objects.plans import PlanObject
+from plimsoll_operator.objects.pod_template import (
+    CHECKPOINTS,
+    PodParts,
+    Release,
+    pod_template,
+)
+from plimsoll_operator.rules.observed_state import Child, ChildKind
+from plimsoll_operator.store.store import Store
+from plimsoll_planner.pod_names import ROOT
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan
+
+WITH_INPUTS = (ChildKind.REPLAY, ChildKind.REHEARSAL)
+"""Kinds of children with a ConfigMap of their name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodBackend(ABC):
+    """Launches the children of one plan in pods."""
+
+    plan: PlanObject
+    objects: OwnedObjects
+    store: Store
+    machines: Machines
+    name_conflicts: NameConflicts
+    release: Release
+    clock: Callable[[], float]
+    """Seconds since 1970."""
+    makes: ClassVar[Kind]
+    """Objects that make pods."""
+
+    @staticmethod
+    @abstractmethod
+    def render(metadata: Object, template: Object, num_pods: int = 1) -> Object:
+        """The object that makes pods of a template, each once; they fail together."""
+
+    @staticmethod
+    @abstractmethod
+    def meeting_point(owner: Owner, attempt: int) -> str:
+        """Host and port where the ranks of an attempt meet: its first pod."""
+
+    @abstractmethod
+    async def reports(self, attempt: int) -> AttemptReports:
+        """What the pods of an attempt say of its end."""
+
+    @property
+    def spec(self) -> TrainingPlanSpec:
+        """Of the plan; nothing is launched without one."""
+        assert self.plan.spec is not None  # noqa: S101 - it was decided on
+        return self.plan.spec
+
+    def where(self, kind: ChildKind, subject: str) -> Where:
+        """The place in which a child runs: the folders of a pod."""
+        root, wanted, owner = Path(CHECKPOINTS), self.spec.checkpoint, self.plan.owner
+        meeting: tuple[str, ...] = ()
+        if kind is ChildKind.TRAIN:
+            meeting = ("--meet-at", self.meeting_point(owner, int(subject)))
+        return Where(
+            folder=Path(f"{ROOT}/work"),
+            meeting=meeting,
+            checkpoints=root / wanted.path / owner.uid if wanted.claim_name else None,
+            resume_from=root / wanted.resume_from if wanted.resume_from else None,
+        )
+
+    async def start(self, request: ChildRequest) -> None:
+        """Make a child; what is in the way of it is seen by the next look."""
+        try:
+            await self._start(request)
+        except NameConflictError as met:
+            self.name_conflicts.meet(self.plan.owner, met, self.clock(), request.task)
+
+    async def stop(self, attempt: int) -> None:
+        """Let the pods of an attempt end, and go once they have."""
+        name = child_name(self.plan.owner, ChildKind.TRAIN, str(attempt))
+        await self.objects.delete(self.makes, self.plan.owner, name, foreground=True)
+
+    async def clear(self, child: Child) -> None:
+        """Remove a child, and what was put beside its pods."""
+        owner, kind = self.plan.owner, child.kind
+        name = child_name(owner, kind, child.subject)
+        await self.objects.delete(self.makes, owner, name)
+        if kind in WITH_INPUTS:
+            await self.objects.delete(CONFIG_MAPS, owner, name)
+
+    async def result(self, child: Child) -> None:
+        """None: pods report theirs, and the store has it."""
+        del child
+
+    async def _start(self, request: ChildRequest) -> None:
+        """Make a child: first what its pods need, then what makes them.
+
+        Raises:
+            ObstacleError: an object of a name that is needed is not ours.
+        """
+        owner, task = self.plan.owner, request.task
+        inputs = await self._inputs(request)
+        if task.child_kind is ChildKind.TRAIN:
+            await self.objects.create(SERVICES, owner, service_of(owner))
+        template, note = await self._template(request, inputs)
+        metadata = child_metadata(
+            owner,
+            task.child_kind,
+            task.subject,
+            note=note,
+            queue=self.spec.launch.queue_name,
+            after_s=request.after_s,
+        )
+        plan = request.devices
+        num_pods = plan.pods.num_pods if isinstance(plan, HybridPlan) else 1
+        made = self.render(metadata, template, num_pods)
+        await self.objects.create(self.makes, owner, made)
+
+    async def _inputs(self, request: ChildRequest) -> str:
+        """Name of the ConfigMap with what a child reads; empty: it reads nothing.
+
+        What an attempt trains by is there already: its plan of record.
+        """
+        owner, task = self.plan.owner, request.task
+        if task.child_kind is ChildKind.TRAIN:
+            return child_name(owner, PLAN_OF_RECORD, task.subject)
+        if task.child_kind not in WITH_INPUTS:
+            return ""
+        data = await asyncio.to_thread(packed, **request.inputs)
+        made = config_map(owner, task.child_kind, task.subject, data)
+        await self.objects.create(CONFIG_MAPS, owner, made)
+        return str(made["metadata"]["name"])
+
+    async def _template(self, request: ChildRequest, inputs: str) -> tuple[Object, str]:
+        """Template of a child's pods, and what people are told of it."""
+        launch, trains = self.spec.launch, request.task.child_kind is ChildKind.TRAIN
+        num_gpus, affinity = needs_of(request.devices)
+        parts = PodParts(
+            task=request.task,
+            labels=labels_of(self.plan.owner, request.task.child_kind),
+            num_gpus=num_gpus,
+            per_gpu=launch.per_gpu,
+            affinity=affinity,
+            inputs=inputs,
+            subdomain=self.plan.owner.service if trains else "",
+            claim=self.spec.checkpoint.claim_name if trains else "",
+            priority_class=launch.priority_class_name,
+        )
+        users = json.loads(self.spec.template)
+        made = pod_template(users, parts, self.release)
+        plan, factor, pod = request.devices, request.memory_factor, made["spec"]
+        if factor == 1 or not isinstance(plan, HybridPlan):
+            return made, ""
+        nodes = await self.machines.nodes()
+        more = raised(launch.per_gpu, factor, plan.pods, pod, nodes)
+        again = pod_template(users, replace(parts, per_gpu=more), self.release)
+        return again, "" if again["spec"] == pod else raised_text(launch.per_gpu, more)
+
+
+def needs_of(devices: Offer | HybridPlan | None) -> tuple[int, Object | None]:
+    """GPUs of each pod, and the affinity to nodes that have such; None: any will do."""
+    if devices is None:
+        return 0, None
+    if isinstance(devices, HybridPlan):
+        return devices.pods.gpus_per_pod, affinity_for(devices)
+    return 1, node_affinity_for(devices)

@@ -1,0 +1,93 @@
+"""What launches the children of a plan, and where its attempts are written down.
+
+In: what the executor wants of one plan. Out: the effect. Each may be wanted again, also
+after a crash in the middle of it: what was done is found, and left as it is.
+
+    Backend          processes (`backends.local.backend`), Jobs (`backends.pods.job`)
+    AttemptRecords   rows of the store (`backends.local.backend`), ConfigMaps
+                     (`objects.record_maps`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from plimsoll_operator.backends.commands import Where
+from plimsoll_operator.rules.actions import RecordPlan
+from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_planner.records.document import Document
+from plimsoll_planner.records.model_profile import ModelProfile
+from plimsoll_planner.records.observation import Observation
+from plimsoll_planner.records.offer import Offer
+from plimsoll_planner.records.plan import HybridPlan
+from plimsoll_planner.records.rehearsal import Rehearsal
+from plimsoll_planner.records.replay import Replay
+from plimsoll_planner.records.task import FullDevice, Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChildRequest:
+    """A child that is to be started, and what it needs."""
+
+    task: Task
+    """Also its kind and subject."""
+    devices: Offer | HybridPlan | None = None
+    """One of an offer, or all of a plan."""
+    inputs: Mapping[str, Document] = field(default_factory=dict[str, Document])
+    """What it reads, by name."""
+    memory_factor: int = 1
+    """How many times the memory of the host that the spec asks for."""
+    after_s: float
+    """What it makes is later than this; seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptReports:
+    """What the ranks of an attempt reported, as far as it is not in the store."""
+
+    observations: Sequence[Observation] = ()
+    full_device: FullDevice | None = None
+    """The first rank that ran out of device memory; never in the store."""
+
+
+ChildResult = ModelProfile | Replay | Rehearsal
+
+
+class Backend(Protocol):
+    """Launches the children of one plan."""
+
+    def where(self, kind: ChildKind, subject: str) -> Where:
+        """The place in which a child runs."""
+        ...
+
+    async def start(self, request: ChildRequest) -> None:
+        """Make a child, unless it is there."""
+
+    async def stop(self, attempt: int) -> None:
+        """Ask the ranks of an attempt to save and leave."""
+
+    async def clear(self, child: Child) -> None:
+        """End a child and remove it."""
+
+    async def result(self, child: Child) -> ChildResult | None:
+        """Result of a child that is done; None: children store theirs themselves."""
+
+    async def reports(self, attempt: int) -> AttemptReports:
+        """What the ranks of an attempt reported."""
+        ...
+
+
+class AttemptRecords(Protocol):
+    """Attempts of one plan, as they are written down; what stands there stays."""
+
+    async def plan(self, attempt: Attempt) -> HybridPlan:
+        """The plan of record of an attempt."""
+        ...
+
+    async def begin(self, action: RecordPlan, now_s: float) -> None:
+        """Write down by which plan an attempt trains."""
+
+    async def end(self, ended: Attempt, observed: Sequence[Observation]) -> None:
+        """Write down what became of an attempt."""

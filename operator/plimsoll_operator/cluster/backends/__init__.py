@@ -1,8 +1,0 @@
-"""Back ends of a cluster: what makes the pods of a child.
-
-    pod_backend   what all of them share: pods, and what stands beside them
-    job           Indexed Jobs
-
-Another one is a module here, a line in `cluster.admission.BACKENDS`, rights in the
-chart, and whoever observes its objects as `cluster.jobs` does those of Jobs.
-"""

@@ -1,0 +1,109 @@
+"""Memory of the host that the pods of a worker group ask for after it was too little.
+
+In: what a plan asks for beside each GPU, how many times as much is wanted, the pods and
+the nodes. Out: what to ask for. Called where a worker group is started again. One that
+asks for more than its nodes have would wait for ever, so each pod must have its place:
+
+    a node's places    as many as its GPUs are enough for
+    room of a place    an equal part of its memory, less an eighth for what runs on
+                       every node, and less what other containers of the pod ask for
+    bound              the smallest room of the largest places, one for each pod
+
+Whoever uses a node now counts for nothing, as with GPUs. Where there are fewer places
+than pods an autoscaler is to make nodes, and the smallest of those that are there
+counts; where there are none nobody knows, and all of it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from plimsoll_operator.api.quantities import memory_bytes
+from plimsoll_operator.api.spec import PerGPU
+from plimsoll_operator.kube.api import Object
+from plimsoll_operator.kube.template_fields import MAIN
+from plimsoll_operator.nodes.affinity import admits
+from plimsoll_operator.nodes.inventory import (
+    MIB,
+    num_devices_of,
+    reason_of_state,
+    resources_of,
+)
+from plimsoll_planner.records.plan import PodShape
+
+RESERVED_SHARE: Final = 8
+"""One part of so many of a node's memory is left to the agents that run on each."""
+
+
+def raised(
+    per_gpu: PerGPU,
+    factor: int,
+    pods: PodShape,
+    pod: Mapping[str, Any],
+    nodes: Iterable[Object],
+) -> PerGPU:
+    """Return what to ask for beside each GPU; never less than the spec does.
+
+    Args:
+        per_gpu: what the spec asks for.
+        factor: how many times as much memory is wanted.
+        pods: of the worker group.
+        pod: the spec of each, as it is rendered with what the spec asks for.
+        nodes: of the cluster.
+    """
+    rooms = sorted(rooms_of(pods, pod, nodes), reverse=True)[: pods.num_pods]
+    stated = memory_bytes(per_gpu.memory)
+    most = rooms[-1] // pods.gpus_per_pod if rooms else stated * factor
+    wanted = min(stated * factor, most) // MIB
+    return replace(per_gpu, memory=f"{wanted}Mi") if wanted * MIB > stated else per_gpu
+
+
+def raised_text(stated: PerGPU, raised_to: PerGPU) -> str:
+    """Return what people are told of it."""
+    return (
+        f"with {raised_to.memory} of memory for each GPU: {stated.memory} were too "
+        "little before"
+    )
+
+
+def rooms_of(
+    pods: PodShape, pod: Mapping[str, Any], nodes: Iterable[Object]
+) -> Iterator[int]:
+    """Yield how many bytes there are for the container that trains, place by place."""
+    others = sum(map(asked_for, containers_beside(pod)))
+    for node in nodes:
+        num_places = num_devices_of(node, "allocatable") // pods.gpus_per_pod
+        tolerations = pod.get("tolerations") or ()
+        if num_places and admits(pod, node) and not reason_of_state(node, tolerations):
+            memory = amount(resources_of(node, "allocatable").get("memory"))
+            usable = memory - memory // RESERVED_SHARE
+            yield from [usable // num_places - others] * num_places
+
+
+def containers_beside(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the containers that run as long as the one that trains."""
+    containers = pod["containers"]
+    yield from (
+        one for one in containers if len(containers) > 1 and one["name"] != MAIN
+    )
+    for one in pod.get("initContainers") or ():
+        if one.get("restartPolicy") == "Always":
+            yield one
+
+
+def asked_for(container: Mapping[str, Any]) -> int:
+    """The bytes that a container asks for; an unset request is the limit."""
+    resources: Mapping[str, Any] = container.get("resources") or {}
+    limits: Mapping[str, Any] = resources.get("limits") or {}
+    requests: Mapping[str, Any] = resources.get("requests") or {}
+    return amount(requests.get("memory", limits.get("memory")))
+
+
+def amount(quantity: object) -> int:
+    """The bytes of an amount of memory; 0 where there is none to be read."""
+    try:
+        return memory_bytes(str(quantity))
+    except ValueError:
+        return 0

@@ -1,0 +1,144 @@
+"""What this machine offers: its CUDA devices, or emulated devices in its own memory.
+
+In: nothing but the machine. Out: one `Offer` for each kind of device. CUDA devices are
+listed by `nvidia-smi`, which every driver brings, so that torch is not needed. The
+emulated device is a process with a counted and capped allocator: one for each core,
+sharing the memory that is free now.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from plimsoll_operator.errors import InventoryError
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_planner.records.offer import EMULATED_PRODUCT, CapacityType, Offer
+from plimsoll_planner.units import product_name
+
+LOCAL_NAME = "this machine"
+NVIDIA_SMI = (
+    "nvidia-smi",
+    "--query-gpu=name,memory.total",
+    "--format=csv,noheader,nounits",
+)
+NVIDIA_SMI_TIMEOUT_S = 20.0
+"""A driver that hangs must not hang the command; a cold one answers within seconds."""
+NO_DEVICES = "No devices were found"
+"""Said where the driver is installed and there is no GPU, as on login nodes."""
+CGROUP_MEMORY = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ),
+)
+"""Limit and use of a container's memory, version 2 and 1; "max" is no limit."""
+MEMINFO = Path("/proc/meminfo")
+MIB = 2**20
+CROWDED_SLOWDOWN = 1.15
+"""Of emulated devices that take turns. Four processes that train on two cores against
+two (torch 2.15): 1.17 and 1.08 on shapes of GPT-2 and Llama, 1.06 on an MLP chain;
+ranks of a pipeline lose a little more."""
+
+
+def cuda_offers() -> tuple[Offer, ...]:
+    """The CUDA devices of this machine, none where there is no driver.
+
+    Raises:
+        InventoryError: the driver is there but does not answer properly.
+    """
+    return parse_nvidia_smi(run_nvidia_smi()) if shutil.which(NVIDIA_SMI[0]) else ()
+
+
+def emulated_offer() -> Offer:
+    """The emulated devices that this machine carries, one for each core.
+
+    Raises:
+        InventoryError: no memory is left, or the kernel does not tell.
+    """
+    free_bytes = available_bytes(MEMINFO.read_text())
+    for limit, used in CGROUP_MEMORY:
+        if limit.exists() and limit.read_text().strip().isdecimal():
+            left = int(limit.read_text()) - int(used.read_text())
+            free_bytes = min(free_bytes, max(left, 0))
+    return share(free_bytes, len(os.sched_getaffinity(0)))
+
+
+def run_nvidia_smi() -> str:
+    """Return what nvidia-smi prints, one line for each device."""
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command
+            NVIDIA_SMI,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=NVIDIA_SMI_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InventoryError(f"nvidia-smi did not answer: {error}") from None
+    if NO_DEVICES in done.stdout:
+        return ""
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
+        raise InventoryError(f"nvidia-smi failed and said: {said[0]}")
+    return done.stdout
+
+
+def parse_nvidia_smi(text: str) -> tuple[Offer, ...]:
+    """Turn lines such as `NVIDIA H200, 143771` (MiB) into one offer for each product.
+
+    Raises:
+        InventoryError: a line is no such pair.
+    """
+    devices: Counter[tuple[str, int]] = Counter()
+    for line in text.splitlines():
+        product, _, mib = line.rpartition(",")
+        if not product or not mib.strip().isdecimal():
+            raise InventoryError(f"nvidia-smi: not a product and its MiB: {line!r}")
+        devices[product_name(product), int(mib)] += 1
+    return tuple(
+        Offer(
+            name=LOCAL_NAME,
+            capacity_type=CapacityType.RESERVED,
+            device_kind=DeviceKind.CUDA,
+            device_product=product,
+            device_memory_bytes=mib * MIB,
+            devices_per_node=count,
+            nodes_available=1,
+        )
+        for (product, mib), count in devices.items()
+    )
+
+
+def available_bytes(meminfo: str) -> int:
+    """The bytes that the kernel says are available."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise InventoryError("/proc/meminfo has no line MemAvailable: Linux is needed")
+
+
+def share(free_bytes: int, cores: int) -> Offer:
+    """Share memory among emulated devices, in whole MiB."""
+    device_memory_bytes = free_bytes // cores // MIB * MIB
+    if device_memory_bytes == 0:
+        raise InventoryError(
+            f"{free_bytes} bytes of memory are free, too few for {cores} emulated "
+            "devices: end something, or raise the memory limit"
+        )
+    return Offer(
+        name=LOCAL_NAME,
+        capacity_type=CapacityType.RESERVED,
+        device_kind=DeviceKind.EMULATED,
+        device_product=EMULATED_PRODUCT,
+        device_memory_bytes=device_memory_bytes,
+        devices_per_node=cores,
+        concurrent_devices_per_node=cores,
+        crowded_slowdown=CROWDED_SLOWDOWN,
+        nodes_available=1,
+    )

@@ -1,0 +1,109 @@
+"""Objects that stand where one of ours has to go: waited for, never touched.
+
+In: what was met when something was to be made. Out: a child that waits, or a complaint
+about the plan, until a look finds that the place is free. Nothing is written down: who
+starts anew meets it again. Called by `backends` and `record_maps`, which meet, and by
+observers.
+
+    <plan>-profile-.., <plan>-replay-..    it waits: ProfilePending, ReplayPending
+    <plan>-rehearsal-..                    it waits: RehearsalPending
+    <plan>-train-<attempt>, <plan>-ranks   the worker group waits: Pending
+    <plan>-plan-<attempt>                  the plan is not accepted as it is named
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.errors import NameConflictError
+from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, SERVICES, Api, Object
+from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
+from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.jobs import stop_reason
+from plimsoll_operator.objects.plans import PlanObject
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_planner.records.task import Task
+
+KINDS: Final = {"Job": JOBS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
+"""Of all that we make."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NameConflict:
+    """What is in the way of something."""
+
+    kind: str
+    name: str
+    text: str
+    child: Child | None
+    """That cannot begin; None where it is an attempt."""
+
+
+class NameConflicts:
+    """Those that were met, by the plan's uid."""
+
+    def __init__(self, api: Api) -> None:
+        """Look at an API server."""
+        self._api = api
+        self._met: dict[str, NameConflict] = {}
+
+    def meet(
+        self,
+        owner: Owner,
+        met: NameConflictError,
+        now_s: float,
+        task: Task | None = None,
+    ) -> None:
+        """Remember what stands in the way of a child, or of an attempt."""
+        child = None
+        if task is not None:
+            child = Child(
+                kind=task.child_kind,
+                subject=task.subject,
+                state=ChildState.PENDING,
+                since_s=now_s,
+                message=str(met),
+            )
+        before = self._met.get(owner.uid)
+        if before is None or (before.kind, before.name) != (met.kind, met.name):
+            self._met[owner.uid] = NameConflict(
+                kind=met.kind, name=met.name, text=str(met), child=child
+            )
+
+    async def of(self, plan: PlanObject) -> NameConflict | None:
+        """Return what is still in the way of a plan.
+
+        Raises:
+            ClusterError: it cannot be told.
+        """
+        found = self._met.get(plan.owner.uid)
+        if found is None:
+            return None
+        there = await self._api.get(KINDS[found.kind], plan.owner.namespace, found.name)
+        if plan.status.is_over or there is None or not fault_of(plan.owner, there):
+            del self._met[plan.owner.uid]
+            return None
+        if found.child is None:
+            return found
+        return replace(found, child=waiting(found.child, plan.status))
+
+
+def waiting(child: Child, status: Status) -> Child:
+    """A child that waits, or has waited for too long."""
+    is_late = stop_reason(status) == "PendingTimeout"
+    if child.kind is not ChildKind.TRAIN or not is_late:
+        return child
+    return replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
+
+
+def fault_of(owner: Owner, found: Mapping[str, Any]) -> str:
+    """Why an object is not found as one of a plan; empty where it is."""
+    labels: Object = found["metadata"].get("labels") or {}
+    if not owner.owns(found):
+        return "belongs to somebody else: delete it, or give the plan another name"
+    if labels.get(PLAN_LABEL) != owner.name or CHILD_LABEL not in labels:
+        return "has lost the labels that Plimsoll finds it by: delete it"
+    return ""

@@ -1,0 +1,68 @@
+"""A TrainingPlan as the API server has it.
+
+In: an object. Out: a `PlanObject`; a spec that the schema let through and the types do
+not is a fault in it, not an error. Called before each decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
+from plimsoll_operator.api.status import Status
+from plimsoll_operator.kube.api import Object
+from plimsoll_operator.kube.times import time_s
+from plimsoll_operator.objects.children import Owner
+from plimsoll_planner.errors import InvalidInputError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanObject:
+    """One TrainingPlan."""
+
+    owner: Owner
+    """The plan, as what belongs to it names it."""
+    generation: int
+    version: str
+    """Of the object: a status is written over this one alone."""
+    created_s: float
+    """Seconds since 1970."""
+    is_deleting: bool
+    spec: TrainingPlanSpec | None
+    """None where it cannot be read."""
+    fault: str
+    """Why it cannot."""
+    status: Status
+
+
+def plan_of(found: Object) -> PlanObject:
+    """Read an object."""
+    metadata = found["metadata"]
+    spec, fault = None, ""
+    try:
+        spec = parse_spec(found.get("spec"))
+    except InvalidInputError as error:
+        fault = str(error)
+    return PlanObject(
+        owner=Owner(
+            namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"]
+        ),
+        generation=metadata.get("generation", 1),
+        version=metadata["resourceVersion"],
+        created_s=time_s(metadata["creationTimestamp"]),
+        is_deleting="deletionTimestamp" in metadata,
+        spec=spec,
+        fault=fault,
+        status=status_of(found),
+    )
+
+
+def status_of(found: Object) -> Status:
+    """The status that was said last; what somebody else wrote there is none.
+
+    All of it can be said again from what is there.
+    """
+    try:
+        return Status.from_json(found.get("status") or {}, "status")
+    except InvalidInputError:
+        return Status()

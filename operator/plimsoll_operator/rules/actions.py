@@ -1,0 +1,127 @@
+"""What a decision may ask for. Each is safe to be asked for again after a crash.
+
+An effect that was done already finds that and does nothing: children have names that
+follow from plan and subject, and records are written once under their key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_operator.rules.observed_state import Child, Ending
+from plimsoll_planner.records.plan import HybridPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartProfile:
+    """Profile the workload, in a child."""
+
+    request_key: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreProfile:
+    """Put the profile that a child made into the store."""
+
+    child: Child
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solve:
+    """Search, with the replays that are known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartReplay:
+    """Replay the ranks of a plan, in a child."""
+
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreReplay:
+    """Put what a replay found into the store."""
+
+    child: Child
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartRehearsal:
+    """Run the fullest rank of a plan alone on a device, in a child."""
+
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreRehearsal:
+    """Put what a rehearsal found, and what it teaches, into the store."""
+
+    child: Child
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordPlan:
+    """Write down the plan of an attempt; if one is there already, that one counts."""
+
+    attempt: int
+    plan: HybridPlan
+    problem_digest: str
+    """Of what was asked."""
+    asked_digest: str
+    """Of what the spec asks for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartTraining:
+    """Start the worker group of an attempt by its plan of record."""
+
+    attempt: int
+    memory_factor: int = 1
+    """How many times the memory of the host that the spec asks for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StopTraining:
+    """Ask the worker group to save and leave."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordEnding:
+    """Write down what became of an attempt, with what its ranks observed."""
+
+    attempt: int
+    child: Child
+    ending: Ending
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clear:
+    """Remove a child whose result is written down."""
+
+    child: Child
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WakeAt:
+    """Decide again at a time, if nothing happens before."""
+
+    at_s: float
+
+
+Action = (
+    StartProfile
+    | StoreProfile
+    | Solve
+    | StartReplay
+    | StoreReplay
+    | StartRehearsal
+    | StoreRehearsal
+    | RecordPlan
+    | StartTraining
+    | StopTraining
+    | RecordEnding
+    | Clear
+    | WakeAt
+)

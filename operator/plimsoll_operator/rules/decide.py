@@ -1,0 +1,269 @@
+"""Decides what is done next for one TrainingPlan, and what is reported of it.
+
+In: the spec, the latest status, the observed state, the time. Out: actions and a
+status. Pure and level-triggered: the same state gives the same decision, however often
+it is asked for and whatever crashed in between. Called by the loop of either back end.
+
+    Accepted -> Profiled -> Planned -> Certified -> Launched -> Succeeded
+
+Each condition is a step. A step that is not there yet says so and asks for what brings
+it on; those behind it wait, and the summary, Succeeded, says what is waited for. While
+an attempt is open only the last two are looked at: what it trains by is its plan of
+record, whatever was lost since. Where the spec was edited before the ranks ran, that
+attempt ends, and the next one is planned anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from plimsoll_operator.api.reasons import DRY_RUN
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.status import (
+    Condition,
+    ConditionType,
+    Status,
+    Truth,
+    WorkloadRef,
+)
+from plimsoll_operator.rules.actions import Action, Clear, WakeAt
+from plimsoll_operator.rules.attempting import (
+    ended_before,
+    launched,
+    next_attempt,
+    succeeded,
+)
+from plimsoll_operator.rules.failures import failures_of
+from plimsoll_operator.rules.observed_state import ChildKind, ObservedState
+from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
+from plimsoll_operator.rules.step_result import StepInput, StepResult
+from plimsoll_operator.rules.summary import (
+    alternatives_of,
+    certificate_status,
+    plan_status,
+    profile_status,
+)
+from plimsoll_planner.errors import one_line
+from plimsoll_planner.records.solution import Solution
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What is done next, and the status that is reported."""
+
+    actions: tuple[Action, ...]
+    status: Status
+
+
+def decide(
+    spec: TrainingPlanSpec,
+    status: Status,
+    state: ObservedState,
+    *,
+    generation: int,
+    now_s: float,
+) -> Decision:
+    """The decision on a plan: what is done next, and its status.
+
+    Args:
+        spec: what a person asks for.
+        status: the latest.
+        state: observed live.
+        generation: of the spec.
+        now_s: seconds since 1970.
+    """
+    if is_closed(status, generation):
+        return Decision(actions=clearing(state), status=status)
+    given = StepInput(
+        spec=spec,
+        state=state,
+        generation=generation,
+        now_s=now_s,
+        was_launched=status.holds(ConditionType.LAUNCHED),
+        fewest_unfixed=status.certificate.fewest_unfixed
+        if status.certificate is not None
+        else None,
+    )
+    now = time_text(now_s)
+    updated = replace(
+        status,
+        observed_generation=generation,
+        attempt=given.latest.number if given.latest is not None else 0,
+        failures=failures_of(given.counted),
+        start_time=status.start_time or now,
+        completion_time="",
+    )
+    actions: list[Action] = []
+    steps = steps_for(given)
+    behind: list[ConditionType] = []
+    for place, (kind, step) in enumerate(steps, start=1):
+        result = step(given)
+        actions += result.actions
+        updated = updated.with_condition(condition(kind, result, generation), now)
+        if result.is_final or not (result.truth is Truth.TRUE or result.goes_on):
+            if kind is not ConditionType.SUCCEEDED:
+                updated = updated.with_condition(summary(given, result), now)
+                behind = [
+                    later
+                    for later, _ in steps[place:]
+                    if later is not ConditionType.SUCCEEDED
+                ]
+            break
+    updated = waiting(updated, (*behind, *unset(updated)), generation, now)
+    updated = with_workload(with_answer(updated, state), state)
+    if updated.is_over:
+        updated = replace(updated, completion_time=now)
+        actions = [a for a in actions if not isinstance(a, WakeAt)]
+    return Decision(actions=tuple(actions), status=updated)
+
+
+def is_closed(status: Status, generation: int) -> bool:
+    """Whether nothing more is decided on a plan.
+
+    It has come to its end; but a dry run goes on where a person edits it, above all to
+    launch what it has found.
+    """
+    is_edited = was_dry(status) and status.observed_generation < generation
+    return status.is_over and not is_edited
+
+
+def was_dry(status: Status) -> bool:
+    """Whether a plan has come to its end as a dry run."""
+    summarised = status.condition(ConditionType.SUCCEEDED)
+    return summarised is not None and summarised.reason == DRY_RUN
+
+
+def unreadable(
+    status: Status, fault: str, *, generation: int, now_s: float
+) -> Decision:
+    """The decision on a plan whose spec the types refuse; nothing is done.
+
+    A schema lets more through than the types do, and a newer release may refuse what
+    an older one took. What is over stays as it is, and so does what is said of ranks
+    that run.
+
+    Args:
+        status: the latest.
+        fault: why the spec cannot be read.
+        generation: of the spec.
+        now_s: seconds since 1970.
+    """
+    if is_closed(status, generation):
+        return Decision(actions=(), status=status)
+    now = time_text(now_s)
+    result = StepResult(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
+    updated = replace(
+        status,
+        observed_generation=generation,
+        start_time=status.start_time or now,
+    ).with_condition(condition(ConditionType.ACCEPTED, result, generation), now)
+    if status.holds(ConditionType.LAUNCHED):
+        return Decision(actions=(), status=updated)
+    others = [kind for kind in ConditionType if kind is not ConditionType.ACCEPTED]
+    return Decision(actions=(), status=waiting(updated, others, generation, now))
+
+
+def time_text(at_s: float) -> str:
+    """A time as a status has it."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+Step = Callable[[StepInput], StepResult]
+
+
+def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
+    """The steps that are taken, in order."""
+    if given.latest is not None and given.latest.ending is None:
+        return [
+            (ConditionType.LAUNCHED, launched),
+            (ConditionType.SUCCEEDED, succeeded),
+        ]
+    return [
+        (ConditionType.SUCCEEDED, ended_before),
+        (ConditionType.ACCEPTED, accepted),
+        (ConditionType.PROFILED, profiled),
+        (ConditionType.PLANNED, planned),
+        (ConditionType.CERTIFIED, certified),
+        (ConditionType.LAUNCHED, next_attempt),
+    ]
+
+
+def clearing(state: ObservedState) -> tuple[Action, ...]:
+    """What removes the children of a plan that is over."""
+    return tuple(Clear(child=child) for child in state.children)
+
+
+def with_answer(status: Status, state: ObservedState) -> Status:
+    """The status with the plan that is trained by, or will be."""
+    status = replace(status, profile=profile_status(state) or status.profile)
+    found = state.answer.answer if state.answer is not None else None
+    if isinstance(found, Solution):
+        status = replace(
+            status,
+            plan=plan_status(found.plan, found.certificate.space.limits),
+            certificate=certificate_status(found),
+            alternatives=alternatives_of(found),
+        )
+    planned = status.plan.digest if status.plan is not None else ""
+    is_of_plan = state.attempts and state.attempts[-1].plan_digest == planned
+    # What was told before stands while the store, which holds it, cannot be asked.
+    observed = state.observed or (status.observed if state.store_fault else None)
+    return replace(status, observed=observed if is_of_plan else None)
+
+
+def with_workload(status: Status, state: ObservedState) -> Status:
+    """The status with the Job of the latest attempt; it stays when that ends."""
+    number = state.attempts[-1].number if state.attempts else 0
+    child = state.child(ChildKind.TRAIN, str(number))
+    if child is not None and child.workload_uid:
+        ref = WorkloadRef(
+            name=child.workload_name, uid=child.workload_uid, attempt=number
+        )
+        return replace(status, workload_ref=ref)
+    before = status.workload_ref
+    is_latest = before is not None and before.attempt == number
+    return status if is_latest else replace(status, workload_ref=None)
+
+
+def condition(kind: ConditionType, result: StepResult, generation: int) -> Condition:
+    """The result of a step as a condition."""
+    return Condition(
+        type=kind,
+        status=result.truth,
+        reason=result.reason,
+        message=one_line(result.message)[:1024],
+        observed_generation=generation,
+    )
+
+
+def summary(given: StepInput, result: StepResult) -> Condition:
+    """The summary if a step before it is the end, or is waited for.
+
+    A dry run succeeds. What ended the latest attempt is told with what is waited for,
+    where that tells nothing itself.
+    """
+    truth = Truth.UNKNOWN
+    if result.is_final:
+        truth = Truth.TRUE if result.is_success else Truth.FALSE
+    latest, message = given.latest, result.message
+    if not message and not result.is_final and latest is not None and latest.message:
+        message = f"attempt {latest.number} ended: {latest.message}"
+    updated = replace(result, truth=truth, message=message)
+    return condition(ConditionType.SUCCEEDED, updated, given.generation)
+
+
+def unset(status: Status) -> list[ConditionType]:
+    """The conditions that were never reported."""
+    return [kind for kind in ConditionType if status.condition(kind) is None]
+
+
+def waiting(
+    status: Status, kinds: Iterable[ConditionType], generation: int, now: str
+) -> Status:
+    """The status in which some conditions wait for those before them."""
+    result = StepResult(truth=Truth.UNKNOWN, reason="Waiting")
+    for kind in kinds:
+        status = status.with_condition(condition(kind, result, generation), now)
+    return status

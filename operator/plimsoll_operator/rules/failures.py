@@ -1,0 +1,180 @@
+"""What follows the end of an attempt: the table of failures.
+
+In: the attempts so far and the limits of a person. Out: go on, wait, or give up, and
+with which reason. Called by `decide`. Counts are of attempts whose end is written down,
+so that a crash counts nothing twice, and since the latest edit of the spec: whoever
+edits it, or runs what has failed again, has seen what went wrong.
+
+    ended by               counts as       at most                  goes on by
+    ----------------------------------------------------------------------------------
+    device out of memory   out of memory   runPolicy.oomReplanLimit  another plan
+    host out of memory     application     runPolicy.backoffLimit    with more of it
+    application error      application     runPolicy.backoffLimit    trying again
+    deleted by a person    application     runPolicy.backoffLimit    trying again
+    disruption             disruption      no limit                  again, with pauses
+    asked to stop          nothing         no limit                  resuming
+    foreign fingerprint    nothing         once                      profiling again
+    unusable checkpoint                    never                     -
+    unequal replicas                       never                     -
+    entry point too large                  never                     -
+    never started                          never                     -
+    incompatible torch                     never                     -
+    bad workload, deadline                 never                     -
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+
+from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.api.status import Failures
+from plimsoll_operator.rules.observed_state import Attempt, Ending
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 300.0
+"""Before an application's error is tried again; doubled each time."""
+SOON_S, SOON_AT_ONCE = 60.0, 2
+"""Disruptions that come sooner than this after the start of an attempt, so many in a
+row, are tried again at once; later ones after the pauses above."""
+FOREIGN_LIMIT = 1
+FIXED = "what spec.override fixes is not planned around: take it away, or fix less"
+UNFIXED = "; without it {} GPUs are proven to be the fewest"
+
+
+class Kind(StrEnum):
+    """What endings count as."""
+
+    APPLICATION = "application"
+    OUT_OF_MEMORY = "out of memory"
+    DISRUPTION = "disruption"
+    FOREIGN = "foreign"
+    STOPPED = "stopped"
+    FINAL = "final"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Response:
+    """One row of the table."""
+
+    reason: str
+    """As conditions give it."""
+    kind: Kind
+
+
+RESPONSES = {
+    Ending.OUT_OF_MEMORY: Response(reason="GPUOutOfMemory", kind=Kind.OUT_OF_MEMORY),
+    Ending.HOST_OUT_OF_MEMORY: Response(reason="HostOOMKilled", kind=Kind.APPLICATION),
+    Ending.APPLICATION_ERROR: Response(reason="AppError", kind=Kind.APPLICATION),
+    Ending.DELETED: Response(reason="ChildDeleted", kind=Kind.APPLICATION),
+    Ending.DISRUPTED: Response(reason="Disrupted", kind=Kind.DISRUPTION),
+    Ending.CHECKPOINTED: Response(reason="Suspended", kind=Kind.STOPPED),
+    Ending.FOREIGN_FINGERPRINT: Response(
+        reason="ForeignFingerprint", kind=Kind.FOREIGN
+    ),
+    Ending.BAD_WORKLOAD: Response(reason="BadWorkload", kind=Kind.FINAL),
+    Ending.INCOMPATIBLE: Response(reason="TrainerIncompatible", kind=Kind.FINAL),
+    Ending.UNUSABLE_CHECKPOINT: Response(reason="UnusableCheckpoint", kind=Kind.FINAL),
+    Ending.UNEQUAL_REPLICAS: Response(reason="UnequalReplicas", kind=Kind.FINAL),
+    Ending.ENTRY_POINT_OUT_OF_MEMORY: Response(
+        reason="EntryPointOutOfMemory", kind=Kind.FINAL
+    ),
+    Ending.DEVICE_BUSY: Response(reason="AppError", kind=Kind.APPLICATION),
+    Ending.TIMED_OUT: Response(reason="DeadlineExceeded", kind=Kind.FINAL),
+    Ending.NEVER_STARTED: Response(reason="PendingTimeout", kind=Kind.FINAL),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GiveUp:
+    """The plan has failed."""
+
+    reason: str
+    message: str
+
+
+def count(attempts: tuple[Attempt, ...], kind: Kind) -> int:
+    """How many attempts ended in one way."""
+    endings = (a.ending for a in attempts if a.ending not in (None, Ending.DONE))
+    return sum(RESPONSES[ending].kind is kind for ending in endings if ending)
+
+
+def failures_of(attempts: tuple[Attempt, ...]) -> Failures:
+    """The counts that the status shows."""
+    return Failures(
+        application=count(attempts, Kind.APPLICATION),
+        out_of_memory=count(attempts, Kind.OUT_OF_MEMORY),
+        disruption=count(attempts, Kind.DISRUPTION),
+    )
+
+
+def given_up(
+    spec: TrainingPlanSpec,
+    attempts: tuple[Attempt, ...],
+    fewest_unfixed: int | None,
+    *,
+    is_fixed_by_hand: bool,
+) -> GiveUp | None:
+    """Why nothing more is tried after the latest attempt, None to go on.
+
+    What a person fixed is never planned around: it runs out of memory once.
+
+    Args:
+        spec: what a person asks for.
+        attempts: whose ends count, the oldest first.
+        fewest_unfixed: certified fewest GPUs without what is fixed, where known.
+        is_fixed_by_hand: a person fixed more of the plan than it needs.
+    """
+    latest = attempts[-1] if attempts else None
+    if latest is None or latest.ending is None or latest.ending is Ending.DONE:
+        return None
+    response = RESPONSES[latest.ending]
+    if response.kind is Kind.OUT_OF_MEMORY and is_fixed_by_hand:
+        fewest = UNFIXED.format(fewest_unfixed) if fewest_unfixed else ""
+        message = f"{latest.message}; {FIXED}{fewest}"
+        return GiveUp(reason=response.reason, message=message)
+    limit = {
+        Kind.APPLICATION: spec.run_policy.backoff_limit,
+        Kind.OUT_OF_MEMORY: spec.run_policy.oom_replan_limit,
+        Kind.FOREIGN: FOREIGN_LIMIT,
+        Kind.FINAL: 0,
+    }.get(response.kind)
+    number = count(attempts, response.kind)
+    if limit is None or number <= limit:
+        return None
+    tried = f" ({number} of this kind; at most {limit} are tried again)"
+    return GiveUp(
+        reason=response.reason, message=latest.message + (tried if limit else "")
+    )
+
+
+def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
+    """When the next attempt may begin; 0 where it may at once.
+
+    A clock that was set back since the latest one ended delays nothing.
+    """
+    if not attempts or now_s < attempts[-1].ended_s:
+        return 0.0
+    latest = attempts[-1]
+    if latest.ending is None or latest.ending is Ending.DONE:
+        return 0.0
+    kind = RESPONSES[latest.ending].kind
+    if kind is Kind.APPLICATION:
+        return latest.ended_s + pause_s(count(attempts, Kind.APPLICATION))
+    if kind is Kind.DISRUPTION:
+        return latest.ended_s + pause_s(soon_disrupted(attempts) - SOON_AT_ONCE)
+    return 0.0
+
+
+def pause_s(number: int) -> float:
+    """How long to wait after a failure, by its number from 1 on."""
+    return min(FIRST_WAIT_S * 2.0 ** (number - 1), LONGEST_WAIT_S) if number > 0 else 0
+
+
+def soon_disrupted(attempts: tuple[Attempt, ...]) -> int:
+    """How many of the latest attempts, in a row, were disrupted soon."""
+    was_soon = (
+        one.ending is Ending.DISRUPTED and one.ended_s - one.recorded_s < SOON_S
+        for one in reversed(attempts)
+    )
+    return sum(1 for _ in takewhile(bool, was_soon))

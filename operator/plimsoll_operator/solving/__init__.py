@@ -1,0 +1,7 @@
+"""The search: what it is asked, what it answered, and where it runs.
+
+solve_cache      questions and answers, kept in the store
+search_thread    beside the loop of one machine
+search_process   one process that searches
+solver           searches of many plans, in such processes
+"""

@@ -1,0 +1,70 @@
+"""One process that searches, and is replaced when it dies or is not wanted any more.
+
+In: a problem. Out: its answer. Called by `solver`, one search at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import resource
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Final
+
+from plimsoll_operator.solving.solve_cache import search_once
+from plimsoll_operator.store.answers import StoredAnswer
+from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.replay import Replay
+
+MOST_SEARCHES: Final = 100
+"""After which a process is replaced, so that what a search leaves behind is let go."""
+MOST_BYTES: Final = 1536 * 2**20
+"""Of memory: 100 layers on up to 512 GPUs take 950 MiB. A search that wants more has a
+`MemoryError`, and does not bring down the whole container."""
+
+
+class SearchProcess:
+    """Searches, one after the other."""
+
+    def __init__(self) -> None:
+        """Start nothing before it is needed."""
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def search(
+        self, problem: Problem, known: Mapping[str, Replay]
+    ) -> StoredAnswer:
+        """Search; whoever does not wait for the end ends the process.
+
+        Raises:
+            MemoryError: the search takes more than it may.
+            BrokenProcessPool: the process has died.
+        """
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                max_workers=1,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=limit_memory,
+                max_tasks_per_child=MOST_SEARCHES,
+            )
+        events = asyncio.get_running_loop()
+        try:
+            return await events.run_in_executor(self._pool, search_once, problem, known)
+        except (asyncio.CancelledError, BrokenProcessPool, MemoryError):
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End the process, whatever it computes."""
+        if self._pool is None:
+            return
+        for process in tuple((self._pool._processes or {}).values()):  # noqa: SLF001 - no public way to end one that computes
+            process.kill()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+
+def limit_memory() -> None:
+    """Let this process have so much memory and no more."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))

@@ -1,0 +1,219 @@
+"""Jobs as children: where each stands, as far as the Job itself says so.
+
+With pods and what they told, on a real API server: tests/lab/test_loop_on_a_server.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
+from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
+from plimsoll_operator.objects.jobs import (
+    STOPPED_BY_US,
+    after,
+    begun,
+    belongs_to,
+    container_of,
+    is_child,
+    is_ending,
+    lost_with_nodes,
+    settled,
+    stop_reason,
+)
+from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.store.pod_ends import StoredEnd
+from plimsoll_planner.records.task import End, Exit
+from tests.support.cluster_objects import (
+    CREATED_S,
+    JOB_UID,
+    LATER,
+    LATER_S,
+    a_job,
+    a_pod,
+    condition,
+    over,
+)
+
+NOW_S = LATER_S + 100.0
+ENDED = Child(kind=ChildKind.TRAIN, subject="1", state=ChildState.ENDED, since_s=NOW_S)
+
+
+def saying(kind: ConditionType, truth: Truth, reason: str, message: str = "") -> Status:
+    """Build a status with one condition."""
+    said = Condition(type=kind, status=truth, reason=reason, message=message)
+    return Status(conditions=(replace(said, last_transition_time=LATER),))
+
+
+LAUNCHED = saying(ConditionType.LAUNCHED, Truth.TRUE, "Started")
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, ChildState.PENDING),
+        ({"active": 2, "ready": 1}, ChildState.PENDING),
+        ({"active": 2, "ready": 2}, ChildState.RUNNING),
+        ({"ready": 1, "succeeded": 1}, ChildState.RUNNING),
+        ({"ready": 1, "failed": 1}, ChildState.RUNNING),
+        ({"conditions": [condition("FailureTarget")]}, ChildState.RUNNING),
+        ({"conditions": [condition("FailureTarget", "False")]}, ChildState.PENDING),
+        ({"conditions": [condition("Suspended")]}, ChildState.PENDING),
+        (over("Complete"), ChildState.ENDED),
+        (over("Failed"), ChildState.ENDED),
+        ({"conditions": [condition("Failed", "False")]}, ChildState.PENDING),
+    ],
+)
+def test_a_job_stands_where_its_status_says(
+    status: dict[str, Any], state: ChildState
+) -> None:
+    """All of its pods must have begun; some that wait hold up the others."""
+    child = begun(a_job(status=status), Status(), NOW_S)
+    assert child.state is state
+    assert (child.workload_uid, child.workload_name) == (JOB_UID, "tiny-train-1")
+    assert (child.kind, child.subject) == (ChildKind.TRAIN, "1")
+    assert (
+        child.since_s
+        == {
+            ChildState.PENDING: CREATED_S,
+            ChildState.RUNNING: NOW_S,
+            ChildState.ENDED: LATER_S,
+        }[state]
+    )
+
+
+def test_a_gang_that_ran_still_runs_when_a_pod_is_not_ready() -> None:
+    """The status says since when; profiling and replaying have no such word."""
+    child = begun(a_job(), LAUNCHED, NOW_S)
+    assert (child.state, child.started_s) == (ChildState.RUNNING, LATER_S)
+    other = a_job(ChildKind.PROFILE, "sha256:0123", num_pods=1)
+    assert begun(other, LAUNCHED, NOW_S).state is ChildState.PENDING
+
+
+def test_a_gang_that_is_deleted_before_it_ran_waits_until_it_is_gone() -> None:
+    """It would else count as started, and its end as somebody's deletion."""
+    leaving = a_job(deletionTimestamp=LATER)
+    late = saying(ConditionType.LAUNCHED, Truth.FALSE, "PendingTimeout")
+    child = begun(leaving, late, NOW_S)
+    assert is_ending(leaving)
+    assert (child.state, child.stopping) == (ChildState.PENDING, "PendingTimeout")
+
+
+def test_a_gang_whose_pods_are_being_deleted_is_ending() -> None:
+    """On a lost node they never go, and the Job never says that it fails."""
+    leaving = {"active": 1, "ready": 1, "terminating": 1}
+    assert is_ending(a_job(status=leaving))
+    assert begun(a_job(status=leaving), LAUNCHED, NOW_S).state is ChildState.RUNNING
+    assert not is_ending(a_job(status=leaving | {"terminating": 0}))
+
+
+@pytest.mark.parametrize(
+    ("found", "stopping", "status", "expected"),
+    [
+        (Ending.DONE, "", over("Complete"), Ending.DONE),
+        (Ending.DONE, "", over("Failed"), Ending.DISRUPTED),
+        (Ending.CHECKPOINTED, "", over("Failed"), Ending.DISRUPTED),
+        (Ending.CHECKPOINTED, "Suspending", over("Failed"), Ending.CHECKPOINTED),
+        (Ending.APPLICATION_ERROR, "", over("Failed"), Ending.APPLICATION_ERROR),
+    ],
+)
+def test_what_a_job_that_is_over_says_beside_its_pods(
+    found: Ending, stopping: str, status: dict[str, Any], expected: Ending
+) -> None:
+    """Ranks that saved because somebody else evicted them were disrupted."""
+    child = replace(ENDED, stopping=stopping)
+    ending, line = settled(child, a_job(status=status), (found, "told"))
+    assert ending is expected
+    assert (line == "told") == (ending is found)
+
+
+def test_a_fenced_gang_that_has_told_of_its_end_is_done() -> None:
+    """Its node may have lost the cluster, and not us; unless all is done it is lost."""
+    pods = [a_pod(0, deletionTimestamp=LATER), a_pod(1, deletionTimestamp=LATER)]
+    uids = [pod["metadata"]["uid"] for pod in pods]
+
+    def told(*statuses: int) -> dict[str, StoredEnd]:
+        ends = (End(at_s=NOW_S, exits=(Exit(status=one),)) for one in statuses)
+        return {
+            uid: StoredEnd(place=place, end=end)
+            for place, (uid, end) in enumerate(zip(uids, ends, strict=False))
+        }
+
+    lost = (Ending.DISRUPTED, "out of reach")
+    assert lost_with_nodes(pods, told(0, 0), "out of reach") == (Ending.DONE, "")
+    assert lost_with_nodes(pods, told(0), "out of reach") == lost
+    assert lost_with_nodes(pods, told(0, 1), "out of reach") == lost
+
+
+def test_only_what_is_deleted_is_stopping() -> None:
+    """The reason stands in the status before the Job is asked to go."""
+    said = saying(ConditionType.SUCCEEDED, Truth.UNKNOWN, "Suspending")
+    assert begun(a_job(), said, NOW_S).stopping == ""
+    assert begun(a_job(deletionTimestamp=LATER), said, NOW_S).stopping == "Suspending"
+
+
+def test_the_reasons_of_our_own_deletions_are_known() -> None:
+    """Any other one is that of a Job which somebody else has deleted."""
+    for reason in STOPPED_BY_US:
+        for kind in (ConditionType.LAUNCHED, ConditionType.SUCCEEDED):
+            assert stop_reason(saying(kind, Truth.UNKNOWN, reason)) == reason
+    assert stop_reason(LAUNCHED) == ""
+    assert stop_reason(Status()) == ""
+
+
+@pytest.mark.parametrize(
+    ("stopping", "status", "expected"),
+    [
+        ("", LAUNCHED, (Ending.DISRUPTED, "told")),
+        ("Suspending", LAUNCHED, (Ending.DISRUPTED, "told")),
+        ("DeadlineExceeded", LAUNCHED, (Ending.DISRUPTED, "told")),
+        ("Suspending", Status(), (Ending.CHECKPOINTED, "")),
+        (
+            "PendingTimeout",
+            saying(ConditionType.LAUNCHED, Truth.FALSE, "PendingTimeout", "0/3 nodes"),
+            (Ending.NEVER_STARTED, "0/3 nodes"),
+        ),
+        ("PendingTimeout", Status(), (Ending.NEVER_STARTED, "")),
+    ],
+)
+def test_why_a_gang_was_stopped_says_how_it_ended(
+    stopping: str, status: Status, expected: tuple[Ending, str]
+) -> None:
+    """One that never began had nothing to save, and was not disrupted."""
+    child = after(replace(ENDED, stopping=stopping), status, (Ending.DISRUPTED, "told"))
+    assert (child.ending, child.message) == expected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, True),
+        ({"labels": {}}, False),
+        ({"labels": None, "annotations": None}, False),
+        ({"labels": {CHILD_LABEL: "plan"}}, False),
+        ({"annotations": {}}, False),
+        ({"annotations": {SUBJECT_ANNOTATION: "one"}}, False),
+        ({"labels": {CHILD_LABEL: "replay"}, "annotations": {}}, False),
+        ({"labels": {CHILD_LABEL: "replay"}}, True),
+    ],
+)
+def test_a_job_whose_labels_were_changed_is_no_child(
+    metadata: dict[str, Any], expected: bool
+) -> None:
+    """A look must not end over it."""
+    assert is_child(a_job(**metadata)) is expected
+
+
+def test_pods_belong_to_the_job_of_that_uid() -> None:
+    """One of the same name that was deleted has left others behind."""
+    assert belongs_to(a_pod(), JOB_UID)
+    assert not belongs_to(a_pod(), "another")
+    assert not belongs_to(a_pod(ownerReferences=[]), JOB_UID)
+
+
+def test_our_container_is_the_one_that_has_a_task() -> None:
+    """Others of a person may stand before it, with arguments of their own."""
+    assert container_of(a_job()) == "trainer"

@@ -1,0 +1,32 @@
+"""What people read of a child that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll_operator.rules.advice import AT_HOME, ON_CLUSTER, Words, advised
+from plimsoll_planner.records.task import ChildKind
+
+
+@pytest.mark.parametrize("words", [AT_HOME, ON_CLUSTER])
+def test_advice_is_in_words_of_the_manifest(words: Words) -> None:
+    """Not in options of the trainer, which nobody types; others' lines stay."""
+    for line in (
+        "stopped before step 3, and nothing is saved: give --checkpoint-dir to resume",
+        "step 9 is past --steps 5: give more steps, or another with --resume-from",
+        "of another model: give a new --checkpoint-dir to begin anew",
+        "other data: restore it, or go on with --accept-other-data",
+        "ValueError at own.py:7; --debug shows the traceback",
+    ):
+        told = advised(f"plimsoll: {line}", ChildKind.TRAIN, words)
+        assert "--" not in told.replace(" --anew", "")
+        assert advised(line, ChildKind.TRAIN, words) == line
+
+
+def test_advice_names_the_logs_of_what_failed() -> None:
+    """Profiling has logs of its own."""
+    line = "plimsoll: no layers; --debug shows the traceback"
+    assert "`plimsoll logs NAME --of profile` shows" in advised(
+        line, ChildKind.PROFILE, AT_HOME
+    )
+    assert "`plimsoll logs NAME` shows" in advised(line, ChildKind.TRAIN, AT_HOME)

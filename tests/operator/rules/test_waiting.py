@@ -1,0 +1,336 @@
+"""What is waited for, and what is said and done meanwhile: one look, one decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from plimsoll_operator.api.status import (
+    Condition,
+    ConditionType,
+    ObservedStatus,
+    Status,
+    Truth,
+    WorkloadRef,
+)
+from plimsoll_operator.rules.actions import (
+    Action,
+    Clear,
+    RecordEnding,
+    StopTraining,
+    WakeAt,
+)
+from plimsoll_operator.rules.decide import Decision, decide
+from plimsoll_operator.rules.observed_state import (
+    Attempt,
+    Child,
+    ChildKind,
+    ChildState,
+    Ending,
+    ObservedAnswer,
+    ObservedProfile,
+    ObservedState,
+)
+from plimsoll_operator.rules.preparing import STORE_AGAIN_S
+from plimsoll_planner.records.document import digest_of
+from tests.support.builders import a_plan, a_solution
+from tests.support.specs import a_spec
+
+NOW_S = 10_000.0
+LIMIT_S = 600
+"""For which a child may be pending."""
+FAULT = "no connection to the database"
+NO_ROOM = "0/3 nodes are available"
+READY = ObservedState(
+    profile=ObservedProfile(source="measured", made_s=9000.0, was_cached=False),
+    profile_key="request",
+    answer=ObservedAnswer(answer=a_solution(), is_certified=True),
+)
+BEGUN = Attempt(number=1, plan_digest=digest_of(a_solution().plan), recorded_s=9900.0)
+FAILED = replace(
+    BEGUN,
+    ending=Ending.APPLICATION_ERROR,
+    ended_s=NOW_S - 1,
+    generation=1,
+    message="rank 0: no such file",
+)
+UNREHEARSED = replace(
+    READY,
+    has_device=True,
+    answer=ObservedAnswer(answer=a_solution(), is_certified=True, plan_digest="plan"),
+)
+UNREPLAYED = replace(
+    READY, answer=ObservedAnswer(answer=a_solution(), unreplayed="plan")
+)
+
+
+def a_child(kind: ChildKind, subject: str, waited_s: float, **fields: Any) -> Child:
+    """Build a child that waits for machines."""
+    defaults: dict[str, Any] = {
+        "kind": kind,
+        "subject": subject,
+        "state": ChildState.PENDING,
+        "since_s": NOW_S - waited_s,
+        "message": NO_ROOM,
+    }
+    return Child(**(defaults | fields))
+
+
+def decided(
+    seen: ObservedState, status: Status | None = None, **parts: Any
+) -> Decision:
+    """Decide on a look."""
+    told = status or Status()
+    is_rehearsed = seen.answer is not None and seen.answer.plan_digest
+    launch = {"rehearse": "Always"} if is_rehearsed else {}
+    given = {"runPolicy": {"pendingSeconds": LIMIT_S}, "launch": launch}
+    spec = a_spec(**(given | parts))
+    return decide(spec, told, seen, generation=1, now_s=NOW_S)
+
+
+def said(decision: Decision, kind: ConditionType) -> Condition:
+    """Return what is said of a condition."""
+    found = decision.status.condition(kind)
+    assert found is not None
+    return found
+
+
+def summary(decision: Decision) -> tuple[Truth, str, str]:
+    """Return truth, reason and message of the summary."""
+    found = said(decision, ConditionType.SUCCEEDED)
+    return found.status, found.reason, found.message
+
+
+def waiting_child(kind: ChildKind, subject: str) -> tuple[Child, ...]:
+    """Return one child that has waited for a second."""
+    return (a_child(kind, subject, 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("seen", "spec", "reason", "message"),
+    [
+        (replace(READY, complaint="no ConfigMap"), {}, "InvalidSpec", "no ConfigMap"),
+        (replace(READY, store_fault=FAULT), {}, "StoreUnavailable", FAULT),
+        (replace(READY, profile=None), {}, "Profiling", ""),
+        (replace(READY, answer=None), {}, "Solving", ""),
+        (UNREPLAYED, {}, "Replaying", ""),
+        (UNREHEARSED, {}, "Rehearsing", ""),
+        (READY, {"suspend": True}, "Suspended", ""),
+        (READY, {}, "Starting", ""),
+        (replace(READY, attempts=(BEGUN,)), {}, "Starting", ""),
+        (
+            replace(
+                READY,
+                attempts=(BEGUN,),
+                children=waiting_child(ChildKind.TRAIN, "1"),
+            ),
+            {},
+            "Pending",
+            NO_ROOM,
+        ),
+        (
+            replace(READY, attempts=(FAILED,)),
+            {},
+            "BackingOff",
+            "attempt 1 ended: rank 0: no such file",
+        ),
+    ],
+)
+def test_the_summary_says_what_is_waited_for(
+    seen: ObservedState, spec: dict[str, Any], reason: str, message: str
+) -> None:
+    """With its message, else with what ended the attempt before."""
+    assert summary(decided(seen, **spec)) == (Truth.UNKNOWN, reason, message)
+
+
+def test_a_step_that_was_left_out_is_not_waited_for() -> None:
+    """Nobody asked for the replay that has failed."""
+    replay = a_child(ChildKind.REPLAY, "plan", LIMIT_S, state=ChildState.ENDED)
+    replay = replace(replay, ending=Ending.APPLICATION_ERROR)
+    found = decided(
+        replace(UNREPLAYED, children=(replay,)), launch={"requireCertified": False}
+    )
+    assert said(found, ConditionType.CERTIFIED).reason == "Skipped"
+    assert summary(found)[:2] == (Truth.UNKNOWN, "Starting")
+
+
+def test_a_store_that_is_down_is_asked_again_and_nothing_else_is_done() -> None:
+    """Not even where the policy is Never: nobody knows whether there is a profile."""
+    for policy in ("IfMissing", "Never"):
+        bare = ObservedState(profile_key="request", store_fault=FAULT)
+        found = decided(bare, profile={"policy": policy})
+        assert found.actions == (WakeAt(at_s=NOW_S + STORE_AGAIN_S),)
+        assert not found.status.is_over
+
+
+def test_what_runs_goes_on_while_the_store_is_down() -> None:
+    """The end of an attempt is written down, and what it used stays told."""
+    told = ObservedStatus(peak_bytes=2**20, error_percent=Decimal(1))
+    runs = a_child(
+        ChildKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
+    )
+    looked = replace(READY, attempts=(BEGUN,), children=(runs,), observed=told)
+    before = decided(looked).status
+    down = replace(looked, profile=None, answer=None, observed=None, store_fault=FAULT)
+    assert decided(down, before).status == before
+    ended = replace(runs, state=ChildState.ENDED, ending=Ending.DONE)
+    found = decided(replace(down, children=(ended,)), before)
+    record = RecordEnding(attempt=1, child=ended, ending=Ending.DONE)
+    assert found.actions == (record,)
+    assert found.status.observed == told
+
+
+def test_steps_that_do_not_take_what_was_predicted_are_told_of_their_attempt() -> None:
+    """While the ranks train and when they are done; it stood on the plan page alone."""
+    fault = "a step takes 3 s, outside of what was predicted, 1 to 2 s"
+    runs = a_child(
+        ChildKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
+    )
+    running = replace(READY, attempts=(BEGUN,), children=(runs,), step_fault=fault)
+    done = replace(BEGUN, ending=Ending.DONE, ended_s=NOW_S - 1, generation=1)
+    for seen, reason in (
+        (running, "Running"),
+        (replace(READY, attempts=(done,), step_fault=fault), "Trained"),
+    ):
+        told = said(decided(seen), ConditionType.SUCCEEDED)
+        assert (told.reason, told.message) == (reason, fault)
+        as_predicted = decided(replace(seen, step_fault=""))
+        assert said(as_predicted, ConditionType.SUCCEEDED).message == ""
+
+
+def test_what_was_used_is_not_told_of_another_plan() -> None:
+    """Whether or not the store can be asked."""
+    told = ObservedStatus(peak_bytes=2**20, error_percent=Decimal(1))
+    before = replace(decided(READY).status, observed=told)
+    another = replace(BEGUN, plan_digest=digest_of(a_plan(revision=7)))
+    found = decided(replace(READY, attempts=(another,), store_fault=FAULT), before)
+    assert found.status.observed is None
+
+
+def pending(kind: ChildKind, waited_s: float) -> tuple[ObservedState, Child]:
+    """Return a look at a child that waits, and the child."""
+    subject = {ChildKind.PROFILE: "request", ChildKind.TRAIN: "1"}.get(kind, "plan")
+    child = a_child(kind, subject, waited_s)
+    looks = {
+        ChildKind.PROFILE: replace(READY, profile=None),
+        ChildKind.REPLAY: UNREPLAYED,
+        ChildKind.REHEARSAL: UNREHEARSED,
+        ChildKind.TRAIN: replace(READY, attempts=(BEGUN,)),
+    }
+    return replace(looks[kind], children=(child,)), child
+
+
+@pytest.mark.parametrize("kind", ChildKind)
+def test_a_child_may_wait_for_machines(kind: ChildKind) -> None:
+    """Until its time is up, when it is looked at again."""
+    seen, child = pending(kind, LIMIT_S - 1)
+    found = decided(seen)
+    assert found.actions == (WakeAt(at_s=child.since_s + LIMIT_S),)
+    assert summary(found)[2] == NO_ROOM
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (ChildKind.PROFILE, "ProfilePendingTimeout"),
+        (ChildKind.REPLAY, "ReplayPendingTimeout"),
+        (ChildKind.REHEARSAL, "RehearsalPendingTimeout"),
+    ],
+)
+def test_what_waits_too_long_before_an_attempt_ends_the_plan(
+    kind: ChildKind, reason: str
+) -> None:
+    """It is cleared away; the message says what it waited for."""
+    seen, child = pending(kind, LIMIT_S)
+    found = decided(seen)
+    assert summary(found) == (Truth.FALSE, reason, NO_ROOM)
+    assert found.actions == (Clear(child=child),)
+
+
+def test_a_replay_that_nobody_asks_for_may_not_hold_up_a_plan_for_ever() -> None:
+    """Without a need for it the plan goes on."""
+    seen, _ = pending(ChildKind.REPLAY, LIMIT_S)
+    found = decided(seen, launch={"requireCertified": False})
+    assert said(found, ConditionType.CERTIFIED).reason == "Skipped"
+    assert not found.status.is_over
+
+
+def test_ranks_that_wait_too_long_are_stopped() -> None:
+    """The status says so first: that tells it from a deletion by a person."""
+    seen, _ = pending(ChildKind.TRAIN, LIMIT_S)
+    found = decided(seen)
+    assert found.actions == (StopTraining(attempt=1),)
+    launched = said(found, ConditionType.LAUNCHED)
+    assert (launched.status, launched.reason) == (Truth.FALSE, "PendingTimeout")
+    assert summary(found) == (Truth.UNKNOWN, "PendingTimeout", NO_ROOM)
+
+
+def test_ranks_that_never_found_a_place_were_not_launched() -> None:
+    """What they waited for stays said once their Job has gone; that is written down."""
+    seen, child = pending(ChildKind.TRAIN, LIMIT_S)
+    gone = replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
+    found = decided(replace(seen, children=(gone,)))
+    assert found.actions == (
+        RecordEnding(attempt=1, child=gone, ending=Ending.NEVER_STARTED),
+    )
+    launched = said(found, ConditionType.LAUNCHED)
+    assert (launched.status, launched.reason) == (Truth.FALSE, "PendingTimeout")
+    assert launched.message == NO_ROOM
+
+
+def test_ranks_that_wait_leave_when_the_plan_is_suspended() -> None:
+    """They hold a place in a queue that nobody wants now."""
+    seen, _ = pending(ChildKind.TRAIN, 1.0)
+    found = decided(seen, suspend=True)
+    assert found.actions == (StopTraining(attempt=1),)
+    assert summary(found)[:2] == (Truth.UNKNOWN, "Suspending")
+
+
+def test_ranks_that_never_began_were_not_too_long_at_work() -> None:
+    """How long an attempt may run is counted from its start."""
+    seen, child = pending(ChildKind.TRAIN, 1.0)
+    ended = replace(child, state=ChildState.ENDED, ending=Ending.CHECKPOINTED)
+    found = decided(replace(seen, children=(ended,)), runPolicy={"runningSeconds": 1})
+    record = RecordEnding(attempt=1, child=ended, ending=Ending.CHECKPOINTED)
+    assert found.actions == (record,)
+
+
+def jobs(seen: ObservedState, uid: str) -> ObservedState:
+    """Return a look at which the children are Jobs."""
+    named = (
+        replace(one, workload_name=f"a-train-{one.subject}", workload_uid=uid)
+        for one in seen.children
+    )
+    return replace(seen, children=tuple(named))
+
+
+def test_the_job_of_the_latest_attempt_is_named() -> None:
+    """Also when it is gone; at home there is none."""
+    seen, _ = pending(ChildKind.TRAIN, 1.0)
+    assert decided(seen).status.workload_ref is None
+    first = decided(jobs(seen, "uid-1")).status
+    ref = WorkloadRef(name="a-train-1", uid="uid-1", attempt=1)
+    assert first.workload_ref == ref
+    gone = replace(seen, children=(), attempts=(FAILED,))
+    assert decided(gone, first).status.workload_ref == ref
+    second = (FAILED, replace(BEGUN, number=2))
+    assert decided(replace(gone, attempts=second), first).status.workload_ref is None
+    again = replace(seen, attempts=second, children=waiting_child(ChildKind.TRAIN, "2"))
+    named = decided(jobs(again, "uid-2"), first).status.workload_ref
+    assert named == WorkloadRef(name="a-train-2", uid="uid-2", attempt=2)
+
+
+def test_no_step_asks_to_be_woken_in_the_past() -> None:
+    """A loop that is woken at once, again and again, does nothing else."""
+    for kind in ChildKind:
+        for waited_s in (0.0, LIMIT_S - 1, LIMIT_S, 10.0 * LIMIT_S):
+            seen, _ = pending(kind, waited_s)
+            assert all(map(is_ahead, decided(seen).actions))
+
+
+def is_ahead(action: Action) -> bool:
+    """Tell whether an action is no call to wake in the past."""
+    return not isinstance(action, WakeAt) or action.at_s > NOW_S
