@@ -19,6 +19,8 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,10 +214,30 @@ def is_ready(env: Path, extra: str, torch: str | None) -> bool:
     return stamp.read_text() in wanted
 
 
+@contextmanager
+def locked(path: Path, name: str) -> Iterator[None]:
+    """Let one process at a time work on a folder; the others say whom they wait for.
+
+    Args:
+        path: of the lock.
+        name: of what is done meanwhile, for those who wait.
+    """
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            print(f"waiting for {lock.read()}, which has locked {path}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write(f"{name} (process {os.getpid()})")
+        lock.flush()
+        yield
+
+
 def set_up(env: Path, extra: str, torch: str | None) -> None:
     """Make the environment unless it is ready; one session at a time."""
-    with Path(f"{env}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(Path(f"{env}.lock"), f"the set-up of {env.name}"):
         if is_ready(env, extra, torch):
             return
         require_prerequisites()
