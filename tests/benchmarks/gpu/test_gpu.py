@@ -23,6 +23,7 @@ from benchmarks.gpu.device import ask_gpu
 from benchmarks.gpu.page import page
 from benchmarks.gpu.results import Results, results_from
 from plimsoll_trainer.errors import NoGpuError
+from tests.support.make import make
 
 ROOT = Path(__file__).parents[3]
 MODEL = "own-residual-fp32"
@@ -193,19 +194,6 @@ def test_make_keeps_the_path_of_the_caller(tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
     python.chmod(0o755)
     for path, rest in (("/opt/torch", ":/opt/torch"), ("", "")):
-        done = subprocess.run(
-            (
-                "make",
-                "--no-print-directory",
-                "gpu",
-                f"PYTHON={python}",
-                "GPU=--plans 1",
-            ),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | {"PYTHONPATH": path},
-        )
+        done = make("gpu", f"PYTHON={python}", "GPU=--plans 1", PYTHONPATH=path)
         words = r"-m benchmarks.gpu.tied \d+ benchmarks.gpu --device cuda --plans 1"
         assert re.fullmatch(f"{':'.join(ROOMS)}{rest} {words}\n", done.stdout)
