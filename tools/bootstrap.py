@@ -100,12 +100,17 @@ def is_older(version: str, other: str) -> bool:
 
 
 def require_release(torch: str) -> None:
-    """Refuse a torch that is asked for by its number and is too old.
+    """Refuse a torch that is no release, no other word that is known, or too old.
 
     Raises:
         SetUpError: see above.
     """
-    if is_older(torch, oldest("torch")):
+    if torch not in TORCH_ORIGINS and not RELEASE.fullmatch(torch):
+        raise SetUpError(
+            f"TORCH={torch!r} is neither one release, as TORCH=2.11, nor "
+            "TORCH=existing, which reuses the torch that PYTHON has"
+        )
+    if RELEASE.fullmatch(torch) and is_older(torch, oldest("torch")):
         raise SetUpError(
             f"TORCH={torch}, and the oldest that works is {oldest('torch')}: name "
             "that or a newer one"
@@ -206,7 +211,8 @@ def is_ready(env: Path, extra: str, torch: str | None) -> bool:
     `dev` holds all of `local`; where torch came from matters only when it is asked.
     """
     stamp = env / "stamp"
-    if not (stamp.exists() and (env / "bin" / "plimsoll").exists()):
+    needed = (stamp, env / "bin" / "plimsoll", env / "bin" / INSTALLER)
+    if not all(path.exists() for path in needed):
         return False
     enough = {"local": ("local", "dev"), "dev": ("dev",)}[extra]
     origins = (torch,) if torch else TORCH_ORIGINS  # one of a number has its own
@@ -244,30 +250,16 @@ def set_up(env: Path, extra: str, torch: str | None) -> None:
         # Asked before anything is removed, so that a wrong wish costs nothing.
         torch = torch or "fetch"
         folder = existing_torch(env) if torch == "existing" else None
-        if RELEASE.fullmatch(torch):
-            require_release(torch)
         if folder is None:
             size = recorded(rf"^# download {extra}: ([0-9.]+) GB$")
+            reuse = "; TORCH=existing reuses the torch that PYTHON has"
             print(
                 f"Setting up {env.name}: fetches up to {size} GB (torch with its CUDA "
-                "libraries), less what is cached; TORCH=existing reuses the torch that "
-                "PYTHON has.",
+                f"libraries), less what is cached{reuse if torch == 'fetch' else ''}.",
                 flush=True,
             )
         install(env, extra, torch, folder)
         (env / "stamp").write_text(stamp_of(extra, torch))
-
-
-def torch_origin(word: str) -> str:
-    """Where torch comes from, as the command line says it.
-
-    Raises:
-        argparse.ArgumentTypeError: it is no such word.
-    """
-    if word in TORCH_ORIGINS or RELEASE.fullmatch(word):
-        return word
-    known = " or ".join(TORCH_ORIGINS)
-    raise argparse.ArgumentTypeError(f"got {word!r}: {known}, or a release as 2.11")
 
 
 def main() -> int:
@@ -275,11 +267,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("env", type=Path)
     parser.add_argument("extra", choices=["local", "dev"])
-    parser.add_argument("--torch", type=torch_origin)
+    parser.add_argument("--torch", help="fetch, existing, or a release")
     args = parser.parse_args()
-    if is_ready(args.env, args.extra, args.torch):
-        return 0
     try:
+        require_release(args.torch or "fetch")
+        if is_ready(args.env, args.extra, args.torch):
+            return 0
         set_up(args.env, args.extra, args.torch)
     except (SetUpError, OSError, subprocess.CalledProcessError) as error:
         print(f"set-up: {error}", file=sys.stderr)
