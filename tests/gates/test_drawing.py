@@ -37,7 +37,23 @@ def test_with_a_limit(number):
 @pytest.mark.timeout(60)
 def test_of_one_instance():
     print(f"drawn: {len(drawn)}")
+    print(f"derandomize: {settings.default.derandomize}")
 """
+
+
+def sampled(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the sample with variables of the environment."""
+    sample = folder / "test_sample.py"
+    sample.write_text(SAMPLE)
+    plugins = ("-p", "tests.support.drawing", "-p", "no:cacheprovider")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-s", *plugins, "-c", PROJECT, sample],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,19 +68,33 @@ def test_a_profile_says_how_much_is_drawn_and_how_long_it_may_take(
     profile: str, num_drawn: int, usual: str, limit_s: str, tmp_path: Path
 ) -> None:
     """A quarter in the inner loop, 20 times at night; the limit grows with it."""
-    sample = tmp_path / "test_sample.py"
-    sample.write_text(SAMPLE)
-    plugins = ("-p", "tests.support.drawing", "-p", "no:cacheprovider")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-s", *plugins, "-c", PROJECT, sample],
-        cwd=tmp_path,
-        env=os.environ | {"PLIMSOLL_DRAWS": profile, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = sampled(tmp_path, PLIMSOLL_DRAWS=profile)
     assert done.returncode == 0, done.stdout
     assert f"drawn: {num_drawn}\n" in done.stdout
     assert f"test_drawn: {usual}\n" in done.stdout
     assert f"test_with_a_limit: {limit_s}\n" in done.stdout
     assert "test_of_one_instance: 60\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("profile", "in_ci", "same"),
+    [
+        *(("quick", "", False), ("ci", "", False), ("nightly", "", False)),
+        *(("quick", "true", True), ("ci", "true", True), ("nightly", "true", False)),
+    ],
+)
+def test_in_ci_the_same_instances_are_drawn_but_at_night(
+    profile: str, in_ci: str, same: bool, tmp_path: Path
+) -> None:
+    """Hypothesis itself would draw the same ones wherever CI is set."""
+    done = sampled(tmp_path, PLIMSOLL_DRAWS=profile, CI=in_ci)
+    assert f"derandomize: {same}\n" in done.stdout
+
+
+def test_an_unknown_profile_is_one_line(tmp_path: Path) -> None:
+    """An empty one is the usual."""
+    done = sampled(tmp_path, PLIMSOLL_DRAWS="many")
+    line = "PLIMSOLL_DRAWS='many': choose one of quick, ci, nightly, or unset it"
+    assert done.returncode == 4
+    assert done.stderr.strip() == f"ERROR: {line}"
+    assert "drawn: 10\n" in sampled(tmp_path, PLIMSOLL_DRAWS="").stdout
