@@ -17,7 +17,6 @@ import pytest
 pytest.importorskip("torch")
 
 import psutil
-import torch
 
 from benchmarks.gpu.device import ask_gpu
 from benchmarks.gpu.page import page
@@ -36,15 +35,15 @@ GONE_S = 60.0
 """At most, until a killed process is gone."""
 
 
-def make_gpu(*words: str, python: str = sys.executable) -> Any:
+def make_gpu(*words: str, **environment: str) -> Any:
     """Run the command as make does."""
     return subprocess.run(
-        (python, "-m", "benchmarks.gpu", *words),
+        (sys.executable, "-m", "benchmarks.gpu", *words),
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | environment,
     )
 
 
@@ -138,13 +137,14 @@ def test_the_committed_page_is_that_of_the_committed_results() -> None:
 
 
 @pytest.mark.slow
-def test_without_a_gpu_one_line_says_what_to_do() -> None:
+def test_without_a_gpu_one_line_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also where the GPU is gone in the middle, which the same question finds."""
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU: run make gpu")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(NoGpuError, match="make gpu DEVICE=cpu"):
         ask_gpu()
-    done = make_gpu("--device", "cuda", "--models", MODEL)
+    done = make_gpu("--device", "cuda", "--models", MODEL, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
 
