@@ -22,7 +22,7 @@ Runs in the user's image like the trainer: the standard library, torch and numpy
     replay_process,         a rank's real stage and schedule on tensors without data
     replayer, rank_replay
     side_by_side            several ranks at a time, in processes
-    self_check              the replay against real processes
+    self_check, toy         the replay against real processes
     rehearser, rehearsal    a rank with real tensors, alone on one device
     other_processes         what others use of that device
     errors                  what can go wrong, and who catches it
