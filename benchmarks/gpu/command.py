@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu`: measures the GPU of this machine against predictions.
+"""Measures the GPU of this machine against predictions; called by `__main__`.
 
 Writes one JSON with all numbers and a page of tables, after each model, so that what
 was measured outlives whatever stops it. Needs torch and numpy alone, no network.
@@ -204,7 +204,3 @@ class Bench:
 def say(text: str) -> None:
     """Print a line at once, as minutes may pass until the next."""
     print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -188,6 +188,50 @@ def test_a_signal_leaves_no_process(
     assert alive == []
 
 
+@pytest.mark.parametrize(
+    ("version", "content", "said"),
+    [
+        (None, "", "and {} has no torch: profile and train"),
+        (
+            "2.10.0",
+            "raise AssertionError('loaded')",
+            "and {} has torch 2.10.0: profile",
+        ),
+        (
+            "2.14.1",
+            "raise OSError('no libcudart.so')",
+            "torch 2.14.1 of {} does not load",
+        ),
+    ],
+    ids=["missing", "too old", "broken"],
+)
+def test_without_a_torch_that_works_one_line_says_what_to_do(
+    version: str | None, content: str, said: str, tmp_path: Path
+) -> None:
+    """Before anything imports it; so does a machine without numpy."""
+    made = tmp_path / "torch-2.dist-info"
+    made.mkdir()
+    if version:
+        metadata = f"Metadata-Version: 2.4\nName: torch\nVersion: {version}\n"
+        (made / "METADATA").write_text(metadata)
+        (tmp_path / "torch.py").write_text(content)
+        python = (sys.executable,)
+    else:
+        python = (sys.executable, "-S")  # without the libraries of this environment
+    path = f"{tmp_path}:{ENVIRONMENT['PYTHONPATH']}"
+    done = subprocess.run(
+        (*python, "-m", "benchmarks.gpu", *OPTIONS),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT | {"PYTHONPATH": path},
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert said.format(sys.executable) in line
+
+
 def test_make_keeps_the_path_of_the_caller(tmp_path: Path) -> None:
     """A torch that only `PYTHONPATH` finds is found."""
     python = tmp_path / "python"
