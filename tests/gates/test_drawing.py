@@ -57,44 +57,40 @@ def sampled(folder: Path, **environment: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize(
-    ("profile", "num_drawn", "usual", "limit_s"),
+    ("profile", "in_ci", "num_drawn", "usual", "limit_s", "same"),
     [
-        ("quick", 3, "usual", "60"),
-        ("ci", 10, "usual", "60"),
-        ("nightly", 200, "6000.0", "1200.0"),
+        ("", "", 10, "usual", "60", False),
+        ("quick", "true", 3, "usual", "60", True),
+        ("ci", "true", 10, "usual", "60", True),
+        ("nightly", "true", 200, "6000.0", "1200.0", False),
     ],
 )
 def test_a_profile_says_how_much_is_drawn_and_how_long_it_may_take(
-    profile: str, num_drawn: int, usual: str, limit_s: str, tmp_path: Path
+    profile: str,
+    in_ci: str,
+    num_drawn: int,
+    usual: str,
+    limit_s: str,
+    same: bool,
+    tmp_path: Path,
 ) -> None:
-    """A quarter in the inner loop, 20 times at night; the limit grows with it."""
-    done = sampled(tmp_path, PLIMSOLL_DRAWS=profile)
+    """A quarter in the inner loop, 20 times at night; the limit grows with it.
+
+    In CI the same instances are drawn each time, but at night others, though hypothesis
+    itself would draw the same ones wherever CI is set.
+    """
+    done = sampled(tmp_path, PLIMSOLL_DRAWS=profile, CI=in_ci)
     assert done.returncode == 0, done.stdout
     assert f"drawn: {num_drawn}\n" in done.stdout
     assert f"test_drawn: {usual}\n" in done.stdout
     assert f"test_with_a_limit: {limit_s}\n" in done.stdout
     assert "test_of_one_instance: 60\n" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("profile", "in_ci", "same"),
-    [
-        *(("quick", "", False), ("ci", "", False), ("nightly", "", False)),
-        *(("quick", "true", True), ("ci", "true", True), ("nightly", "true", False)),
-    ],
-)
-def test_in_ci_the_same_instances_are_drawn_but_at_night(
-    profile: str, in_ci: str, same: bool, tmp_path: Path
-) -> None:
-    """Hypothesis itself would draw the same ones wherever CI is set."""
-    done = sampled(tmp_path, PLIMSOLL_DRAWS=profile, CI=in_ci)
     assert f"derandomize: {same}\n" in done.stdout
 
 
 def test_an_unknown_profile_is_one_line(tmp_path: Path) -> None:
-    """An empty one is the usual."""
+    """Not a traceback."""
     done = sampled(tmp_path, PLIMSOLL_DRAWS="many")
     line = "PLIMSOLL_DRAWS='many': choose one of quick, ci, nightly, or unset it"
     assert done.returncode == 4
     assert done.stderr.strip() == f"ERROR: {line}"
-    assert "drawn: 10\n" in sampled(tmp_path, PLIMSOLL_DRAWS="").stdout
