@@ -224,8 +224,9 @@ def run(gate: str, command: str) -> int:
     if failed:
         print("FAILED: " + ", ".join(failed))
     if queue.stopped_by:
+        num_stopped = sum(outcome.word == "stopped" for outcome in outcomes)
         num_left = len(GATES[gate]) - len(outcomes)
-        print(f"interrupted: {num_left} of {len(GATES[gate])} parts were not begun")
+        print(f"interrupted: {num_stopped} parts stopped, {num_left} not begun")
         return 128 + queue.stopped_by
     if not failed:
         print(verdict(outcomes))

@@ -106,7 +106,7 @@ def test_a_signal_ends_the_gate_and_all_its_processes(
     assert "Traceback" not in said
     if number is not signal.SIGKILL:
         lines = said.splitlines()
-        assert lines[-1] == "interrupted: 5 of 9 parts were not begun"
+        assert lines[-1] == "interrupted: 3 parts stopped, 5 not begun"
         words = {line.split()[0]: line.split()[1] for line in lines[-5:-1]}
         assert words == {"good": "ok"} | dict.fromkeys(
             ("one", "two", "three"), "stopped"

@@ -215,12 +215,12 @@ def test_without_a_torch_that_works_one_line_says_what_to_do(
         metadata = f"Metadata-Version: 2.4\nName: torch\nVersion: {version}\n"
         (made / "METADATA").write_text(metadata)
         (tmp_path / "torch.py").write_text(content)
-        python = (sys.executable,)
+        options: tuple[str, ...] = ()
     else:
-        python = (sys.executable, "-S")  # without the libraries of this environment
+        options = ("-S",)  # without the libraries of this environment
     path = f"{tmp_path}:{ENVIRONMENT['PYTHONPATH']}"
     done = subprocess.run(
-        (*python, "-m", "benchmarks.gpu", *OPTIONS),
+        (sys.executable, *options, "-m", "benchmarks.gpu", *OPTIONS),
         cwd=ROOT,
         capture_output=True,
         text=True,
