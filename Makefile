@@ -1,15 +1,24 @@
 # Every command of the project. A target sets up what it lacks and a second run does not
 # (docs/decisions/0002). README.md says what they need and how long they take.
 
+ifeq ($(wildcard examples/tiny-gpt.yaml),)
+$(error this is not the folder of Plimsoll: make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS))
+endif
+
 PYTHON ?= python3
+ifeq ($(strip $(PYTHON)),)
+override PYTHON := python3
+endif
 TORCH ?=
 # A torch that is asked for by its number has an environment of its own.
-ENV := .venv$(if $(filter 2.%,$(TORCH)),-torch-$(TORCH))
+ENV := .venv$(if $(filter 2.%,$(TORCH)),-torch-$(firstword $(TORCH)))
 BIN := $(ENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-nodes test-torch check lint format lab lab-down bench gpu soak docs images \
-  constraints clean
+.PHONY: help quickstart test test-all test-nodes test-torch check lint format lab lab-down bench gpu soak docs \
+  images constraints clean
+# With it Python would not find what is in this folder.
+unexport PYTHONSAFEPATH
 
 help:           ## list the targets
 	@sed -n 's/^\([a-z%-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -33,12 +42,13 @@ test-nodes: env-dev  ## whole plans on real nodes: end to end, every failure
 OF_OLDER_TORCH := -W 'ignore:`torch.jit.script_method` is deprecated:DeprecationWarning'
 OLDER_TORCH := tests/training_job tests/profiler_job tests/gates/test_private_names.py
 test-torch:     ## trainer, profiler, replay and a whole run on an older torch; TORCH=2.11
-	@test "$(filter 2.%,$(TORCH))" || { echo "name the release: make test-torch TORCH=2.11" >&2; exit 2; }
+	@printf %s '$(TORCH)' | grep -Eqx '2\.[0-9]+(\.[0-9]+)?' || { \
+	  echo "TORCH='$(TORCH)': name one release, as in make test-torch TORCH=2.11" >&2; exit 2; }
 	@$(MAKE) --no-print-directory env-dev TORCH=$(TORCH)
 	@$(BIN)/python -m plimsoll_profiler.ranks.self_check
 	@$(BIN)/python -m pytest -q -p no:cacheprovider $(OF_OLDER_TORCH) $(OLDER_TORCH)
-	@rm -rf build/quickstart-torch
-	@$(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home build/quickstart-torch
+	@mkdir -p build; home=$$(mktemp -d build/quickstart-torch.XXXXXX); \
+	  $(BIN)/plimsoll run examples/tiny-gpt.yaml $(EMULATED) --home $$home && rm -r $$home
 
 check: env-dev  ## the inner loop: lint, types, quick unit tests
 	@$(BIN)/python -m tools.gates check
@@ -92,9 +102,9 @@ constraints: env-dev  ## resolve the newest versions into constraints.txt
 	@$(BIN)/python tools/constraints.py
 
 clean:          ## remove what the targets made in this folder
-	rm -rf $(ENV) .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(ENV) .venv.lock .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 # The environment; this one line must also run on Pythons that are too old for the rest.
 env-%:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "Plimsoll needs Python 3.11 to 3.13, and $(PYTHON) is %d.%d: name another one with make PYTHON=python3.12" % v)'
-	@$(PYTHON) tools/bootstrap.py $(ENV) $* $(if $(TORCH),--torch $(TORCH))
+	@$(PYTHON) tools/bootstrap.py $(ENV) $* $(if $(TORCH),--torch '$(TORCH)')

@@ -14,6 +14,8 @@ pytest_plugins = ["tests.lab.fixtures", "tests.support.drawing"]
 # modules, as in many images, each start compiles them anew: some 8 s more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+NEEDS_GPU = ("needs", "a GPU")
+"""In what is reported of a test that was skipped for that."""
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
@@ -34,6 +36,8 @@ def pytest_runtest_makereport(
     """Let a skip fail in CI, where everything must be there but a GPU."""
     report = yield
     expected = hasattr(report, "wasxfail") or item.get_closest_marker("gpu")
+    if report.skipped and item.get_closest_marker("gpu"):
+        report.user_properties.append(NEEDS_GPU)
     if IN_CI and report.skipped and not expected:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         report.outcome = "failed"
@@ -41,12 +45,23 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests are for machines with a GPU; `tools.part_queue` reads it."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    if num := sum(NEEDS_GPU in report.user_properties for report in skipped):
+        terminalreporter.write_line(f"{num} need a GPU")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[
     None, pytest.CollectReport, pytest.CollectReport
 ]:
-    """Let the skip of a whole file fail in CI as well."""
+    """Let the skip of a whole file name a command, and fail in CI as well."""
     report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        if reason.startswith("Skipped: could not import"):
+            report.longrepr = (path, line, f"{reason}: run `make test`, which adds it")
     if IN_CI and report.skipped:
         report.outcome = "failed"
     return report

@@ -19,6 +19,8 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,12 +100,17 @@ def is_older(version: str, other: str) -> bool:
 
 
 def require_release(torch: str) -> None:
-    """Refuse a torch that is asked for by its number and is too old.
+    """Refuse a torch that is no release, no other word that is known, or too old.
 
     Raises:
         SetUpError: see above.
     """
-    if is_older(torch, oldest("torch")):
+    if torch not in TORCH_ORIGINS and not RELEASE.fullmatch(torch):
+        raise SetUpError(
+            f"TORCH={torch!r} is neither one release, as TORCH=2.11, nor "
+            "TORCH=existing, which reuses the torch that PYTHON has"
+        )
+    if RELEASE.fullmatch(torch) and is_older(torch, oldest("torch")):
         raise SetUpError(
             f"TORCH={torch}, and the oldest that works is {oldest('torch')}: name "
             "that or a newer one"
@@ -204,7 +211,8 @@ def is_ready(env: Path, extra: str, torch: str | None) -> bool:
     `dev` holds all of `local`; where torch came from matters only when it is asked.
     """
     stamp = env / "stamp"
-    if not (stamp.exists() and (env / "bin" / "plimsoll").exists()):
+    needed = (stamp, env / "bin" / "plimsoll", env / "bin" / INSTALLER)
+    if not all(path.exists() for path in needed):
         return False
     enough = {"local": ("local", "dev"), "dev": ("dev",)}[extra]
     origins = (torch,) if torch else TORCH_ORIGINS  # one of a number has its own
@@ -212,39 +220,45 @@ def is_ready(env: Path, extra: str, torch: str | None) -> bool:
     return stamp.read_text() in wanted
 
 
+@contextmanager
+def locked(path: Path, name: str) -> Iterator[None]:
+    """Let one process at a time work on a folder; the others say whom they wait for.
+
+    Args:
+        path: of the lock.
+        name: of what is done meanwhile, for those who wait.
+    """
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            print(f"waiting for {lock.read()}, which has locked {path}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write(f"{name} (process {os.getpid()})")
+        lock.flush()
+        yield
+
+
 def set_up(env: Path, extra: str, torch: str | None) -> None:
     """Make the environment unless it is ready; one session at a time."""
-    with Path(f"{env}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(Path(f"{env}.lock"), f"the set-up of {env.name}"):
         if is_ready(env, extra, torch):
             return
         require_prerequisites()
         # Asked before anything is removed, so that a wrong wish costs nothing.
         torch = torch or "fetch"
         folder = existing_torch(env) if torch == "existing" else None
-        if RELEASE.fullmatch(torch):
-            require_release(torch)
         if folder is None:
+            reuse = "; TORCH=existing reuses the torch that PYTHON has"
             print(
                 f"Setting up {env.name}: fetches up to 3 GB (torch with its CUDA "
-                "libraries), less what is cached; TORCH=existing reuses the torch that "
-                "PYTHON has.",
+                f"libraries), less what is cached{reuse if torch == 'fetch' else ''}.",
                 flush=True,
             )
         install(env, extra, torch, folder)
         (env / "stamp").write_text(stamp_of(extra, torch))
-
-
-def torch_origin(word: str) -> str:
-    """Where torch comes from, as the command line says it.
-
-    Raises:
-        argparse.ArgumentTypeError: it is no such word.
-    """
-    if word in TORCH_ORIGINS or RELEASE.fullmatch(word):
-        return word
-    known = " or ".join(TORCH_ORIGINS)
-    raise argparse.ArgumentTypeError(f"got {word!r}: {known}, or a release as 2.11")
 
 
 def main() -> int:
@@ -252,11 +266,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("env", type=Path)
     parser.add_argument("extra", choices=["local", "dev"])
-    parser.add_argument("--torch", type=torch_origin)
+    parser.add_argument("--torch", help="fetch, existing, or a release")
     args = parser.parse_args()
-    if is_ready(args.env, args.extra, args.torch):
-        return 0
     try:
+        require_release(args.torch or "fetch")
+        if is_ready(args.env, args.extra, args.torch):
+            return 0
         set_up(args.env, args.extra, args.torch)
     except (SetUpError, OSError, subprocess.CalledProcessError) as error:
         print(f"set-up: {error}", file=sys.stderr)

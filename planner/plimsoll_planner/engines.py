@@ -78,7 +78,9 @@ BY_TORCH: dict[Release, EngineTraits] = {
 """Plimsoll's trainer, by the first release of torch that it holds as much on."""
 OLDEST_TORCH: Release = min(BY_TORCH)
 NEWEST_TORCH: Release = max(BY_TORCH)
-RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*(?P<early>(a|b|rc|\.dev)\d+)?")
+RELEASE = re.compile(
+    r"(\d+)\.(\d+)(?:\.(?P<patch>\d+))?(?:\.\d+)*(?P<early>(a|b|rc|\.dev)\d+)?"
+)
 
 ENGINES = {engine.engine: engine for engine in (PLIMSOLL,)}
 
@@ -87,7 +89,7 @@ def engine_named(name: str, torch_version: str) -> EngineTraits:
     """Traits of an engine on a release of torch.
 
     A release that nobody has looked at yet, and one that is not out yet, count as what
-    is known of the newest before it, unverified.
+    is known of the newest before it, unverified; one before the oldest as the oldest.
 
     Args:
         name: of the engine.
@@ -104,7 +106,9 @@ def engine_named(name: str, torch_version: str) -> EngineTraits:
             f"the profile was made with torch {torch_version}, and {name} trains with "
             f"{dotted(OLDEST_TORCH)} or newer: profile again with such a torch"
         )
-    traits = BY_TORCH[max(first for first in BY_TORCH if first <= release)]
+    before = [first for first in BY_TORCH if first < release] or [OLDEST_TORCH]
+    is_out = not found["early"] or int(found["patch"] or 0) > 0  # as 2.15.1rc1
+    traits = BY_TORCH[release if is_out and release in BY_TORCH else max(before)]
     is_known = release <= NEWEST_TORCH and not found["early"]
     version = f"torch {dotted(release)}{found['early'] or ''}"
     return replace(

@@ -12,7 +12,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,6 +30,7 @@ from plimsoll_operator.store.store import open_store
 from plimsoll_planner.records.certificate import Certificate
 from tests.support.drawing import CHOSEN
 from tests.support.home_runs import Ended, HomeRun
+from tests.support.make import make
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
@@ -144,13 +144,7 @@ def run_quickstart(folder: Path) -> Example:
     shorten(QUICKSTART, folder / f"examples/{QUICKSTART}.yaml")
     shutil.copy(ROOT / "Makefile", folder)
     program = f"BIN={Path(sys.executable).parent}"
-    ended = subprocess.run(
-        ["make", "-o", "env-local", "quickstart", program],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = make("-o", "env-local", "quickstart", program, cwd=folder)
     run = HomeRun(folder)
     run.home.root.symlink_to(folder / "build/quickstart")
     plan = run.plan(QUICKSTART)

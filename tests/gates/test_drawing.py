@@ -37,34 +37,60 @@ def test_with_a_limit(number):
 @pytest.mark.timeout(60)
 def test_of_one_instance():
     print(f"drawn: {len(drawn)}")
+    print(f"derandomize: {settings.default.derandomize}")
 """
 
 
-@pytest.mark.parametrize(
-    ("profile", "num_drawn", "usual", "limit_s"),
-    [
-        ("quick", 3, "usual", "60"),
-        ("ci", 10, "usual", "60"),
-        ("nightly", 200, "6000.0", "1200.0"),
-    ],
-)
-def test_a_profile_says_how_much_is_drawn_and_how_long_it_may_take(
-    profile: str, num_drawn: int, usual: str, limit_s: str, tmp_path: Path
-) -> None:
-    """A quarter in the inner loop, 20 times at night; the limit grows with it."""
-    sample = tmp_path / "test_sample.py"
+def sampled(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the sample with variables of the environment."""
+    sample = folder / "test_sample.py"
     sample.write_text(SAMPLE)
     plugins = ("-p", "tests.support.drawing", "-p", "no:cacheprovider")
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-s", *plugins, "-c", PROJECT, sample],
-        cwd=tmp_path,
-        env=os.environ | {"PLIMSOLL_DRAWS": profile, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("profile", "in_ci", "num_drawn", "usual", "limit_s", "same"),
+    [
+        ("", "", 10, "usual", "60", False),
+        ("quick", "true", 3, "usual", "60", True),
+        ("ci", "true", 10, "usual", "60", True),
+        ("nightly", "true", 200, "6000.0", "1200.0", False),
+    ],
+)
+def test_a_profile_says_how_much_is_drawn_and_how_long_it_may_take(
+    profile: str,
+    in_ci: str,
+    num_drawn: int,
+    usual: str,
+    limit_s: str,
+    same: bool,
+    tmp_path: Path,
+) -> None:
+    """A quarter in the inner loop, 20 times at night; the limit grows with it.
+
+    In CI the same instances are drawn each time, but at night others, though hypothesis
+    itself would draw the same ones wherever CI is set.
+    """
+    done = sampled(tmp_path, PLIMSOLL_DRAWS=profile, CI=in_ci)
     assert done.returncode == 0, done.stdout
     assert f"drawn: {num_drawn}\n" in done.stdout
     assert f"test_drawn: {usual}\n" in done.stdout
     assert f"test_with_a_limit: {limit_s}\n" in done.stdout
     assert "test_of_one_instance: 60\n" in done.stdout
+    assert f"derandomize: {same}\n" in done.stdout
+
+
+def test_an_unknown_profile_is_one_line(tmp_path: Path) -> None:
+    """Not a traceback."""
+    done = sampled(tmp_path, PLIMSOLL_DRAWS="many")
+    line = "PLIMSOLL_DRAWS='many': choose one of quick, ci, nightly, or unset it"
+    assert done.returncode == 4
+    assert done.stderr.strip() == f"ERROR: {line}"

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tools import gates
-from tools.part_queue import Part
+from tools.part_queue import NOT_HERE, Part
+
+NEEDS_GO = f"print('needs Go'); raise SystemExit({NOT_HERE})"
 
 
 def a_part(name: str, code: str, **fields: Any) -> Part:
@@ -55,11 +57,33 @@ def test_what_cannot_run_here_is_no_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without Go there is no lab; the rest counts, and the reason is shown."""
-    part = a_part("lab", "raise SystemExit('needs Go')", may_fail=True)
+    part = a_part("lab", NEEDS_GO, may_fail=True)
     code, lines = summary(capsys, monkeypatch, part)
     assert code == 0
     assert "needs Go" in lines
     assert lines[-1].startswith("passed, but not everything ran")
+
+
+def test_a_preparation_that_crashes_is_a_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the lab's own error says that something is not on this machine."""
+    part = a_part("lab", "raise KeyError('a bug')", may_fail=True)
+    code, lines = summary(capsys, monkeypatch, part)
+    assert (code, lines[-1]) == (1, "FAILED: lab")
+
+
+def test_tests_for_a_gpu_leave_nothing_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are said, and are no reason to look for a command."""
+    said = "2 need a GPU\\n3 passed, {} skipped in 1 s"
+    for num, last in ((2, "all gates passed; 2 tests need a GPU"), (3, "passed, but")):
+        part = a_part("some", f"print('{said.format(num)}')", is_shown=True)
+        code, lines = summary(capsys, monkeypatch, part)
+        assert code == 0
+        assert lines[-1].startswith(last)
+        assert lines[-2].endswith("1 skipped") == (num == 3)
 
 
 def test_nothing_left_out_is_all_passed(
@@ -126,7 +150,7 @@ def test_what_can_do_without_the_lab_runs_without_it(
     _, lines = summary(
         capsys,
         monkeypatch,
-        a_part("lab", "raise SystemExit('needs Go')", may_fail=True),
+        a_part("lab", NEEDS_GO, may_fail=True),
         a_part("tests", "print('ran')", after=("lab",), is_shown=True),
     )
     assert "ran" in lines
@@ -157,3 +181,18 @@ def test_costs_and_the_slowest_tests_are_said(
     costs = {line for line in lines if line.startswith(("busy", "left"))}
     assert len(costs) == 2
     assert min(float(cost.split()[4]) for cost in costs) > 0.1
+
+
+def test_the_output_of_what_passed_has_no_table_of_durations(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slowest tests of all parts stand in one table; no empty ones are left."""
+    printed = (
+        "...  [100%]\n====== slowest 20 durations ======\n2.50s call     a.py::test_a\n"
+        "\n(19 durations < 1s hidden.  Use -vv to show these durations.)\n3 passed\n"
+    )
+    _, lines = summary(
+        capsys, monkeypatch, a_part("one", f"print({printed!r})", is_shown=True)
+    )
+    at = lines.index("== one ==")
+    assert lines[at + 1 : at + 3] == ["...  [100%]", "3 passed"]

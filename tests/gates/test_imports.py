@@ -78,8 +78,16 @@ PLANTED = [
     ("operator/plimsoll_operator", "import torch", "the operator starts"),
     ("profiler_job/plimsoll_profiler", "import kopf", "trainer and profiler travel"),
     ("planner/plimsoll_planner/records", "import numpy", "records need the standard"),
-    ("planner/plimsoll_planner/memory", "import plimsoll_planner.search", "a formula"),
-    ("planner/plimsoll_planner/text", "import plimsoll_planner.overhead", "a formula"),
+    (
+        "planner/plimsoll_planner/memory",
+        "import plimsoll_planner.search",
+        "rooms of the planner",
+    ),
+    (
+        "planner/plimsoll_planner/text",
+        "import plimsoll_planner.overhead",
+        "rooms of the planner",
+    ),
     ("cli/plimsoll_cli/options", "import plimsoll_cli.output.console", ROOMS),
     ("cli/plimsoll_cli/state", "import plimsoll_cli.verbs.run", ROOMS),
     ("cli/plimsoll_cli/output", "import plimsoll_cli.report.page", ROOMS),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,32 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_planner.engines import dotted
+from plimsoll_planner.engines import NEWEST_TORCH, dotted
 from plimsoll_trainer.process import requirements
+from tests.support.make import clean_environment, make
 from tools import bootstrap
 from tools.bootstrap import SetUpError
 
 ROOT = Path(__file__).parents[2]
-
-
-def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run make in the checkout."""
-    # What an outer make hands on would turn this one into a part of it.
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-    return subprocess.run(
-        ["make", "--no-print-directory", *arguments],
-        cwd=ROOT,
-        env=inherited | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+ONE_RELEASE = "name one release, as in make test-torch TORCH=2.11"
 
 
 def a_ready_environment(folder: Path, extra: str, torch: str) -> None:
     """Write what an environment that is ready looks like to the set-up."""
     (folder / "bin").mkdir(exist_ok=True)
-    (folder / "bin" / "plimsoll").touch()
+    for program in ("plimsoll", "uv"):
+        (folder / "bin" / program).touch()
     (folder / "stamp").write_text(bootstrap.stamp_of(extra, torch))
 
 
@@ -121,13 +109,24 @@ def test_an_unfit_torch_is_not_reused(
 
 
 def test_the_oldest_torch_is_the_same_in_all_places() -> None:
-    """README, the check in every pod, and what is installed name one range."""
+    """Pages, commands, the check in every pod, and what is installed name one range."""
     for name, release in requirements.OLDEST.items():
         assert bootstrap.oldest(name) == dotted(release)
-    readme = (ROOT / "README.md").read_text()
-    assert f"the torch ({bootstrap.oldest('torch')} or newer)" in readme
-    page = (ROOT / "docs" / "cluster.md").read_text()
-    assert f"with torch {bootstrap.oldest('torch')} or newer" in page
+    torch, numpy = (bootstrap.oldest(name) for name in ("torch", "numpy"))
+    newest = dotted(NEWEST_TORCH)
+    for path, text in {
+        "README.md": f"the torch ({torch} or newer)",
+        "./README.md": f"Torch {torch} to {newest}, numpy {numpy} and transformers",
+        "docs/cluster.md": f"with torch {torch}, numpy {numpy} and Python 3.11, or",
+        "charts/plimsoll/README.md": f"torch {torch} (tested up to {newest}), numpy "
+        f"{numpy} and Python 3.11, or newer",
+        "docs/gpu.md": f"with torch {torch} and numpy {numpy} or newer",
+        "CONTRIBUTING.md": f"on torch {torch}",
+    }.items():
+        assert text in (ROOT / path).read_text(), path
+    for path in ("README.md", "Makefile"):
+        named = re.findall(r"TORCH=(2[.0-9]+)", (ROOT / path).read_text())
+        assert set(named) == {torch}, path
 
 
 def test_a_torch_asked_for_by_number_has_pins_of_its_own(tmp_path: Path) -> None:
@@ -154,18 +153,90 @@ def test_a_torch_asked_for_by_number_has_pins_of_its_own(tmp_path: Path) -> None
     ("words", "said"),
     [
         (["env-local", "TORCH=2.10"], "TORCH=2.10, and the oldest that works is 2.11"),
-        (["env-local", "TORCH=newest"], "got 'newest': fetch or existing, or a rel"),
-        (["test-torch"], "name the release: make test-torch TORCH=2.11"),
+        (["test-torch", "TORCH=2.10"], "TORCH=2.10, and the oldest that works is 2.1"),
+        (["test-torch"], f"TORCH='': {ONE_RELEASE}"),
+        (["test-torch", "TORCH=existing"], f"TORCH='existing': {ONE_RELEASE}"),
+        *(
+            ([target, f"TORCH={value}"], f"TORCH={value!r}{advice}")
+            for value in ("banana", "v2.11", "3.0", "2.banana", "2.11+cpu", "2.11 2.12")
+            for target, advice in (
+                ("env-local", " is neither one release, as TORCH=2.11, nor TORCH=exis"),
+                ("test-torch", f": {ONE_RELEASE}"),
+            )
+        ),
     ],
 )
 def test_a_torch_that_cannot_be_had_is_one_line(
     words: list[str], said: str, tmp_path: Path
 ) -> None:
-    """Before anything is fetched or removed."""
-    done = make(*words, f"ENV={tmp_path}/env", f"PYTHON={sys.executable}")
-    assert done.returncode != 0
-    assert said in done.stderr
-    assert not (tmp_path / "env").exists()
+    """Before anything is locked, fetched or removed."""
+    before = set(ROOT.iterdir())
+    for place in ([], [f"ENV={tmp_path}/env"]):
+        done = make(*words, *place, f"PYTHON={sys.executable}")
+        assert done.returncode != 0
+        line, *rest = done.stderr.splitlines()
+        assert said in line
+        assert all(text.startswith("make") for text in rest)
+        assert not done.stdout
+    assert list(tmp_path.iterdir()) == []
+    assert set(ROOT.iterdir()) == before
+
+
+def test_a_release_is_set_up_without_advice_to_reuse_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TORCH=existing is no release of its own; who fetches the newest is told of it."""
+    monkeypatch.setattr(bootstrap, "install", lambda env, *_: env.mkdir())
+    for torch, is_told in ((bootstrap.oldest("torch"), False), (None, True)):
+        bootstrap.set_up(tmp_path / str(torch), "dev", torch)
+        assert ("TORCH=existing" in capsys.readouterr().out) is is_told
+
+
+def test_variables_of_the_caller_do_not_reach_make_in_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the Makefile reads, and what an outer make hands on."""
+    a_ready_environment(tmp_path, "dev", "fetch")
+    for name in (
+        *("TORCH", "DEVICE", "PROVE", "GPU", "PYTHON", "ENV", "BIN", "KILLS"),
+        *("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "GNUMAKEFLAGS"),
+    ):
+        monkeypatch.setenv(name, "-e" if "FLAGS" in name else "banana")
+        assert name not in clean_environment()
+    done = make("env-dev", f"ENV={tmp_path}", f"PYTHON={sys.executable}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert clean_environment(TORCH="2.11")["TORCH"] == "2.11"
+
+
+def test_without_uv_an_environment_is_not_ready(tmp_path: Path) -> None:
+    """The wheel is installed by it."""
+    a_ready_environment(tmp_path, "dev", "fetch")
+    (tmp_path / "bin" / "uv").unlink()
+    assert not bootstrap.is_ready(tmp_path, "dev", None)
+
+
+def test_make_works_in_odd_environments(tmp_path: Path) -> None:
+    """Or says in one line what to do: no Python named, a safe path, another folder."""
+    dry = make("--dry-run", "lint", "PYTHON=")
+    assert "\npython3 tools/bootstrap.py .venv dev" in dry.stdout
+    elsewhere = make(f"--file={ROOT}/Makefile", "lint", cwd=tmp_path)
+    assert elsewhere.returncode == 2
+    (line,) = elsewhere.stderr.splitlines()
+    assert f"this is not the folder of Plimsoll: make -C {ROOT}/ lint" in line
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "safe path: $PYTHONSAFEPATH"\n')
+    python.chmod(0o755)
+    words = ("-o", "env-dev", "lint", f"BIN={tmp_path}")
+    assert make(*words, PYTHONSAFEPATH="1").stdout == "safe path: \n"
+
+
+def test_every_target_of_help_is_made_whatever_files_there_are() -> None:
+    """A file or folder of its name would count as made."""
+    text = (ROOT / "Makefile").read_text()
+    (phony,) = re.findall(r"^\.PHONY: (.*?[^\\])\n", text, re.MULTILINE | re.DOTALL)
+    targets = set(re.findall(r"^([a-z-]+):.*##", text, re.MULTILINE))
+    assert targets == set(phony.replace("\\\n", "").split())
+    assert ".venv.lock " in make("--dry-run", "clean").stdout
 
 
 def test_a_torch_is_not_taken_from_what_is_about_to_go(

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.prepare import may_prepare
+from tools import installed_wheel
+
 pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
@@ -88,18 +91,35 @@ SUPPORTED = ("3.11", "3.12", "3.13")
 UNIT_TESTS = ("planner", "training_job", "profiler_job", "operator", "cli")
 
 
-def pythons() -> dict[str, str]:
-    """Return the supported Pythons of this machine; the running one is always there."""
-    found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+each_python = pytest.mark.parametrize("version", SUPPORTED)
+
+
+def python_of(version: str) -> str:
+    """A Python of this machine, the running one if it is of that version.
+
+    Skips the test if there is none, but for CI, which installs it. Looked for are those
+    of pyenv, of uv, and of PATH.
+    """
+    if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    for version in SUPPORTED:
-        candidates = sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
-        candidates += [
-            Path(path) for path in [shutil.which(f"python{version}")] if path
-        ]
-        if candidates:
-            found.setdefault(version, str(candidates[0]))
+    for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python")):
+        return str(path)
+    if not (found := found_by_uv(version)) and may_prepare():
+        subprocess.run((UV, "python", "install", version), check=False)
+        found = found_by_uv(version)
+    if not found:
+        pytest.skip(f"no Python {version}: run `{UV} python install {version}`")
     return found
+
+
+def found_by_uv(version: str) -> str:
+    """A Python that uv installed or finds on PATH; empty without one."""
+    words = ("find", "--no-project", "--no-python-downloads", version)
+    done = subprocess.run(
+        (UV, "python", *words), capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +173,35 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         assert f"plimsoll_cli/report/templates/{template.name}" in names
 
 
+def test_unit_tests_find_the_packages_of_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On their Python, in the checkout: none of its folders comes first."""
+    monkeypatch.setattr(installed_wheel, "WHEEL", tmp_path / "wheel")
+    installed_wheel.main()
+    ask = f"import {', '.join(PACKAGES['local'])}; print(*({{}}), sep='\\n')"
+    files = ", ".join(f"{package}.__file__" for package in PACKAGES["local"])
+    found = run(tmp_path / "wheel/bin/python", "-c", ask.format(files)).split()
+    (site,) = (tmp_path / "wheel").glob("lib/python3*/site-packages")
+    assert found == [str(site / name / "__init__.py") for name in PACKAGES["local"]]
+
+
+@pytest.mark.parametrize("version", ["2.1", SUPPORTED[0]])
+def test_a_python_that_is_missing_names_the_command_that_adds_it(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No supported one is left out in silence: in CI such a skip is a failure."""
+    for name in ("CI", "PLIMSOLL_LAB_BUILD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "version_info", (3, 99))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pytest.skip.Exception, match=f"uv python install {version}`"):
+        python_of(version)
+
+
 @pytest.mark.parametrize("extra", WITHOUT_TORCH)
 def test_an_extra_brings_what_its_packages_import(
     extra: str, wheel: Path, tmp_path: Path
@@ -172,11 +221,12 @@ def imported(env: Path, extra: str, folder: Path) -> str:
 
 
 @pytest.mark.timeout(900)  # fetches a torch for each Python where none is cached
-@pytest.mark.parametrize(("version", "python"), pythons().items(), ids=list(pythons()))
+@each_python
 def test_everything_works_on_every_python(
-    version: str, python: str, wheel: Path, tmp_path: Path
+    version: str, wheel: Path, tmp_path: Path
 ) -> None:
     """With all extras every module imports, and a workload is profiled and planned."""
+    python = python_of(version)
     env = environment(
         tmp_path / "env", python, f"plimsoll-train[local] @ {wheel.as_uri()}"
     )
@@ -203,11 +253,11 @@ def test_the_records_need_nothing_at_all(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)  # a whole suite; each of its tests has a limit of its own
-@pytest.mark.parametrize(("version", "python"), pythons().items(), ids=list(pythons()))
+@each_python
 def test_the_suite_passes_on_the_wheel(
-    version: str, python: str, wheel: Path, tmp_path: Path
+    version: str, wheel: Path, tmp_path: Path
 ) -> None:
-    """On every supported Python found here, the quick unit tests hold for the wheel.
+    """On every supported Python the quick unit tests hold for the wheel.
 
     Those that are slow start torch, which is not there, or compare thousands of
     searches, which no Python does otherwise; `make test` runs them once.
@@ -215,7 +265,7 @@ def test_the_suite_passes_on_the_wheel(
     python = str(
         environment(
             tmp_path / "env",
-            python,
+            python_of(version),
             f"plimsoll-train[cli,operator] @ {wheel.as_uri()}",
             *(
                 "pytest",

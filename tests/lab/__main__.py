@@ -13,10 +13,11 @@ from tests.lab import owner
 from tests.lab.errors import LabError
 from tests.lab.owner import Level
 from tests.lab.prepare import prepare
+from tools.part_queue import NOT_HERE
 
 
 def main() -> int:
-    """Run one command; its exit status says whether it worked."""
+    """Run one command; its exit status says whether it worked, or cannot work here."""
     options = _parse()
     try:
         match options.command:
@@ -33,7 +34,7 @@ def main() -> int:
                 _status()
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
-        return 1
+        return NOT_HERE
     return 0
 
 

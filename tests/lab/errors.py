@@ -1,6 +1,6 @@
 """The one error that the lab raises.
 
-Raised everywhere below tests/lab; caught by __main__ (exit status 1), by the keeper
+Raised everywhere below tests/lab; caught by __main__ (exit status 69), by the keeper
 (sent on to whoever started the lab) and by the fixtures (the test is skipped).
 """
 

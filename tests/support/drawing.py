@@ -15,7 +15,8 @@ import pytest
 
 PROFILES = {"quick": 0.25, "ci": 1.0, "nightly": 20.0}
 """How many times the usual number of instances each profile draws."""
-CHOSEN = os.environ.get("PLIMSOLL_DRAWS", "ci")
+CHOSEN = os.environ.get("PLIMSOLL_DRAWS") or "ci"
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
 def draws(usual: int) -> int:
@@ -23,10 +24,29 @@ def draws(usual: int) -> int:
     return math.ceil(usual * PROFILES[CHOSEN])
 
 
-hypothesis.settings.register_profile(
-    CHOSEN, deadline=None, print_blob=True, max_examples=draws(100)
-)
-hypothesis.settings.load_profile(CHOSEN)
+def pytest_configure() -> None:
+    """Load the chosen profile.
+
+    In CI the same instances are drawn each time, as in hypothesis' own profile for it:
+    what fails then is the change's fault. At night, which is to find new ones, they are
+    others each time, in CI too.
+
+    Raises:
+        UsageError: there is no such profile.
+    """
+    if CHOSEN not in PROFILES:
+        raise pytest.UsageError(
+            f"PLIMSOLL_DRAWS={CHOSEN!r}: choose one of {', '.join(PROFILES)}, or "
+            "unset it"
+        )
+    hypothesis.settings.register_profile(
+        CHOSEN,
+        deadline=None,
+        print_blob=True,
+        max_examples=draws(100),
+        derandomize=IN_CI and CHOSEN != "nightly",
+    )
+    hypothesis.settings.load_profile(CHOSEN)
 
 
 @pytest.hookimpl(trylast=True)  # hypothesis marks the tests that draw

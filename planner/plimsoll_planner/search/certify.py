@@ -267,6 +267,7 @@ def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
         found.append(
             f"{problem.engine.engine} on {problem.engine.version} was not replayed "
             "against real ranks in tests: its bytes are those of the newest release "
-            "that was, widened by 5 % on both sides"
+            "that was, widened by 5 % on both sides; `python -m "
+            "plimsoll_profiler.ranks.self_check` tries it where that torch is"
         )
     return (*found, *explorer.left_out)

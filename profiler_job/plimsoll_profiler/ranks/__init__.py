@@ -5,6 +5,7 @@ rank_replay         a rank's real stage and schedule on tensors without data
 side_by_side        several at a time, in forks
 replay_process      the replayer: started, and what its end means
 replayer            the process that replays a plan
+toy                 a chain of two stages that is run and replayed
 self_check          the replay against real processes
 other_processes     what others use of a GPU
 rehearsal           a rank with real tensors, alone on one device

@@ -4,146 +4,136 @@
 processes on the emulated device, replays both ranks, and compares their peaks. It fails
 when a new torch release keeps alive, or lets go of, something else than the replay
 believes.
+Whatever goes wrong is one line that names the release.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import subprocess
 import sys
 import tempfile
-from functools import partial
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-
+from plimsoll_planner.errors import DEBUG_VARIABLE, PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
-from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.errors import ReplayDisagreesError
-from plimsoll_profiler.ranks.rank_replay import ReplayJob, replay_stage
-from plimsoll_trainer.emulated.device import EmulatedDevice, environment
-from plimsoll_trainer.engine.boundaries import boundaries_of
-from plimsoll_trainer.engine.stage import StageSlice
-from plimsoll_trainer.engine.training import Trainer
-from plimsoll_trainer.engine.world import join_world
-from plimsoll_trainer.workload import AdamW, Layer, Workload
+from plimsoll_trainer.emulated.device import environment
+from plimsoll_trainer.errors import described
+from plimsoll_trainer.process.requirements import require_supported
+from plimsoll_trainer.user_code.fingerprint import installed_version
 
-WIDTH, DEPTH, MICRO_BATCH, NUM_MICRO_BATCHES = 64, 6, 32, 8
+NUM_RANKS = 2
 TOLERANCE_BYTES = 1024
 """Scalars that only one side holds, such as the losses that a real step returns."""
-CPU = torch.device("cpu")
+TIMEOUT_S, POLL_S = 300.0, 0.05
+"""For both ranks, which need seconds; most of them to load torch."""
+INTERRUPTED = 130
 
 
-def toy() -> Workload:
-    """Build a chain whose boundaries are large against its parameters."""
-    linear, last = partial(nn.Linear, WIDTH, WIDTH), partial(nn.Linear, WIDTH, 1)
-    middle = tuple(
-        Layer(name=f"layer.{place}", factory=linear, kind="layer")
-        for place in range(DEPTH - 1)
-    )
-    return Workload(
-        layers=(*middle, Layer(name="last", factory=last, kind="last")),
-        loss=nn.functional.mse_loss,
-        batch=points,
-        optimizer=AdamW(),
-    )
-
-
-def points(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Make vectors that rise with step and sample; the target is their first number."""
-    x = torch.arange(first, first + count).float().unsqueeze(1).expand(count, WIDTH)
-    x = torch.sin(x + step)
-    return x, x[:, :1]
-
-
-def job() -> ReplayJob:
-    """Cut the toy into two stages, the second of which recomputes a layer."""
-    workload = toy()
-    half = DEPTH // 2
-    return ReplayJob(
-        workload=workload,
-        slices=(
-            StageSlice(first_layer=0, end_layer=half),
-            StageSlice(
-                first_layer=half, end_layer=DEPTH, recomputed=frozenset((half,))
-            ),
-        ),
-        num_replicas=1,
-        num_micro_batches=NUM_MICRO_BATCHES,
-        boundaries=boundaries_of(workload, MICRO_BATCH),
-        device_kind=DeviceKind.EMULATED,
-    )
-
-
-def run_rank(rank: int, store: str) -> int:
-    """Run one rank for real and return its steady peak in bytes."""
-    torch.set_num_threads(1)
-    method = f"file://{store}"
-    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=2)
-    work, device = job(), EmulatedDevice()
-    gc.collect()
-    before = device.current_bytes
-    trainer = Trainer(
-        work.workload,
-        slices=work.slices,
-        boundaries=work.boundaries,
-        num_micro_batches=work.num_micro_batches,
-        world=join_world(2, 1, CPU),
-    )
-    trainer.run_step(0)
-    gc.collect()
-    device.reset_peak()
-    trainer.run_step(1)
-    dist.barrier()
-    dist.destroy_process_group()
-    return device.peak_bytes - before
+def command_of(rank: int, store: Path) -> Sequence[str]:
+    """Command of one rank, which prints its peak in bytes."""
+    module = (sys.executable, "-m", "plimsoll_profiler.ranks.self_check")
+    return (*module, "--rank", str(rank), "--store", str(store))
 
 
 def real_peaks() -> list[int]:
-    """Start both ranks and return their peaks."""
-    with tempfile.TemporaryDirectory() as folder:
-        started = [
-            subprocess.Popen(  # noqa: S603 - our own module
-                (
-                    *(sys.executable, "-m", "plimsoll_profiler.ranks.self_check"),
-                    *("--rank", str(rank), "--store", str(Path(folder) / "store")),
-                ),
-                stdout=subprocess.PIPE,
-                text=True,
-                env=os.environ | environment(0) | {"OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(2)
-        ]
-        printed = [process.communicate()[0] for process in started]
-        if any(process.returncode for process in started):
+    """Peak of each rank as it runs, bytes.
+
+    Raises:
+        ReplayDisagreesError: a rank died, or they do not end; the others are ended.
+    """
+    extra = environment(0) | {"OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ranks: list[subprocess.Popen[bytes]] = []
+        try:
+            for rank in range(NUM_RANKS):
+                with (folder / f"{rank}").open("wb") as output:
+                    process = subprocess.Popen(  # noqa: S603 - our own module
+                        command_of(rank, folder / "store"),
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        env=os.environ | extra,
+                    )
+                ranks.append(process)
+            wait_for(ranks, folder)
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
+        return [int(said_by(rank, folder)) for rank in range(NUM_RANKS)]
+
+
+def wait_for(ranks: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+    """Wait until all ranks are done.
+
+    Raises:
+        ReplayDisagreesError: one died, or time is up.
+    """
+    stops_s = time.monotonic() + TIMEOUT_S
+    while None in (codes := [process.poll() for process in ranks]) or any(codes):
+        for rank, code in enumerate(codes):
+            if code:
+                raise ReplayDisagreesError(
+                    f"rank {rank} of a toy ended with exit status {code}: "
+                    f"{said_by(rank, folder) or 'it said nothing'}"
+                )
+        if time.monotonic() > stops_s:
             raise ReplayDisagreesError(
-                f"two ranks of a toy did not run on torch {torch.__version__}; what "
-                "they said stands above"
+                f"{NUM_RANKS} ranks of a toy did not end within {TIMEOUT_S:g} s"
             )
-    return [int(text) for text in printed]
+        time.sleep(POLL_S)
+
+
+def said_by(rank: int, folder: Path) -> str:
+    """Last line that a rank printed: its peak, or why it died."""
+    said = (folder / f"{rank}").read_text(errors="replace").strip()
+    if os.environ.get(DEBUG_VARIABLE):
+        print(said, file=sys.stderr)
+    return said.splitlines()[-1] if said else ""
 
 
 def self_check() -> list[tuple[int, int]]:
     """Real and replayed peak of each rank, bytes.
 
     Raises:
-        ReplayDisagreesError: they differ; names the torch version.
+        ReplayDisagreesError: they differ.
     """
-    work = job()
-    replayed = [max(replay_stage(work, stage).values()) for stage in range(2)]
-    pairs = list(zip(real_peaks(), replayed, strict=True))
-    for rank, (real, predicted) in enumerate(pairs):
-        if abs(real - predicted) > TOLERANCE_BYTES:
+    from plimsoll_profiler.ranks.toy import replayed_peaks  # noqa: PLC0415 - loads torch
+
+    pairs = list(zip(real_peaks(), replayed_peaks(), strict=True))
+    for rank, (real, replayed) in enumerate(pairs):
+        if abs(real - replayed) > TOLERANCE_BYTES:
             raise ReplayDisagreesError(
-                f"on torch {torch.__version__} rank {rank} of a toy held {real} bytes, "
-                f"but its replay {predicted}: predictions for this torch are not to be "
-                "trusted; use a release that Plimsoll is tested with"
+                f"rank {rank} of a toy held {real} bytes, but its replay {replayed}: "
+                "predictions for this torch are not to be trusted; use a release that "
+                "Plimsoll is tested with"
             )
     return pairs
+
+
+def check() -> ExitCode:
+    """Check, and print the verdict, or what stood in its way, by release."""
+    release = f"torch {installed_version('torch')}"
+    try:
+        require_supported()
+        pairs = self_check()
+    except PlimsollError as error:
+        text = str(error)
+        code = getattr(error, "exit_code", ExitCode.FAILED)
+    except Exception as error:  # noqa: BLE001 - a torch that nobody knows may raise any
+        text, code = f"the check failed: {described(error)}", ExitCode.FAILED
+    else:
+        for rank, (real, replayed) in enumerate(pairs):
+            print(f"rank {rank}: {real} bytes held, {replayed} replayed")
+        print(f"{release}: replay and ranks agree")
+        return ExitCode.DONE
+    print(f"{release}: {text}", file=sys.stderr)
+    return ExitCode(code)
 
 
 def main() -> int:
@@ -152,16 +142,14 @@ def main() -> int:
     parser.add_argument("--rank", type=int)
     parser.add_argument("--store")
     options = parser.parse_args()
-    if options.rank is not None:
-        print(run_rank(options.rank, options.store))
-        return ExitCode.DONE
     try:
-        pairs = self_check()
-    except ReplayDisagreesError as error:
-        print(error, file=sys.stderr)
-        return ExitCode.FAILED
-    for rank, (real, replayed) in enumerate(pairs):
-        print(f"rank {rank}: {real} bytes held, {replayed} replayed")
+        if options.rank is None:
+            return check()
+        from plimsoll_profiler.ranks.toy import run_rank  # noqa: PLC0415 - loads torch
+
+        print(run_rank(options.rank, options.store))
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return ExitCode.DONE
 
 

@@ -17,12 +17,12 @@ import pytest
 pytest.importorskip("torch")
 
 import psutil
-import torch
 
 from benchmarks.gpu.device import ask_gpu
 from benchmarks.gpu.page import page
 from benchmarks.gpu.results import Results, results_from
 from plimsoll_trainer.errors import NoGpuError
+from tests.support.make import make
 
 ROOT = Path(__file__).parents[3]
 MODEL = "own-residual-fp32"
@@ -35,15 +35,15 @@ GONE_S = 60.0
 """At most, until a killed process is gone."""
 
 
-def make_gpu(*words: str, python: str = sys.executable) -> Any:
+def make_gpu(*words: str, **environment: str) -> Any:
     """Run the command as make does."""
     return subprocess.run(
-        (python, "-m", "benchmarks.gpu", *words),
+        (sys.executable, "-m", "benchmarks.gpu", *words),
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | environment,
     )
 
 
@@ -137,13 +137,14 @@ def test_the_committed_page_is_that_of_the_committed_results() -> None:
 
 
 @pytest.mark.slow
-def test_without_a_gpu_one_line_says_what_to_do() -> None:
+def test_without_a_gpu_one_line_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also where the GPU is gone in the middle, which the same question finds."""
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU: run make gpu")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(NoGpuError, match="make gpu DEVICE=cpu"):
         ask_gpu()
-    done = make_gpu("--device", "cuda", "--models", MODEL)
+    done = make_gpu("--device", "cuda", "--models", MODEL, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
 
@@ -187,25 +188,56 @@ def test_a_signal_leaves_no_process(
     assert alive == []
 
 
+@pytest.mark.parametrize(
+    ("version", "content", "said"),
+    [
+        (None, "", "and {} has no torch: profile and train"),
+        (
+            "2.10.0",
+            "raise AssertionError('loaded')",
+            "and {} has torch 2.10.0: profile",
+        ),
+        (
+            "2.14.1",
+            "raise OSError('no libcudart.so')",
+            "torch 2.14.1 of {} does not load",
+        ),
+    ],
+    ids=["missing", "too old", "broken"],
+)
+def test_without_a_torch_that_works_one_line_says_what_to_do(
+    version: str | None, content: str, said: str, tmp_path: Path
+) -> None:
+    """Before anything imports it; so does a machine without numpy."""
+    made = tmp_path / "torch-2.dist-info"
+    made.mkdir()
+    if version:
+        metadata = f"Metadata-Version: 2.4\nName: torch\nVersion: {version}\n"
+        (made / "METADATA").write_text(metadata)
+        (tmp_path / "torch.py").write_text(content)
+        options: tuple[str, ...] = ()
+    else:
+        options = ("-S",)  # without the libraries of this environment
+    path = f"{tmp_path}:{ENVIRONMENT['PYTHONPATH']}"
+    done = subprocess.run(
+        (sys.executable, *options, "-m", "benchmarks.gpu", *OPTIONS),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT | {"PYTHONPATH": path},
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert said.format(sys.executable) in line
+
+
 def test_make_keeps_the_path_of_the_caller(tmp_path: Path) -> None:
     """A torch that only `PYTHONPATH` finds is found."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
     python.chmod(0o755)
     for path, rest in (("/opt/torch", ":/opt/torch"), ("", "")):
-        done = subprocess.run(
-            (
-                "make",
-                "--no-print-directory",
-                "gpu",
-                f"PYTHON={python}",
-                "GPU=--plans 1",
-            ),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | {"PYTHONPATH": path},
-        )
+        done = make("gpu", f"PYTHON={python}", "GPU=--plans 1", PYTHONPATH=path)
         words = r"-m benchmarks.gpu.tied \d+ benchmarks.gpu --device cuda --plans 1"
         assert re.fullmatch(f"{':'.join(ROOMS)}{rest} {words}\n", done.stdout)

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.gpu import __main__ as command
+from benchmarks.gpu import command
 from benchmarks.gpu import folder as folders
 from benchmarks.gpu.device import MeasuredDevice, find_device
 from benchmarks.gpu.measuring import Measuring

@@ -32,9 +32,11 @@ def test_what_reads_a_number_cannot_be_traced() -> None:
         prober.probe(request, bench)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_not_measured() -> None:
+def test_a_gpu_that_is_not_there_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """And it is said what else can be done."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with (
         pytest.raises(NoDeviceError, match="--source traced"),
         open_bench(DeviceKind.CUDA, Source.MEASURED),

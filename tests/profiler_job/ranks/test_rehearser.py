@@ -111,8 +111,10 @@ def test_what_cannot_be_rehearsed_is_one_line(
     code: ExitCode,
     said: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On stderr; nothing on stdout, and no traceback."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     plan = a_small_plan()
     if change:
         plan = replace(plan, offers=(an_offer(devices_per_node=2, **change),))

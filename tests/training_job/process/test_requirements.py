@@ -57,6 +57,7 @@ def test_what_is_too_old_is_refused(versions: dict[str, str], said: str) -> None
 COMMANDS = {
     "profiler": "plimsoll_profiler profile --entrypoint any:thing --device emulated "
     "--source traced --out profile.json",
+    "self-check": "plimsoll_profiler.ranks.self_check",
     "trainer": "plimsoll_trainer --plan plan.json --entrypoint any:thing --steps 1",
 }
 

@@ -1,0 +1,98 @@
+"""A chain of two stages whose bytes are known twice: from real ranks, and replayed.
+
+In: the number of a rank. Out: peaks in bytes. Called by `self_check`, in a process for
+each rank, which is an emulated device, and in its own for the replay.
+"""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_profiler.ranks.rank_replay import ReplayJob, replay_stage
+from plimsoll_trainer.emulated.device import EmulatedDevice
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
+from plimsoll_trainer.workload import AdamW, Layer, Workload
+
+WIDTH, DEPTH, MICRO_BATCH, NUM_MICRO_BATCHES = 64, 6, 32, 8
+NUM_RANKS = 2
+CPU = torch.device("cpu")
+
+
+def toy() -> Workload:
+    """Build a chain whose boundaries are large against its parameters."""
+    linear, last = partial(nn.Linear, WIDTH, WIDTH), partial(nn.Linear, WIDTH, 1)
+    middle = tuple(
+        Layer(name=f"layer.{place}", factory=linear, kind="layer")
+        for place in range(DEPTH - 1)
+    )
+    return Workload(
+        layers=(*middle, Layer(name="last", factory=last, kind="last")),
+        loss=nn.functional.mse_loss,
+        batch=points,
+        optimizer=AdamW(),
+    )
+
+
+def points(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Make vectors that rise with step and sample; the target is their first number."""
+    x = torch.arange(first, first + count).float().unsqueeze(1).expand(count, WIDTH)
+    x = torch.sin(x + step)
+    return x, x[:, :1]
+
+
+def job() -> ReplayJob:
+    """Cut the toy into two stages, the second of which recomputes a layer."""
+    workload = toy()
+    half = DEPTH // 2
+    return ReplayJob(
+        workload=workload,
+        slices=(
+            StageSlice(first_layer=0, end_layer=half),
+            StageSlice(
+                first_layer=half, end_layer=DEPTH, recomputed=frozenset((half,))
+            ),
+        ),
+        num_replicas=1,
+        num_micro_batches=NUM_MICRO_BATCHES,
+        boundaries=boundaries_of(workload, MICRO_BATCH),
+        device_kind=DeviceKind.EMULATED,
+    )
+
+
+def run_rank(rank: int, store: str) -> int:
+    """Run one rank for real and return its steady peak in bytes."""
+    torch.set_num_threads(1)
+    method = f"file://{store}"
+    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=NUM_RANKS)
+    work, device = job(), EmulatedDevice()
+    gc.collect()
+    before = device.current_bytes
+    trainer = Trainer(
+        work.workload,
+        slices=work.slices,
+        boundaries=work.boundaries,
+        num_micro_batches=work.num_micro_batches,
+        world=join_world(NUM_RANKS, 1, CPU),
+    )
+    trainer.run_step(0)
+    gc.collect()
+    device.reset_peak()
+    trainer.run_step(1)
+    dist.barrier()
+    dist.destroy_process_group()
+    return device.peak_bytes - before
+
+
+def replayed_peaks() -> list[int]:
+    """Peak of each rank as its replay finds it, bytes."""
+    work = job()
+    return [max(replay_stage(work, stage).values()) for stage in range(NUM_RANKS)]
