@@ -37,6 +37,14 @@ and from the first stage to it (r = s + 1, k_0 = P):
 
 No 1F1B step is shorter: each term is a chain of operations that wait for one another.
 
+**Repetition.** With w = P - s in flight a stage runs
+
+    F0 .. Fw-1  B0 | Fw B1 | Fw+1 B2 | .. | FM-1 BM-w | .. BM-1
+    fills          | repeats itself M - w times       | drains
+
+The first repetition holds what each of them holds: w in flight, and the gradient that
+is sent back meanwhile. While the stage fills and drains less is held.
+
 **Shortcut of the walk**, for M >= P. Round m has the backward pass of micro-batch m on
 every stage, from the last stage to the first, and then the forward pass of micro-batch
 m + k_s, if there is one. Stage s - 1 ran that one in the round before, because
@@ -60,7 +68,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.records.engine import EngineHoldings, Schedule
 from plimsoll_planner.timing.chain_seconds import Floats
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
@@ -88,6 +96,21 @@ class OneFOneB(PipelineSchedule):
     def in_flight(self, num_left: int, num_micro_batches: int) -> int:
         """K = min(M, P - s)."""
         return min(num_micro_batches, num_left)
+
+    def is_saturated(self, num_stages: int, num_micro_batches: int) -> bool:
+        """If M >= P."""
+        return num_micro_batches >= num_stages
+
+    def steady(
+        self, num_left: int, num_micro_batches: int, holds: EngineHoldings
+    ) -> int:
+        """W + 1, where w = P - s are in flight; see the module's text.
+
+        An engine that keeps outputs (torch before 2.15) holds on to one of the warm-up,
+        which is one more as soon as its own micro-batch is over: with 2 w - 1 of them.
+        """
+        turned = 2 * num_left - 1 if holds.stage_outputs_kept else 0
+        return min(max(num_left + 1, turned), num_micro_batches)
 
     def stage_bound(
         self, runs: StageRuns, stage: int, num_stages: int, num_micro_batches: int

@@ -9,12 +9,13 @@ flight as any M leaves it, whose inputs alone it holds, and gradients have no co
 Unless ranks may hold less with more replicas; then each D has its own.
 
 **Dominated.** Let b < b' be micro-batches of one strategy on which lines were fitted,
-neither probed one by one, with M, M' >= P. Then a tuple with b' has at least the least
-peak of that with b, if the engine makes receive buffers just in time and keeps no
-outputs. For any cuts, ways and choices, each term of `rank_peak` is a sum of bytes of
-layers, whose lines do not fall, with factors that are the same for b and b': k = P - s
-for both; inputs are b M = b' M' = B / D samples; [M > k] matters where u_{A-1} > 0, on
-stages s >= 1, and there k < P <= M, M'. So no sum falls, and no maximum of them.
+neither probed one by one, and the schedule saturated with M' < M (for 1F1B, M' >= P).
+Then a tuple with b' has at least the least peak of that with b, if the engine makes
+receive buffers just in time and keeps no outputs. For any cuts, ways and choices, each
+term of `rank_peak` is a sum of bytes of layers, whose lines do not fall, with factors
+that are the same for b and b': k is; inputs are b M = b' M' = B / D samples; [M > k]
+matters where u_{A-1} > 0, on stages s >= 1, and there k < M' < M. So no sum falls, and
+no maximum of them.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class FamilyBounds:
         is_monotone = (
             held.buffers is ReceiveBuffers.JUST_IN_TIME
             and not held.output_kept
-            and candidate.num_micro_batches >= stages
+            and candidate.schedule.is_saturated(stages, candidate.num_micro_batches)
             and self._context.placement(stages).is_free
         )
         if not is_monotone:

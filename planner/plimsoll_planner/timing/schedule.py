@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from plimsoll_planner.records.engine import EngineCapabilities, Schedule
+from plimsoll_planner.records.engine import EngineCapabilities, EngineHoldings, Schedule
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.topology import Topology
@@ -60,6 +60,29 @@ class PipelineSchedule(ABC):
             num_left: P - s, stages from this one to the last.
             num_micro_batches: M; k does not fall with it.
         """
+
+    def is_saturated(self, num_stages: int, num_micro_batches: int) -> bool:
+        """Whether no stage has more in flight if there are more micro-batches.
+
+        Each stage but the first then has fewer in flight than there are.
+        """
+        del num_stages, num_micro_batches
+        return False
+
+    def steady(
+        self, num_left: int, num_micro_batches: int, holds: EngineHoldings
+    ) -> int:
+        """Fewest micro-batches whose step holds what one of all of them holds.
+
+        Inputs, targets, losses and standing buffers aside.
+
+        Args:
+            num_left: P - s, stages from this one to the last.
+            num_micro_batches: M.
+            holds: of the engine.
+        """
+        del num_left, holds
+        return num_micro_batches
 
     def is_refused(
         self,

@@ -8,17 +8,11 @@ Two things make a replay short, and change no byte of it:
 
     pipeline       A stage holds the same wherever the layers before it lie: one stage
                    has them all here. Of P stages P - s + 1 are left.
-    micro-batches  1F1B on stage s, with w = P - s in flight:
-
-                   F0 .. Fw-1  B0 | Fw B1 | Fw+1 B2 | .. | FM-1 BM-w | .. BM-1
-                   fills          | repeats itself M - w times       | drains
-
-                   The first repetition holds what each of them holds: w in flight, and
-                   the gradient that is sent back meanwhile. While it fills and drains
-                   less is held. So w + 1 micro-batches stand for any number of them,
-                   with inputs, targets and losses of the others held as well, as a step
-                   holds them to its end. Torch before 2.15 keeps a buffer to receive
-                   each of them for good; those of the others are added.
+    micro-batches  As many as the schedule needs to repeat itself stand for any number
+                   of them (`PipelineSchedule.steady`), with inputs, targets and losses
+                   of the others held as well, as a step holds them to its end. Torch
+                   before 2.15 keeps a buffer to receive each of them for good; those of
+                   the others are added.
 """
 
 from __future__ import annotations
@@ -31,9 +25,11 @@ import torch
 from torch import Tensor
 
 from plimsoll_planner.engines import engine_named
+from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
+from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_trainer.engine.boundaries import Boundaries
 from plimsoll_trainer.engine.stage import StageSlice
@@ -43,19 +39,6 @@ from plimsoll_trainer.torch_internals import single_process, standing_buffers
 from plimsoll_trainer.workload import MakeBatch, Workload
 
 CPU = torch.device("cpu")
-BEYOND_WARM_UP = 1
-"""Micro-batches more than are in flight: one repetition of 1F1B, see above."""
-
-
-def num_steady(in_flight: int) -> int:
-    """Micro-batches that stand for any number of them, w of which are in flight.
-
-    An engine that keeps outputs (torch before 2.15) holds on to one of the warm-up,
-    which is one more as soon as its own micro-batch is over: with 2 w - 1 of them.
-    """
-    holds = engine_named("plimsoll", str(torch.__version__)).holds
-    turned = 2 * in_flight - 1 if holds.stage_outputs_kept else 0
-    return max(in_flight + BEYOND_WARM_UP, turned)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +51,7 @@ class ReplayJob:
     num_micro_batches: int
     boundaries: Boundaries
     device_kind: DeviceKind
+    schedule: Schedule = Schedule.ONE_F_ONE_B
 
     def shortened(self, stage: int) -> tuple[ReplayJob, int]:
         """The same job with one stage in place of all before `stage`, and its place."""
@@ -88,14 +72,17 @@ class FewMicroBatches(Trainer):
             world: this rank's place.
             on_phase: called when a phase has ended.
         """
-        in_flight = world.num_stages - world.stage
-        few = min(job.num_micro_batches, num_steady(in_flight))
+        holds = engine_named("plimsoll", str(torch.__version__)).holds
+        few = SCHEDULES[job.schedule].steady(
+            world.num_stages - world.stage, job.num_micro_batches, holds
+        )
         super().__init__(
             replace(job.workload, batch=batch_like(job.boundaries)),
             slices=job.slices,
             boundaries=job.boundaries,
             num_micro_batches=few,
             world=world,
+            schedule=job.schedule,
             on_phase=on_phase,
         )
         self.boundaries = job.boundaries

@@ -144,6 +144,7 @@ def run_steps(job: RehearsalJob, watch: PeakWatch, step_s: list[float]) -> None:
             boundaries=boundaries,
             num_micro_batches=work.num_micro_batches,
             world=join_world(work.num_stages, work.num_replicas, device),
+            schedule=work.schedule,
             on_phase=watch,
         )
         for step in range(NUM_STEPS):

@@ -148,6 +148,7 @@ class Ranks:
             num_micro_batches=work.num_micro_batches,
             boundaries=boundaries_of(workload, work.micro_batch),
             device_kind=plan.offers[0].device_kind,
+            schedule=work.schedule,
         )
 
     def replay(self, stages: Iterable[int]) -> Iterator[ReplayedStage]:

@@ -78,6 +78,21 @@ def test_in_flight_does_not_fall_with_micro_batches(schedule: PipelineSchedule) 
 
 
 @EVERY
+@pytest.mark.parametrize("num_stages", range(1, 9))
+@pytest.mark.parametrize("num_micro_batches", range(1, 18))
+def test_saturated_stages_have_no_more_in_flight(
+    schedule: PipelineSchedule, num_stages: int, num_micro_batches: int
+) -> None:
+    """However many micro-batches there are; all but the first have fewer than those."""
+    if not schedule.is_saturated(num_stages, num_micro_batches):
+        return
+    for left in range(1, num_stages + 1):
+        in_flight = schedule.in_flight(left, num_micro_batches)
+        assert schedule.in_flight(left, 10 * num_micro_batches) == in_flight
+        assert left == num_stages or in_flight < num_micro_batches
+
+
+@EVERY
 @settings(max_examples=draws(300))
 @given(random_profiles(6), OFFERS, st.integers(1, 2), st.integers(1, 9), st.data())
 def test_bounds_are_bounds(

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from plimsoll_planner.overhead.allowance import num_communicators as planned
+from plimsoll_planner.records.engine import Schedule
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
     shared_tensors,
@@ -105,6 +106,7 @@ def groups_built(cuts: Sequence[int], num_replicas: int) -> tuple[int, int]:
         num_replicas=num_replicas,
         micro_batch=1,
         num_micro_batches=1,
+        schedule=Schedule.ONE_F_ONE_B,
     )
     told = num_communicators(workload, assignment, world)
     return sum(size > 1 for size in built), told

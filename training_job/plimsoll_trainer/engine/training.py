@@ -24,8 +24,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleSingle,
+    get_schedule_class,
+)
 
+from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
@@ -75,6 +80,7 @@ class Trainer:
         boundaries: Boundaries,
         num_micro_batches: int,
         world: World,
+        schedule: Schedule = Schedule.ONE_F_ONE_B,
         on_phase: OnPhase = ignore_phase,
     ) -> None:
         """Build the stage, its optimizers and the schedule.
@@ -85,6 +91,7 @@ class Trainer:
             boundaries: of one micro-batch.
             num_micro_batches: M, for each replica and step.
             world: this rank's place.
+            schedule: the order of passes, one that torch has.
             on_phase: called when a phase has ended.
         """
         self.workload = workload
@@ -101,7 +108,7 @@ class Trainer:
         spread_values(self.shared)
         self.optimizers = layer_optimizers(self.stage, workload)
         self.schedule = build_schedule(
-            self.stage, self.part, boundaries, num_micro_batches, world
+            self.stage, self.part, boundaries, num_micro_batches, world, schedule
         )
         self.on_phase(Phase.BUILD)
 
@@ -274,7 +281,8 @@ def build_schedule(
     boundaries: Boundaries,
     num_micro_batches: int,
     world: World,
-) -> Schedule1F1B:
+    schedule: Schedule,
+) -> PipelineScheduleSingle:
     """Put the stage into torch's schedule, with all shapes known beforehand."""
     incoming = boundaries.between[part.first_layer]
     floating = incoming.dtype.is_floating_point and not world.is_first
@@ -293,12 +301,13 @@ def build_schedule(
         micro_batch=boundaries.targets.shape[0],
     )
     takes_any_strides(stage)
-    return Schedule1F1B(
+    made: PipelineScheduleSingle = get_schedule_class(schedule)(
         stage,
         num_micro_batches,
         loss_fn=loss_of_last_stage,
         scale_grads=False,
     )
+    return made
 
 
 def loss_of_last_stage(output: Tensor, target: object) -> Tensor:

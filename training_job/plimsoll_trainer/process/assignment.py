@@ -19,6 +19,7 @@ from plimsoll_planner.records.model_profile import (
     OptimizerMode,
 )
 from plimsoll_planner.records.plan import HybridPlan, Stage
+from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.errors import (
     ForeignFingerprintError,
@@ -46,6 +47,7 @@ class Assignment:
     """Samples."""
     num_micro_batches: int
     """For each replica and step."""
+    schedule: Schedule
 
     @property
     def num_stages(self) -> int:
@@ -78,6 +80,7 @@ def assign(
         num_replicas=plan.stages[0].data_degree,
         micro_batch=plan.micro_batch,
         num_micro_batches=plan.num_micro_batches,
+        schedule=plan.schedule,
     )
 
 
@@ -95,8 +98,8 @@ def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
 
 def check_engine(plan: HybridPlan) -> None:
     """Refuse what this trainer cannot run yet, by name."""
-    if plan.schedule is not Schedule.ONE_F_ONE_B:
-        raise cannot_run(f"the schedule {plan.schedule}", "1F1B")
+    if plan.schedule not in SCHEDULES:
+        raise cannot_run(f"the schedule {plan.schedule}", ", ".join(SCHEDULES))
     mesh = plan.mesh
     if mesh is None:
         raise cannot_run("stages of different degrees", "the same on every stage")
@@ -120,12 +123,13 @@ def check_engine(plan: HybridPlan) -> None:
 
 
 def check_in_flight(plan: HybridPlan, stage: Stage, place: int) -> None:
-    """Refuse a cap that plain 1F1B would break."""
-    in_flight = min(len(plan.stages) - place, plan.num_micro_batches)
+    """Refuse a cap that the schedule would break."""
+    schedule, num_left = SCHEDULES[plan.schedule], len(plan.stages) - place
+    in_flight = schedule.in_flight(num_left, plan.num_micro_batches)
     if stage.in_flight_cap < in_flight:
         raise cannot_run(
             f"{stage.in_flight_cap} micro-batches in flight on stage {place}",
-            f"the {in_flight} of plain 1F1B",
+            f"the {in_flight} of plain {plan.schedule}",
         )
 
 

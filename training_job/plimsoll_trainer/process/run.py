@@ -153,6 +153,7 @@ def prepare(
         boundaries=boundaries,
         num_micro_batches=assignment.num_micro_batches,
         world=world,
+        schedule=assignment.schedule,
         on_phase=watch,
     )
     first_step = checkpoints.open(
