@@ -61,6 +61,8 @@ class Found:
     """Of the walked schedule, expected seconds."""
     peaks: tuple[int, ...]
     """Upper bounds of tensor bytes, stage by stage."""
+    is_quickest: bool = True
+    """No other choices or recomputed layers that fit make these cuts' step shorter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +72,26 @@ class FoundStage:
     choice: StageChoice
     recomputed: tuple[int, ...]
     peak: int
+    is_quickest: bool
+    """No other option that fits adds less to a pass, nor ends a step sooner."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class StageOption:
+    """One choice for a stage, with its quickest option; the best one comes first."""
+
+    exceeds: bool
+    """It does not fit."""
+    step_s: float
+    """Step bound."""
+    peak: int
+    choice: int
+    """Its place."""
+    option: int
+    """Its place."""
+    added_s: float
+    """Of a backward pass."""
+    end_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +162,7 @@ class TupleSearch(TupleBounds):
 
         walk = Walk(
             step_s=walk_s,
-            is_least=len(self.choices(candidate)) == 1,
+            is_least=lambda cuts: walked[cuts].is_quickest,
             enough_s=enough_s,
             most_walks=MOST_WALKS,
         )
@@ -267,6 +289,7 @@ class TupleSearch(TupleBounds):
             bound_s=0.0,
             step_s=0.0,
             peaks=tuple(one.peak for one in stages),
+            is_quickest=all(one.is_quickest for one in stages),
         )
         return replace(found, step_s=self.plan_step_s(found, Bound.EXPECTED))
 
@@ -280,20 +303,47 @@ class TupleSearch(TupleBounds):
         """Choice and option of the least step bound that fit; ties to a lower peak."""
         options, count = self.options(candidate), candidate.num_micro_batches
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
-        found: list[tuple[bool, float, int, int, int]] = []
+        found: list[StageOption] = []
         for place, choice in enumerate(self.choices(candidate)):
             peaks = self.run_peaks(candidate, stage, run, choice)
             option = quickest(options, *run, peaks, capacity_bytes)
-            added_s = options.seconds[(*run, option)]
-            step_s = float(bounds[place].of(run).step_s(count, added_s))
-            peak = int(peaks[option])
-            found.append((peak > capacity_bytes, step_s, peak, place, option))
-        _, _, peak, place, option = min(found)
+            added_s, peak = options.seconds[(*run, option)], int(peaks[option])
+            found.append(
+                StageOption(
+                    exceeds=peak > capacity_bytes,
+                    step_s=float(bounds[place].of(run).step_s(count, added_s)),
+                    peak=peak,
+                    choice=place,
+                    option=option,
+                    added_s=float(added_s),
+                    end_s=self.end_s(candidate, stage, run, choice, Bound.EXPECTED),
+                )
+            )
+        best = min(found)
+        others = [one for one in found if one.exceeds <= best.exceeds]
         return FoundStage(
-            choice=self.choices(candidate)[place],
-            recomputed=options.recomputed(*run, option),
-            peak=peak,
+            choice=self.choices(candidate)[best.choice],
+            recomputed=options.recomputed(*run, best.option),
+            peak=best.peak,
+            is_quickest=best.added_s <= min(one.added_s for one in others)
+            and best.end_s <= min(one.end_s for one in others),
         )
+
+    def end_s(
+        self,
+        candidate: Candidate,
+        stage: int,
+        run: tuple[int, int],
+        choice: StageChoice,
+        bound: Bound,
+    ) -> float:
+        """Seconds of one run as a stage after its last backward pass."""
+        stages = self.stage_bytes(candidate, bound, choice)
+        exchange_s = self.placed(candidate).exchange_s(
+            stage, int(stages.gradient[run]), int(stages.num_exchanges[run])
+        )
+        runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
+        return float(choice.end_s(np.array(exchange_s), runs.optimizer_step[run]))
 
     def plan_step_s(self, found: Found, bound: Bound) -> float:
         """Seconds of a plan's walked step, for one bound of all seconds and bytes."""
@@ -318,22 +368,17 @@ class TupleSearch(TupleBounds):
         candidate, b = found.candidate, found.candidate.micro_batch
         runs = self.tables.runs(candidate.offer, bound, b)
         added = self.tables.seconds(candidate.offer, bound, b).recompute
-        placed = self.placed(candidate)
         ends = (*found.cuts[1:], self.tables.num_layers)
         times: list[StageTimes] = []
         for stage, run in enumerate(zip(found.cuts, ends, strict=True)):
             choice, again = found.choices[stage], found.recomputed[stage]
             stages = self.stage_bytes(candidate, bound, choice)
-            exchange_s = placed.exchange_s(
-                stage, int(stages.gradient[run]), int(stages.num_exchanges[run])
-            )
-            end_s = choice.end_s(np.array(exchange_s), runs.optimizer_step[run])
             times.append(
                 StageTimes(
                     forward_s=float(runs.forward[run]),
                     backward_s=float(runs.backward[run] + added[list(again)].sum()),
                     sent_bytes=int(stages.sent[run[1]]),
-                    end_s=float(end_s),
+                    end_s=self.end_s(candidate, stage, run, choice, bound),
                 )
             )
         return times

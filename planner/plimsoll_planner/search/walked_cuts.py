@@ -42,8 +42,8 @@ class Walk:
     step_s: Callable[[tuple[int, ...]], float]
     """Seconds of the step of given cuts, never below the bound of any of their stages.
     """
-    is_least: bool
-    """No other choice of what recomputes makes the walk of the same cuts shorter."""
+    is_least: Callable[[tuple[int, ...]], bool]
+    """Whether no other choices make the walk of the same cuts shorter."""
     enough_s: float = 0.0
     """A step of at most this ends the search."""
     most_walks: int
@@ -52,7 +52,7 @@ class Walk:
     def only(self, cuts: tuple[int, ...], bound_s: float) -> WalkedCuts:
         """Walk of the only cuts that there are, whose step bound is `bound_s`."""
         step_s = self.step_s(cuts)
-        least_s = step_s if self.is_least else min(step_s, bound_s)
+        least_s = step_s if self.is_least(cuts) else min(step_s, bound_s)
         return WalkedCuts(cuts=cuts, step_s=step_s, least_s=least_s)
 
 
@@ -117,7 +117,7 @@ class CutSearch:
         cuts = node.cuts[:-1]
         step_s = self.walk.step_s(cuts)
         self.best = min(self.best, (step_s, cuts))
-        if not self.walk.is_least:
+        if not self.walk.is_least(cuts):
             self.least_walked_s = min(self.least_walked_s, node.bound_s)
 
     def extend(self, node: Node, behind: Floats) -> None:

@@ -34,7 +34,7 @@ def search(
     }
     walk = Walk(
         step_s=walks.__getitem__,
-        is_least=True,
+        is_least=lambda _: True,
         enough_s=enough_s,
         most_walks=most_walks,
     )
