@@ -1,8 +1,8 @@
 """What a child is asked to do, and what is written down of its life.
 
     task.json    before it is started
-    began.json   by its keeper, before the first process
-    end.json     by its keeper, after the last one
+    began.json   by its supervisor, before the first process
+    end.json     by its supervisor, after the last one
 
 In: what the loop wants. Out: documents in the child's folder, at home or in a pod. A
 child without `began.json` does not exist yet; one without `end.json` runs, or was
@@ -57,7 +57,7 @@ class Command(Record):
 
     words: tuple[Word, ...]
     variables: tuple[Variable, ...] = ()
-    """On top of the keeper's environment."""
+    """On top of the supervisor's environment."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +74,7 @@ class Task(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Began(Document):
-    """A keeper has begun."""
+    """A supervisor has begun."""
 
     pid: Count
     at_s: Seconds
@@ -88,7 +88,7 @@ class Exit(Record):
     status: Status
     """Its exit code, or minus the signal that ended it."""
     by_keeper: bool = False
-    """The keeper ended it, for others had failed or it took too long."""
+    """The supervisor ended it, for others had failed or it took too long."""
     said: Line = ""
     """The last line that it wrote to stderr."""
 

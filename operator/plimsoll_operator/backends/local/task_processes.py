@@ -32,7 +32,9 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
 
 MARK = "PLIMSOLL_CHILD"
-KEEPER = "plimsoll_trainer.supervisor"
+SUPERVISOR = "plimsoll_trainer.supervisor"
+NAMES = {SUPERVISOR, "plimsoll_trainer.keeper"}
+"""Its module, and the name that this had: one that an older release began goes on."""
 START_S, KILL_S = 30.0, 10.0
 """At most, for a supervisor to begin and for a killed process to go."""
 POLL_S = 0.02
@@ -93,7 +95,7 @@ class Children:
         save(folder / TASK, task)
         with (folder / "keeper.log").open("ab") as log:
             supervisor = subprocess.Popen(  # noqa: S603 - our own module
-                (sys.executable, "-m", KEEPER, str(folder)),
+                (sys.executable, "-m", SUPERVISOR, str(folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -106,7 +108,7 @@ class Children:
             if supervisor.poll() and not (folder / BEGAN).exists():
                 raise not_begun(folder, supervisor.returncode)
             if time.monotonic() > end_s:
-                raise SlowStartError(f"{folder}: no keeper after {START_S:g} s")
+                raise SlowStartError(f"{folder}: no supervisor after {START_S:g} s")
             time.sleep(POLL_S)
 
     def stop(self, kind: ChildKind, subject: str) -> None:
@@ -185,16 +187,16 @@ def not_begun(folder: Path, status: int) -> HomeError:
     """Return what it means that a supervisor has ended before it began."""
     if status < 0:
         name = signal.Signals(-status).name
-        return SlowStartError(f"{folder}: its keeper was ended by {name}")
+        return SlowStartError(f"{folder}: its supervisor was ended by {name}")
     said = (folder / "keeper.log").read_text(errors="replace").splitlines()
     why = said[-1] if said else f"exit status {status}"
-    return HomeError(f"{folder}: its keeper did not begin: {why}")
+    return HomeError(f"{folder}: its supervisor did not begin: {why}")
 
 
 def is_supervisor(process: psutil.Process) -> bool:
     """Whether a process of a child is the one that keeps it."""
     try:
-        return KEEPER in process.cmdline()
+        return not NAMES.isdisjoint(process.cmdline())
     except psutil.Error:
         return False
 

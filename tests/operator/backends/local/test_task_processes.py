@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from plimsoll_operator.backends.local import task_processes
-from plimsoll_operator.backends.local.task_processes import KEEPER, MARK, Children
+from plimsoll_operator.backends.local.task_processes import MARK, SUPERVISOR, Children
 from plimsoll_operator.errors import SlowStartError
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.document import load, save
@@ -99,7 +99,7 @@ def marked(tmp_path: Path, *words: str) -> list[psutil.Process]:
 
 def keepers(tmp_path: Path) -> list[psutil.Process]:
     """Return the keepers among them, and ranks that were forked but run nothing yet."""
-    return marked(tmp_path, KEEPER)
+    return marked(tmp_path, SUPERVISOR)
 
 
 def test_a_child_runs_and_ends(children: Children, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_two_keepers_keep_one_child(children: Children, tmp_path: Path) -> None:
     save(folder / TASK, a_task(tmp_path, "print('here', flush=True)"))
     keepers = [
         subprocess.Popen(
-            [sys.executable, "-m", KEEPER, str(folder)],
+            [sys.executable, "-m", SUPERVISOR, str(folder)],
             env=os.environ | {MARK: str(folder)},
         )
         for _ in range(4)
@@ -148,6 +148,32 @@ def test_another_process_finds_what_runs(children: Children, tmp_path: Path) -> 
     other.end_all()
     assert ended(other).ending is Ending.DISRUPTED
     assert marked(tmp_path) == []
+
+
+def test_a_supervisor_of_an_older_release_goes_on(
+    children: Children, tmp_path: Path
+) -> None:
+    """Its module had another name; whoever looks with this release lets it work."""
+    children.start(a_task(tmp_path, SLEEPS))
+    until(lambda: len(marked(tmp_path)) == 2 and len(keepers(tmp_path)) == 1)
+    [supervisor] = keepers(tmp_path)
+    folder = children.folder(ChildKind.TRAIN, "1")
+    older = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import time; time.sleep(300)",
+            "plimsoll_trainer.keeper",
+        ],
+        env=os.environ | {MARK: str(folder)},
+    )
+    supervisor.kill()
+    supervisor.wait()
+    assert only(children).state is ChildState.RUNNING
+    assert len(marked(tmp_path)) == 2
+    older.kill()
+    older.wait()
+    assert ended(children).ending is Ending.DISRUPTED
 
 
 def test_processes_without_a_keeper_are_ended(
@@ -222,7 +248,9 @@ def test_who_does_not_leave_when_asked_is_killed_in_the_end(
     folder = children.folder(ChildKind.TRAIN, "1")
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, HANGS))
-    text = f"import {KEEPER} as keeper; keeper.SAVE_S = 0.5; keeper.main()"
+    text = (
+        f"import {SUPERVISOR} as supervisor; supervisor.SAVE_S = 0.5; supervisor.main()"
+    )
     supervisor = subprocess.Popen(
         [sys.executable, "-c", text, str(folder)], env=os.environ | {MARK: str(folder)}
     )
@@ -276,8 +304,8 @@ def test_a_keeper_that_is_killed_at_once_is_started_again(
     """Somebody may kill it before it has written anything down."""
     task = a_task(tmp_path, SLEEPS)
     with monkeypatch.context() as killed:
-        killed.setattr(task_processes, "KEEPER", "tests.support.killed_keeper")
-        with pytest.raises(SlowStartError, match="its keeper was ended by SIGKILL"):
+        killed.setattr(task_processes, "SUPERVISOR", "tests.support.killed_keeper")
+        with pytest.raises(SlowStartError, match="its supervisor was ended by SIGKILL"):
             children.start(task)
     assert children.observe() == ()
     children.start(task)
