@@ -24,7 +24,7 @@ Where the numbers come from; c is how many groups of ranks a rank talks in:
       rows of five engines: 0.6 to 18 % of 7 to 167 GiB; the largest are 18 % of
       15 GiB, 11 % of 65 GiB and 12 % of 128 GiB
 
-`tests/planner/memory/public_overheads.csv` has the rows, and the test beside it says
+`tests/planner/overhead/public_overheads.csv` has the rows, and the test beside it says
 how many of them are inside. Not covered is fine-tuning on lengths that vary, and layers
 that are gathered again for each pass: there torch has reserved up to twice what was
 allocated. Plimsoll's trainer does neither, and sets expandable segments against it.
