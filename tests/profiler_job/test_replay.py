@@ -22,10 +22,10 @@ from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
+from plimsoll_profiler import toy
 from plimsoll_profiler.meters import open_bench
 from plimsoll_profiler.rank_replay import ReplayJob, batch_like, replay_stage
 from plimsoll_trainer.boundaries import boundaries_of
-from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.stage import StageSlice
 from plimsoll_trainer.torch_internals import pretend_p2p, single_process
 from plimsoll_trainer.training import Trainer
@@ -83,26 +83,12 @@ class Case:
 
 def real_peak(case: Case) -> int:
     """Run one rank and return its steady peak."""
-    job, device = case.job(), EmulatedDevice()
-    before = device.current_bytes
-    trainer = Trainer(
-        job.workload,
-        slices=job.slices,
-        boundaries=job.boundaries,
-        num_micro_batches=job.num_micro_batches,
-        world=join_world(len(job.slices), job.num_replicas, CPU),
-    )
-    trainer.run_step(0)
-    gc.collect()
-    device.reset_peak()
-    trainer.run_step(1)
-    return device.peak_bytes - before
+    return toy.steady_peak(case.job())
 
 
 def replayed_peaks(case: Case) -> list[int]:
     """Replay a rank of every stage in a process that is an emulated device."""
-    job = case.job()
-    return [max(replay_stage(job, place).values()) for place in range(len(job.slices))]
+    return toy.replayed_peaks(case.job())
 
 
 def predicted_peaks(case: Case) -> list[int]:
