@@ -8,6 +8,8 @@ from collections.abc import Generator
 
 import pytest
 
+from tools.ci import IN_CI
+
 pytest_plugins = ["tests.lab.fixtures", "tests.support.drawing"]
 
 # Tests start torch some hundred times. Where Python is told to keep no compiled
@@ -16,7 +18,6 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 NEEDS_GPU = ("needs", "a GPU")
 """In what is reported of a test that was skipped for that."""
-IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
 def pytest_collection_finish() -> None:
@@ -46,7 +47,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many tests are for machines with a GPU; `tools.part_queue` reads it."""
+    """Print the number of skipped tests that need a GPU, for `tools.part_queue`."""
     skipped = terminalreporter.stats.get("skipped", ())
     if num := sum(NEEDS_GPU in report.user_properties for report in skipped):
         terminalreporter.write_line(f"{num} need a GPU")

@@ -19,6 +19,8 @@ import time
 
 import psutil
 
+from tools.ci import IN_CI
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """From linux/prctl.h: a signal when the parent ends; orphans below become children."""
 PATIENCE_S, POLL_S = 60.0, 0.05
@@ -27,7 +29,6 @@ STOP_S = 30.0
 """For a stopped command and what it started to clean up; then all is killed."""
 CANNOT_START = 127
 """The exit code of a shell for a command that is not there."""
-IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
 def main(words: list[str]) -> int:

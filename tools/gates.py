@@ -13,7 +13,6 @@ want to read. The summary says what each part cost, and which tests were the slo
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -23,12 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.bootstrap import locked, oldest
+from tools.ci import IN_CI
 from tools.part_queue import Outcome, Part, run_all
 
 BIN = Path(sys.executable).parent
 WHEEL = Path("build", "wheel")
 """An environment that holds what the wheel installs, on top of this one's libraries."""
-IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 IN_LAB = "control_plane or nodes"
 NIGHTLY_UNIT = f"not ({IN_LAB} or wheel)"
 UNIT = f"not ({IN_LAB} or wheel or nightly)"
@@ -44,7 +43,7 @@ AROUND_SLOWEST = re.compile(
     r"^(=+ slowest \d+ durations =+|\(\d+ durations < [0-9.]+s hidden.*\)|)\n",
     re.MULTILINE,
 )
-"""What stands before and after them, and empty lines."""
+"""Lines around those, and empty ones."""
 
 
 def tool(name: str) -> str:

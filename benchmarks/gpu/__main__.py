@@ -1,6 +1,6 @@
 """`python -m benchmarks.gpu`: asks for torch and numpy, then measures (`command`).
 
-A machine that lacks them, has old ones, or some that do not load, is told in one line.
+Missing, old or broken ones are refused in one line.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except UnusableFolderError as error:
         say(str(error))
         return WRONG_INPUT
-    except TrainerError as error:  # no GPU, or a torch too old
+    except TrainerError as error:
         say(str(error))
         return FAILED
     except KeyboardInterrupt:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure what is left, and say what still is.
 
     Raises:
-        TrainerError: there is no GPU, or torch is too old.
+        TrainerError: there is no GPU.
         UnusableFolderError: results cannot be written.
     """
     device = find_device(options.device)

@@ -17,7 +17,6 @@ from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, Offer
 from plimsoll_planner.units import product_name
 from plimsoll_trainer.errors import NoGpuError
-from plimsoll_trainer.process.requirements import require_supported
 
 EMULATED_BYTES = 2**30
 MOST_STAGES = 8
@@ -69,9 +68,7 @@ def find_device(name: str) -> MeasuredDevice:
 
     Raises:
         NoGpuError: there is none.
-        IncompatibleError: torch or numpy are missing or too old.
     """
-    require_supported()
     versions = {"python": platform.python_version()}
     versions |= {package: version(package) for package in ("torch", "numpy")}
     if name == "cpu":

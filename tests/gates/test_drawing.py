@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PROJECT = ROOT / "pyproject.toml"
+from tests.support.sample_suites import run_sample
+
 SAMPLE = """\
 import pytest
 from hypothesis import given, settings, strategies
@@ -44,16 +42,7 @@ def test_of_one_instance():
 def sampled(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the sample with variables of the environment."""
     sample = folder / "test_sample.py"
-    sample.write_text(SAMPLE)
-    plugins = ("-p", "tests.support.drawing", "-p", "no:cacheprovider")
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-s", *plugins, "-c", PROJECT, sample],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_sample(sample, SAMPLE, "tests.support.drawing", **environment)
 
 
 @pytest.mark.parametrize(

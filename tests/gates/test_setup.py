@@ -185,7 +185,7 @@ def test_a_torch_that_cannot_be_had_is_one_line(
 def test_a_release_is_set_up_without_advice_to_reuse_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """TORCH=existing is no release of its own; who fetches the newest is told of it."""
+    """TORCH=existing reuses any release; it is named where the newest is fetched."""
     monkeypatch.setattr(bootstrap, "install", lambda env, *_: env.mkdir())
     for torch, is_told in ((bootstrap.oldest("torch"), False), (None, True)):
         bootstrap.set_up(tmp_path / str(torch), "dev", torch)
@@ -195,7 +195,7 @@ def test_a_release_is_set_up_without_advice_to_reuse_another(
 def test_variables_of_the_caller_do_not_reach_make_in_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the Makefile reads, and what an outer make hands on."""
+    """Neither those that the Makefile reads, nor those of an outer make."""
     a_ready_environment(tmp_path, "dev", "fetch")
     for name in (
         *("TORCH", "DEVICE", "PROVE", "GPU", "PYTHON", "ENV", "BIN", "KILLS"),

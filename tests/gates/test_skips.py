@@ -1,15 +1,14 @@
-"""What a skip means: it names a command, and in CI it is a failure, but for a GPU."""
+"""Skips: each names a command, and in CI only one for want of a GPU is no failure."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.sample_suites import run_sample
+
 SAMPLE = """\
 import pytest
 
@@ -29,18 +28,7 @@ def run(folder: Path, text: str, in_ci: str) -> subprocess.CompletedProcess[str]
     """Run a file of tests under the rules of the suite."""
     sample = folder / "gpu" / "test_sample.py"  # that name makes no test one for a GPU
     sample.parent.mkdir()
-    sample.write_text(text)
-    plugins = ("-p", "tests.conftest", "-p", "no:cacheprovider")
-    project = ("-c", str(ROOT / "pyproject.toml"))
-    words = ("-m", "pytest", "-q", *plugins, *project, str(sample))
-    return subprocess.run(
-        (sys.executable, *words),
-        cwd=folder,
-        env=os.environ | {"CI": in_ci, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_sample(sample, text, "tests.conftest", CI=in_ci)
 
 
 @pytest.mark.parametrize("other", [True, False])

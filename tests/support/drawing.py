@@ -13,10 +13,11 @@ import os
 import hypothesis
 import pytest
 
+from tools.ci import IN_CI
+
 PROFILES = {"quick": 0.25, "ci": 1.0, "nightly": 20.0}
 """How many times the usual number of instances each profile draws."""
 CHOSEN = os.environ.get("PLIMSOLL_DRAWS") or "ci"
-IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
 def draws(usual: int) -> int:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Environment without what the Makefile reads, and what an outer make hands on.
+    """Environment without variables that the Makefile reads, or an outer make sets.
 
     Args:
         more: on top of it.

@@ -23,7 +23,6 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.workload import AdamW, Layer, Workload
 
 WIDTH, DEPTH, MICRO_BATCH, NUM_MICRO_BATCHES = 64, 6, 32, 8
-NUM_RANKS = 2
 CPU = torch.device("cpu")
 
 
@@ -69,11 +68,21 @@ def job() -> ReplayJob:
 
 
 def run_rank(rank: int, store: str) -> int:
-    """Run one rank for real and return its steady peak in bytes."""
+    """Steady peak of one rank that runs for real, bytes."""
     torch.set_num_threads(1)
-    method = f"file://{store}"
-    dist.init_process_group("gloo", init_method=method, rank=rank, world_size=NUM_RANKS)
-    work, device = job(), EmulatedDevice()
+    work = job()
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=len(work.slices)
+    )
+    peak = steady_peak(work)
+    dist.barrier()
+    dist.destroy_process_group()
+    return peak
+
+
+def steady_peak(work: ReplayJob) -> int:
+    """Peak of the second step of this rank, in a group with the others, bytes."""
+    device = EmulatedDevice()
     gc.collect()
     before = device.current_bytes
     trainer = Trainer(
@@ -81,18 +90,17 @@ def run_rank(rank: int, store: str) -> int:
         slices=work.slices,
         boundaries=work.boundaries,
         num_micro_batches=work.num_micro_batches,
-        world=join_world(NUM_RANKS, 1, CPU),
+        world=join_world(len(work.slices), work.num_replicas, CPU),
     )
     trainer.run_step(0)
     gc.collect()
     device.reset_peak()
     trainer.run_step(1)
-    dist.barrier()
-    dist.destroy_process_group()
     return device.peak_bytes - before
 
 
-def replayed_peaks() -> list[int]:
-    """Peak of each rank as its replay finds it, bytes."""
-    work = job()
-    return [max(replay_stage(work, stage).values()) for stage in range(NUM_RANKS)]
+def replayed_peaks(work: ReplayJob) -> list[int]:
+    """Peak of a rank of each stage as its replay finds it, bytes."""
+    return [
+        max(replay_stage(work, stage).values()) for stage in range(len(work.slices))
+    ]

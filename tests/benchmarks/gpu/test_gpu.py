@@ -22,6 +22,7 @@ from benchmarks.gpu.device import ask_gpu
 from benchmarks.gpu.page import page
 from benchmarks.gpu.results import Results, results_from
 from plimsoll_trainer.errors import NoGpuError
+from tests.support.fake_torch import fake_torch
 from tests.support.make import make
 
 ROOT = Path(__file__).parents[3]
@@ -209,12 +210,8 @@ def test_without_a_torch_that_works_one_line_says_what_to_do(
     version: str | None, content: str, said: str, tmp_path: Path
 ) -> None:
     """Before anything imports it; so does a machine without numpy."""
-    made = tmp_path / "torch-2.dist-info"
-    made.mkdir()
     if version:
-        metadata = f"Metadata-Version: 2.4\nName: torch\nVersion: {version}\n"
-        (made / "METADATA").write_text(metadata)
-        (tmp_path / "torch.py").write_text(content)
+        fake_torch(tmp_path, version, content)
         options: tuple[str, ...] = ()
     else:
         options = ("-S",)  # without the libraries of this environment

@@ -24,8 +24,8 @@ from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_profiler.counting.meters import open_bench
+from plimsoll_profiler.ranks import toy
 from plimsoll_profiler.ranks.rank_replay import ReplayJob, batch_like, replay_stage
-from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.engine.training import Trainer
@@ -84,26 +84,12 @@ class Case:
 
 def real_peak(case: Case) -> int:
     """Run one rank and return its steady peak."""
-    job, device = case.job(), EmulatedDevice()
-    before = device.current_bytes
-    trainer = Trainer(
-        job.workload,
-        slices=job.slices,
-        boundaries=job.boundaries,
-        num_micro_batches=job.num_micro_batches,
-        world=join_world(len(job.slices), job.num_replicas, CPU),
-    )
-    trainer.run_step(0)
-    gc.collect()
-    device.reset_peak()
-    trainer.run_step(1)
-    return device.peak_bytes - before
+    return toy.steady_peak(case.job())
 
 
 def replayed_peaks(case: Case) -> list[int]:
     """Replay a rank of every stage in a process that is an emulated device."""
-    job = case.job()
-    return [max(replay_stage(job, place).values()) for place in range(len(job.slices))]
+    return toy.replayed_peaks(case.job())
 
 
 def predicted_peaks(case: Case) -> list[int]:

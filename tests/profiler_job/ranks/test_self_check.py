@@ -19,6 +19,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_profiler.errors import ReplayDisagreesError
 from plimsoll_profiler.ranks import self_check, toy
 from plimsoll_profiler.ranks.rank_replay import ReplayJob
+from tests.support.fake_torch import fake_torch
 
 SLEEPS = "import time; time.sleep(300)"
 DIES = "import sys; print('a warning'); sys.exit('RuntimeError: no such name')"
@@ -57,7 +58,7 @@ def test_the_self_check_names_torch_when_it_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A replay that holds something else is told apart, and the version is named."""
+    """A replay that holds other bytes is refused, and the version is named."""
     monkeypatch.setattr(self_check, "real_peaks", lambda: real_peaks)
     monkeypatch.setattr(toy, "replay_stage", disagree)
     with pytest.raises(ReplayDisagreesError, match="are not to be trusted"):
@@ -97,11 +98,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_other(
 
 def test_a_torch_that_does_not_load_is_one_line(tmp_path: Path) -> None:
     """As one that was built for another driver."""
-    newer = tmp_path / "torch-2.99.0.dist-info"
-    newer.mkdir()
-    metadata = "Metadata-Version: 2.4\nName: torch\nVersion: 2.99.0\n"
-    (newer / "METADATA").write_text(metadata)
-    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: not found')\n")
+    fake_torch(tmp_path, "2.99.0", "raise OSError('libcudart.so: not found')")
     done = subprocess.run(
         (sys.executable, "-m", "plimsoll_profiler.ranks.self_check"),
         env=os.environ | {"PYTHONPATH": str(tmp_path)},

@@ -14,6 +14,7 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_trainer.errors import IncompatibleError
 from plimsoll_trainer.process import requirements
 from plimsoll_trainer.process.requirements import require_supported
+from tests.support.fake_torch import fake_torch
 
 
 def having(**versions: str) -> Callable[[str], str | None]:
@@ -67,12 +68,7 @@ def test_processes_refuse_an_old_torch_before_they_load_it(
     command: str, tmp_path: Path
 ) -> None:
     """The one of the profiling pod, and a rank: one line, and exit code 88."""
-    old = tmp_path / "torch-2.10.0.dist-info"
-    old.mkdir()
-    (old / "METADATA").write_text(
-        "Metadata-Version: 2.4\nName: torch\nVersion: 2.10.0\n"
-    )
-    (tmp_path / "torch.py").write_text("raise AssertionError('loaded')\n")
+    fake_torch(tmp_path, "2.10.0")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
@@ -88,6 +84,7 @@ def test_processes_refuse_an_old_torch_before_they_load_it(
 
 
 def test_what_runs_here_is_supported() -> None:
-    """The versions are those of the packages that are installed."""
+    """The versions are those of the packages that are installed, if torch is."""
+    pytest.importorskip("torch")
     require_supported()
     assert set(requirements.OLDEST) == {"torch", "numpy"}
