@@ -198,6 +198,16 @@ MANY_OFFERS = Size(
     num_offers=2000,
 )
 """And batches with many divisors."""
+MANY_TUPLES = Size(
+    num_blocks=98,
+    memory_mib=6144,
+    max_gpus=512,
+    batch=720_720,
+    bar_s=60.0,
+    runs=1,
+    is_distinct=(False,),
+)
+"""173,094 of them; with 2,560 MiB no plan fits, and what would do is looked for."""
 SIZES = (
     Size(num_blocks=32, memory_mib=4096, max_gpus=16, batch=32, bar_s=1.0, runs=5),
     Size(num_blocks=32, memory_mib=2304, max_gpus=16, batch=32, bar_s=1.0, runs=5),
@@ -224,15 +234,8 @@ SIZES = (
     ),
     MANY_OFFERS,
     replace(MANY_OFFERS, num_offers=1, batch=720_720, memory_mib=6144),
-    Size(
-        num_blocks=98,
-        memory_mib=6144,
-        max_gpus=512,
-        batch=720_720,
-        bar_s=60.0,
-        runs=1,
-        is_distinct=(False,),
-    ),
+    MANY_TUPLES,
+    replace(MANY_TUPLES, memory_mib=2560),
     replace(MANY_OFFERS, num_offers=1, batch=10**6, memory_mib=6144),
 )
 
