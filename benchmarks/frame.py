@@ -76,7 +76,7 @@ class Measurement:
         return None if self.goal is None else self.goal.holds(self.value)
 
     def to_json(self) -> dict[str, Any]:
-        """Return one entry of the result file, which stands for itself."""
+        """One entry of the result file."""
         return {
             "name": self.name,
             "value": self.value,
@@ -145,7 +145,7 @@ def circumstances() -> Circumstances:
 
 
 def processor() -> str:
-    """Return the processor's name as the kernel gives it."""
+    """Name of the processor, from the kernel."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

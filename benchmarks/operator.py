@@ -91,7 +91,7 @@ class Running:
     http_port: int
 
     def counted(self, name: str) -> float:
-        """Return the sum of all series of a metric."""
+        """Sum of all series of a metric."""
         url = f"http://127.0.0.1:{self.http_port}/metrics?name[]={name}"
         try:
             with urllib.request.urlopen(url, timeout=10) as reply:
@@ -103,7 +103,7 @@ class Running:
 
 
 def a_new_plan(namespace: str, number: int) -> Object:
-    """Return a plan as a person creates it."""
+    """Plan as a person creates it."""
     metadata = {"name": f"plan-{number}", "namespace": namespace}
     made = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
     return made | {"spec": SPEC}
@@ -203,7 +203,7 @@ async def accept_watched(api: Api, namespace: str, running: Running) -> float:
 
 
 def conditions(*, launched: bool) -> list[Object]:
-    """Return conditions as the operator says them."""
+    """Conditions as the operator writes them."""
     said = {
         "Accepted": ("True", "Valid"),
         "Profiled": ("True", "Measured") if launched else ("False", "ProfileMissing"),
@@ -267,7 +267,7 @@ async def launch_by_hand(api: Api, namespace: str, number: int) -> None:
 
 
 def bound_pod(plan: Owner, job: Object, number: int, index: int) -> Object:
-    """Return a pod of a Job that sits on a node on paper."""
+    """Pod of a Job that is placed on a node on paper."""
     reference = {
         "apiVersion": "batch/v1",
         "kind": "Job",

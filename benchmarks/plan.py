@@ -86,7 +86,7 @@ def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
 
 
 def varied(block: Layer, rng: random.Random) -> Layer:
-    """Return a block with parameters, activations and seconds scaled at random."""
+    """Block with parameters, activations and seconds scaled at random."""
     parameters, held, slow = (rng.uniform(0.5, 1.5) for _ in range(3))
 
     def scaled(activation: Activation) -> Activation:

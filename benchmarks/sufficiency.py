@@ -203,7 +203,7 @@ class Step:
     def least_memory_plan(
         self, num_gpus: int, num_stages: int | None = None
     ) -> HybridPlan:
-        """Return the plan of the least peak for a count, or for one of its meshes."""
+        """Plan of the least peak for a count, or for one of its meshes."""
         found = answer_of(
             self.made,
             capacity_offer(AMPLE_BYTES),

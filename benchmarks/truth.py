@@ -84,7 +84,7 @@ def spread(
 
 
 def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
-    """Return Spearman's correlation; there are no ties among measured seconds."""
+    """Spearman's correlation; there are no ties among measured seconds."""
     one, other = (np.argsort(np.argsort(values)) for values in (left, right))
     return float(np.corrcoef(one, other)[0, 1])
 

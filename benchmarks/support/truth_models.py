@@ -110,7 +110,7 @@ class Arrangement:
         return len(self.cuts) * self.replicas
 
     def override(self) -> Override:
-        """Return it as parts of a plan that are fixed by hand."""
+        """The same as parts of a plan that are fixed by hand."""
         return Override(
             num_gpus=self.num_ranks,
             cuts=self.cuts,

@@ -167,7 +167,7 @@ def plan_of(made: ModelProfile, how: Arrangement, link: Link) -> HybridPlan:
 
 
 def planned(found: Solution | Infeasible) -> HybridPlan:
-    """Return the plan of an answer that must have one."""
+    """Plan of an answer that must have one."""
     if isinstance(found, Infeasible):
         raise CannotRunError(f"no plan where one is needed: {found.nearest_change}")
     return found.plan
@@ -213,7 +213,7 @@ SMALL, LARGE = 2**16, 2**22
 
 
 def exchanges() -> tuple[float, float]:
-    """Return the seconds of one step of a small and of a large all-reduce."""
+    """Seconds of one step of a small and of a large all-reduce."""
     return exchange_s(SMALL), exchange_s(LARGE)
 
 

@@ -96,7 +96,7 @@ class UnreadableError(InvalidInputError):
 
 
 def shorten(value: object) -> str:
-    """Return `value` as text of bounded length and depth; a record by its name."""
+    """`value` as text of bounded length and depth; a record by its name."""
     if dataclasses.is_dataclass(value):
         return f"a {type(value).__name__}"
     if isinstance(value, Decimal):
@@ -109,7 +109,7 @@ def shorten(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` with what a terminal would act on escaped, and not endless."""
+    """`text` of bounded length, control characters of a terminal escaped."""
     escaped = "".join(
         mark if mark.isprintable() else mark.encode("unicode_escape").decode()
         for mark in text[: LONGEST_TEXT + 1]

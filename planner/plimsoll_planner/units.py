@@ -14,7 +14,7 @@ S_PER_HOUR = 3600
 
 
 def product_name(text: str) -> str:
-    """Return what a driver calls a device, as the labels of nodes have it: no blanks.
+    """Driver's name of a device, as the labels of nodes have it: no blanks.
 
     So that what was measured in a pod is found again by the product of its node
     (GPU feature discovery writes `NVIDIA-H100-80GB-HBM3`).
@@ -23,12 +23,12 @@ def product_name(text: str) -> str:
 
 
 def at_least(num_bytes: int) -> str:
-    """Return what is needed, rounded up at the second decimal."""
+    """Bytes that are needed, rounded up at the second decimal."""
     return in_units(num_bytes, math.ceil)
 
 
 def at_most(num_bytes: int) -> str:
-    """Return what there is, rounded down at the second decimal."""
+    """Bytes that are there, rounded down at the second decimal."""
     return in_units(num_bytes, math.floor)
 
 

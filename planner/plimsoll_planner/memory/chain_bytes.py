@@ -298,7 +298,7 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
 
 
 def tie_of(recipe: Recipe, tied: TiedLayers, bound: Bound) -> Tie:
-    """Return what a rank saves, and holds a while, with several of some tied layers."""
+    """Bytes that a rank saves, and holds a while, with several of some tied layers."""
     computed, added = NUMBER_BYTES[recipe.precision], NUMBER_BYTES[recipe.sums_in]
     waiting_bytes = tied.gradient_bytes * computed // added
     return Tie(

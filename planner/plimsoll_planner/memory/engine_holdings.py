@@ -1,8 +1,8 @@
-"""What the engine holds besides the mathematics, as numbers that the formula reads.
+"""Holdings of the engine besides the mathematics, as factors of the formula.
 
-In: `EngineHoldings`. Out: `Held`: factors of boundaries and gradients. With all of them
-as Plimsoll's own trainer has them (torch 2.15) the formula of `rank_peak` stands as it
-is; other engines differ by these numbers and by no branch elsewhere.
+In: `EngineHoldings`. Out: `HoldingFactors` of boundaries and gradients. With all of
+them as Plimsoll's own trainer has them (torch 2.15) the formula of `rank_peak` stands
+as it is; other engines differ by these numbers and by no branch elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_SHARED_BUFFERS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class HoldingFactors:
     """Factors; each multiplies the bytes that its name says."""
 
     buffers: ReceiveBuffers
@@ -50,7 +50,7 @@ class Held:
         return 0 if self.output_kept else 1
 
     def standing(self, in_flight: int, num_micro_batches: int) -> int:
-        """Return how many receive buffers of each direction stand for good."""
+        """Number of receive buffers of each direction that stand for good."""
         match self.buffers:
             case ReceiveBuffers.ALL_MICRO_BATCHES:
                 return num_micro_batches
@@ -60,14 +60,14 @@ class Held:
                 return 0
 
 
-def held_by(holds: EngineHoldings) -> Held:
+def holding_factors(holds: EngineHoldings) -> HoldingFactors:
     """Factors of one engine.
 
     A stage of 1F1B waits for its sends inside the step, so `sends_waited_at_step_end`,
     which is about several stages on a rank, adds nothing here.
     """
     just_in_time = int(holds.receive_buffers is ReceiveBuffers.JUST_IN_TIME)
-    return Held(
+    return HoldingFactors(
         buffers=holds.receive_buffers,
         input_in_flight=just_in_time,
         gradient_received=just_in_time,

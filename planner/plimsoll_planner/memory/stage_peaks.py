@@ -21,7 +21,7 @@ from plimsoll_planner.memory.chain_bytes import (
     ChainBytes,
     Ints,
 )
-from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 
@@ -30,7 +30,7 @@ from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 class StageBytes:
     """What does not depend on the flow, for all stages [A, B]."""
 
-    held: Held
+    holdings: HoldingFactors
     parameter: Ints
     gradient: Ints
     """Without copies for their exchange."""
@@ -60,42 +60,42 @@ class StageBytes:
     def state_of(self, flow: Flow) -> Ints:
         """All state, copies for the exchange of gradients included."""
         state = self.state
-        if flow.data_degree > 1 and self.held.gradient_copies > 0:
-            state += (self.gradient * self.held.gradient_copies).astype(np.int64)
+        if flow.data_degree > 1 and self.holdings.gradient_copies > 0:
+            state += (self.gradient * self.holdings.gradient_copies).astype(np.int64)
         return state
 
     def start(self, flow: Flow) -> Ints:
-        """Return what a stage holds before k - 1 micro-batches' S and the peak Q."""
-        held = self.held
+        """[A, B]: bytes of a stage before k - 1 micro-batches' S and the peak Q."""
+        holdings = self.holdings
         k, num_micro_batches = flow.in_flight, flow.num_micro_batches
-        standing = held.standing(k, num_micro_batches)
-        times = standing + k * held.input_in_flight
-        times += (num_micro_batches > k) * held.gradient_sent
+        standing = holdings.standing(k, num_micro_batches)
+        times = standing + k * holdings.input_in_flight
+        times += (num_micro_batches > k) * holdings.gradient_sent
         samples = flow.micro_batch * num_micro_batches
         total = self.state_of(flow) + self.waiting + (times * self.received)[:, None]
-        past = held.outputs_past(k, num_micro_batches) if self.past_output else 0
+        past = holdings.outputs_past(k, num_micro_batches) if self.past_output else 0
         total += (standing + past) * self.sent
         total[0] += self.inputs_per_sample * samples
         total[:, -1] += (
-            self.targets_per_sample * samples + held.logits_kept * self.logits
+            self.targets_per_sample * samples + holdings.logits_kept * self.logits
         )
         return total
 
     def optimizer_step(self, flow: Flow) -> Ints:
         """Peak of the optimizer step."""
-        standing = self.held.standing(flow.in_flight, flow.num_micro_batches)
+        standing = self.holdings.standing(flow.in_flight, flow.num_micro_batches)
         buffers = standing * (self.received[:, None] + self.sent)
         return self.state_of(flow) + buffers + self.optimizer_transient
 
 
 def stage_bytes(
-    chain: ChainBytes, held: Held, starts: Ints | None = None
+    chain: ChainBytes, holdings: HoldingFactors, starts: Ints | None = None
 ) -> StageBytes:
     """Matrices of one chain; A counts the layers that a stage may begin with.
 
     Args:
         chain: the bytes.
-        held: what the engine holds.
+        holdings: what the engine holds.
         starts: those layers; None: all.
     """
     size = chain.num_layers
@@ -122,7 +122,7 @@ def stage_bytes(
         transient[first, first + 1 :] = largest[bounds[first + 1 :] - layer - 1]
     before = np.append(0, chain.boundary)[bounds]
     return StageBytes(
-        held=held,
+        holdings=holdings,
         **columns,
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
@@ -150,7 +150,7 @@ def option_peaks(
 
 
 def least_peaks(stages: StageBytes, options: OptionArrays, flow: Flow) -> Ints:
-    """Return [A, B]: the least peak at any speed."""
+    """[A, B]: the least peak at any speed."""
     inner = (options.peak + (flow.in_flight - 1) * options.saved).min(axis=2)
     step = stages.optimizer_step(flow)
     return np.asarray(np.maximum(inner + stages.start(flow), step))
@@ -159,7 +159,7 @@ def least_peaks(stages: StageBytes, options: OptionArrays, flow: Flow) -> Ints:
 def least_seconds(
     stages: StageBytes, options: OptionArrays, flow: Flow, capacity_bytes: int
 ) -> Floats:
-    """Return [A, B]: least added seconds of an option within the capacity, or infinity.
+    """[A, B]: least added seconds of an option within the capacity, or infinity.
 
     Most runs need no search: what recomputes least fits already, or even the least of
     both terms does not.
@@ -186,7 +186,7 @@ def least_seconds(
 def peaks_of_run(
     stages: StageBytes, options: OptionArrays, flow: Flow, first: int, end: int
 ) -> Ints:
-    """Return [n]: the peak of every option of one run."""
+    """[n]: the peak of every option of one run."""
     inner = options.peak[first, end] + (flow.in_flight - 1) * options.saved[first, end]
     start = int(stages.start(flow)[first, end])
     step = int(stages.optimizer_step(flow)[first, end])

@@ -80,7 +80,7 @@ class Allowance:
         return min(widened, LARGEST_INTEGER)
 
     def reserved(self, bound: Bound, tensor_bytes: int) -> int:
-        """Return what the allocator takes from the device."""
+        """Bytes that the allocator takes from the device."""
         allocated = self.allocated(bound, tensor_bytes)
         shared = max(0, allocated - self.unshared_bytes)
         share = shared * self.share_permille[PLACE[bound]] // PERMILLE
@@ -116,7 +116,7 @@ def observed_interval(
     micro_batch: int,
     communicators: tuple[int, int],
 ) -> ByteInterval:
-    """Return what a line of an overhead says; see the module's text.
+    """Value of a line of an overhead; see the module's text.
 
     Args:
         overhead: says where its ranks were.
@@ -149,7 +149,7 @@ def observed_interval(
 def with_more_groups(
     seen: Sequence[tuple[Place, ByteInterval]], place: Place, assumed: OverheadLine
 ) -> int:
-    """Return what is assumed of a place where no rank had as many of both.
+    """Assumption beyond the ranks that were measured: none had as many of both.
 
     Where ranks had as many samples and fewer communicators, each one more takes no more
     than one is assumed to take.
@@ -238,14 +238,14 @@ def runs_like(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
 
 
 def assumption_text(allowed: Allowance) -> str:
-    """Return what is assumed besides tensors, as part of a sentence."""
+    """Assumptions besides tensors, as part of a sentence."""
     most_bytes = allowed.outside.upper_bytes + allowed.allocator.upper_bytes
     share = allowed.share_permille[-1] / 10
     return f"between nothing and {at_least(most_bytes)} + {share:g} % of the tensors"
 
 
 def share_permille(overhead: DeviceOverhead | None) -> tuple[int, int, int]:
-    """Return which part of its tensors the allocator of a GPU is assumed to take.
+    """Part of its tensors that the allocator of a GPU is assumed to take.
 
     Where ranks were observed that is in the line, as far as they had as many.
     """
@@ -265,7 +265,7 @@ def allowance(
     micro_batch: int,
     communicators: tuple[int, int],
 ) -> Allowance:
-    """Return what a rank of a plan has besides tensors.
+    """Bytes of a rank of a plan besides tensors.
 
     Args:
         offer: its device.

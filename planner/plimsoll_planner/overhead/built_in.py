@@ -51,7 +51,7 @@ def with_built_in(
 def basis_text(
     offer: Offer, overheads: Iterable[DeviceOverhead], plan: HybridPlan
 ) -> str:
-    """Return what the bound beside tensors is, and what stands behind it.
+    """Bound of the bytes besides tensors, and its evidence.
 
     Args:
         offer: of the plan's devices.
@@ -68,7 +68,7 @@ def basis_text(
 
 
 def basis_of(found: DeviceOverhead | None, offer: Offer, plan: HybridPlan) -> str:
-    """Return what stands behind the overhead that counts for a plan."""
+    """Evidence of the overhead that counts for a plan."""
     if found is None or found.num_observations == 0:
         text = f"assumed, for {offer.device_product} was never measured"
     else:

@@ -90,7 +90,7 @@ def fit_line(
 
 
 def distance(line: OverheadLine, row: OverheadRow) -> int:
-    """Return how far a row is from a line."""
+    """Distance of a row from a line."""
     expected = line.at(row.micro_batch, row.num_communicators).expected_bytes
     return abs(row.overhead_bytes - expected)
 

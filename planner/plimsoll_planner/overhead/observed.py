@@ -125,7 +125,7 @@ class Shortage(Record):
 def unreported_shortage(
     plan: HybridPlan, limits: Limits, rank: int | None = None
 ) -> Shortage:
-    """Return what is learned from a rank that ran out before it told anything.
+    """Observation of a rank that ran out of memory before it reported.
 
     As little as can be: its device has not what the plan promised. What ran there is
     known from the plan; the version of NCCL, which only ranks tell, is left open.
@@ -176,7 +176,7 @@ def observed_overhead(
 
 
 def learned(key: OverheadKey, ranks: Sequence[ObservedRank]) -> DeviceOverhead:
-    """Return what enough ranks say: the line that comes with Plimsoll, or their own."""
+    """Overhead from enough ranks: the built-in line, or one of their own."""
     known = built_in(key)
     if known is not None and all(is_allowed_for(rank, known) for rank in ranks):
         return replace(
@@ -228,7 +228,7 @@ def no_narrower(line: OverheadLine, other: OverheadLine) -> OverheadLine:
 
 
 def built_in(key: OverheadKey) -> DeviceOverhead | None:
-    """Return what comes with Plimsoll for the product of a key."""
+    """Built-in overhead of the product of a key."""
     mine = (one for one in BUILT_IN if one.key.device_product == key.device_product)
     return next((replace(one, key=key) for one in mine), None)
 

@@ -68,7 +68,7 @@ def with_foreign(
 def here(
     offer: Offer, fingerprint: Fingerprint, own: Sequence[DeviceOverhead]
 ) -> DeviceOverhead:
-    """Return what counts without the others."""
+    """Overhead that counts without the others."""
     key = OverheadKey(
         device_product=offer.device_product,
         image=fingerprint.image,

@@ -112,7 +112,7 @@ def canonical_text(record: Record) -> str:
 
 
 def digest_of(record: Record) -> str:
-    """Return `sha256:...` over the canonical JSON; equal records have one digest."""
+    """`sha256:...` over the canonical JSON; equal records have one digest."""
     import hashlib  # noqa: PLC0415 - loads OpenSSL, and a search needs no digest
 
     return "sha256:" + hashlib.sha256(canonical_text(record).encode()).hexdigest()

@@ -43,7 +43,7 @@ class ByteInterval(Record):
     def around(
         cls, value_bytes: int, residual_bytes: int, relative_error: float
     ) -> ByteInterval:
-        """Return (value -+ residual) * (1 -+ relative error), in whole bytes.
+        """Interval (value -+ residual) * (1 -+ relative error), in whole bytes.
 
         What is above the largest number of bytes there is becomes that number.
         """

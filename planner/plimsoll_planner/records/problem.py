@@ -97,7 +97,7 @@ class Limits(Record):
     """Work limit: (P, T, D, b, sharding, schedule) tuples that may be searched."""
 
     def usable_bytes(self, device_memory_bytes: int) -> int:
-        """Return what a plan may use of a device, rounded down."""
+        """Bytes that a plan may use of a device, rounded down."""
         return int(device_memory_bytes * (1 - self.headroom))
 
     def check_rules(self) -> None:

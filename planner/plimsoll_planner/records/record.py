@@ -39,7 +39,7 @@ class Record:
 
     @classmethod
     def wire_name(cls, field: str) -> str:
-        """Return what JSON calls a field."""
+        """Name of a field in JSON."""
         return field
 
     def check_rules(self) -> None:
@@ -120,7 +120,7 @@ class Record:
 
 
 def mapping_of(value: object, path: str) -> dict[str, object]:
-    """Return `value`, or raise `InvalidFieldError` when it is no mapping."""
+    """`value`, a mapping; raises `InvalidFieldError` if it is none."""
     if not isinstance(value, dict):
         raise InvalidFieldError(path, value, "a mapping of fields")
     return cast("dict[str, object]", value)

@@ -63,7 +63,7 @@ class Score:
 
 
 def score(explorer: Explorer, found: Found) -> Score:
-    """Return what a plan is compared by."""
+    """Key by which plans are compared."""
     candidate = found.candidate
     return Score(
         numbers=(

@@ -109,7 +109,7 @@ def without_choice(
     certificate: Certificate,
     statistics: SearchStatistics,
 ) -> Solution | Infeasible:
-    """Return what a person fixed, or what stands in the way."""
+    """Plan that a person fixed, or the reason why it cannot run."""
     # Imported here, for most questions have an answer and wait for the import.
     from plimsoll_planner.search.infeasible import infeasible  # noqa: PLC0415
     from plimsoll_planner.search.overridden import fixed_solution  # noqa: PLC0415
@@ -122,7 +122,7 @@ def without_choice(
 
 
 def statistics_of(explorer: Explorer, search_s: float) -> SearchStatistics:
-    """Return what the search did."""
+    """Statistics of the search."""
     return SearchStatistics(
         num_tuples=explorer.num_tuples - explorer.num_cut_off,
         num_plans=explorer.search.num_plans,

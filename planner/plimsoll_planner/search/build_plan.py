@@ -60,7 +60,7 @@ def build_plan(search: TupleSearch, found: Found) -> HybridPlan:
 
 
 def step_time(search: TupleSearch, found: Found) -> SecondsInterval:
-    """Return where the step lies when every pass lies within its bounds."""
+    """Interval of the step if every pass is within its bounds."""
     candidate = found.candidate
     stages = [search.stage_times(found, bound) for bound in BOUNDS]
     placed = search.placed(candidate)
@@ -101,7 +101,7 @@ def stage_peaks(
         bound: phase_peaks(
             search.tables.bytes(bound, candidate.micro_batch, found.choices[place]),
             load,
-            search.tables.held,
+            search.tables.holdings,
         )
         for bound in BOUNDS
     }
@@ -135,7 +135,7 @@ def phase_peak(
 
 
 def host_bytes(search: TupleSearch, found: Found, gpus_per_pod: int) -> int:
-    """Return what a pod asks of its machine's memory.
+    """Host memory that a pod requests.
 
     Each rank has its interpreter, and a checkpoint copies its state to the host.
     """

@@ -235,7 +235,7 @@ def currencies_text(offers: Sequence[Offer]) -> str:
 
 
 def warnings_of(explorer: Explorer, candidate: Candidate) -> tuple[str, ...]:
-    """Return what the answer rests on that nobody measured."""
+    """Warnings of an answer: assumptions that nobody measured."""
     problem = explorer.problem
     offer = problem.offers[candidate.offer]
     found: list[str] = []

@@ -44,7 +44,7 @@ def infeasible(
     certificate: Certificate,
     statistics: SearchStatistics,
 ) -> Infeasible:
-    """Return why there is no plan and what would change that."""
+    """Reason why there is no plan, and the change that would help."""
     if certificate.cut_off:
         return cut_off(explorer, decided, certificate, statistics)
     binding = binding_of(explorer, certificate)
@@ -93,7 +93,7 @@ def cut_off(
     certificate: Certificate,
     statistics: SearchStatistics,
 ) -> Infeasible:
-    """Return that no plan was found, and that nothing follows from that."""
+    """Answer without a plan, from which nothing follows: the search was cut off."""
     return Infeasible(
         binding=Binding.WORK_LIMIT,
         nearest_change=f"a longer search, for this one left out {certificate.cut_off}",
@@ -138,7 +138,7 @@ def most_tried(limit: int) -> int:
 
 
 def more_text(problem: Problem, num_gpus: int) -> str:
-    """Return how many would do, and which limit keeps them out."""
+    """Number of devices that would do, and the limit that keeps them out."""
     count = gpus_text(num_gpus, problem.offers)
     return f"{count} (`limits.max_gpus` is {problem.limits.max_gpus})"
 
@@ -205,7 +205,7 @@ def smaller_micro_batch(problem: Problem) -> str:
 
 
 def fewer_gpus(problem: Problem) -> str:
-    """Return how many devices there are, where more are asked for."""
+    """Number of devices that there are, if more are asked for."""
     most, asked = most_offered(problem), problem.override.num_gpus
     if most is None or not asked or asked <= most:
         return ""

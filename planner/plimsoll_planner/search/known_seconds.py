@@ -20,7 +20,7 @@ MOST_NAMED = 3
 
 
 def with_known_seconds(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
-    """Return what can be planned, and what the rest lacks.
+    """Problem of the offers that can be planned, and why others cannot.
 
     Raises:
         CannotPlanError: no offer is left; says what the first one lacks.
@@ -41,7 +41,7 @@ def with_known_seconds(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
 
 
 def clock(offer: Offer) -> Hashable:
-    """Return what the seconds on an offer depend on."""
+    """Key of the seconds on an offer: all that they depend on."""
     return (
         offer.device_product,
         offer.compute_rates,
@@ -50,7 +50,7 @@ def clock(offer: Offer) -> Hashable:
 
 
 def lack(problem: Problem, offer: Offer) -> str:
-    """Return why the seconds on an offer are not known; empty where they are."""
+    """Reason why the seconds on an offer are not known; empty if they are."""
     profile = problem.profile
     try:
         chain_seconds(profile, offer, Bound.EXPECTED, profile.least_micro_batch)
@@ -60,7 +60,7 @@ def lack(problem: Problem, offer: Offer) -> str:
 
 
 def names_text(names: list[str]) -> str:
-    """Return which offers, as in `offer a, b, c and 4 others`."""
+    """Names of offers, as in `offer a, b, c and 4 others`."""
     more = len(names) - MOST_NAMED
     text = ", ".join(names[:MOST_NAMED])
     return f"offer {text} and {more} others" if more > 0 else f"offer {text}"

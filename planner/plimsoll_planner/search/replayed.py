@@ -128,7 +128,7 @@ def disagreements(
 def outside_bytes(
     problem: Problem, plan: HybridPlan, stage: Stage, replayed: ReplayedStage
 ) -> int:
-    """Return how far a replay lies outside its interval, or beyond the capacity."""
+    """Bytes by which a replay is outside its interval, or beyond the capacity."""
     predicted, peak = largest(stage), replayed.peak_bytes
     offer = plan.offers[stage.offer]
     peaks = replayed_peaks(problem.profile, stage, replayed)
@@ -238,7 +238,7 @@ def replayed_peaks(
 def both_hold(
     profile: ModelProfile, thought: ByteInterval, replayed_bytes: int
 ) -> ByteInterval:
-    """Return where the peak lies when formula and replay are both right."""
+    """Interval of the peak if formula and replay are both right."""
     kind = profile.device_kind
     error = REPLAY_ERROR[kind]
     lower = math.floor(replayed_bytes * (1 - error))
@@ -254,7 +254,7 @@ def both_hold(
 
 
 def above(base: ByteInterval, inner: ByteInterval, outer: ByteInterval) -> ByteInterval:
-    """Return `base` with what `outer` has on top of `inner`."""
+    """`base` with the surplus of `outer` over `inner`."""
     return ByteInterval(
         lower_bytes=base.lower_bytes + outer.lower_bytes - inner.lower_bytes,
         expected_bytes=base.expected_bytes

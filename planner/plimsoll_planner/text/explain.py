@@ -62,7 +62,7 @@ def uncounted_text(profile: ModelProfile, *, is_measured: bool = False) -> str:
 
 
 def device_noun(offers: Iterable[Offer]) -> str:
-    """Return what devices are called everywhere: emulated ones are no GPUs."""
+    """Word for devices in all texts: emulated ones are no GPUs."""
     is_emulated = any(one.device_kind is DeviceKind.EMULATED for one in offers)
     return "device" if is_emulated else "GPU"
 
@@ -73,7 +73,7 @@ def gpus_text(num_gpus: int, offers: Iterable[Offer]) -> str:
 
 
 def fail_text(num_gpus: int) -> str:
-    """Return that a count fails: `1 fails`, `2 fail`."""
+    """Failure of a count: `1 fails`, `2 fail`."""
     return f"{num_gpus} {'fails' if num_gpus == 1 else 'fail'}"
 
 
@@ -112,7 +112,7 @@ REASONS = {
 
 
 def decided_text(count: CountVerdict) -> str:
-    """Return how many combinations of a count each rule decided."""
+    """Combinations of a count that each rule decided."""
     rules = count.decisions.num_decided().most_common()
     return ", ".join(f"{number} {RULE_NAMES[rule]}" for rule, number in rules)
 
@@ -127,12 +127,12 @@ def count_text(count: CountVerdict, space: Space) -> str:
 
 
 def heading(offers: Sequence[Offer]) -> str:
-    """Return what stands above the numbers of devices."""
+    """Heading of the numbers of devices."""
     return f"{device_noun(offers)}s".rjust(5)
 
 
 def reason_text(count: CountVerdict, space: Space) -> str:
-    """Return why a count fails or is open; empty where it fits."""
+    """Reason why a count fails or is open; empty if it fits."""
     if count.nearest_miss is not None:
         return miss_text(count.nearest_miss, space.offers)
     if is_excluded(count.num_gpus, space.override):
@@ -160,7 +160,7 @@ def is_excluded(num_gpus: int, fixed: Override) -> bool:
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
-    """Return why the answer is the fewest, and what else was found on the way."""
+    """Reason why the answer is the fewest, and other findings of the search."""
     lines: list[str] = []
     fewest = certificate.fewest_at_floor
     if fewest is not None:
@@ -252,7 +252,7 @@ def space_text(space: Space) -> str:
 
 
 def override_text(space: Space) -> str:
-    """Return what a person fixed."""
+    """Choices that a person fixed."""
     override = space.override
     found = {
         f"{device_noun(space.offers)}s": override.num_gpus,
@@ -372,7 +372,7 @@ def explain(answer: Solution | Infeasible) -> list[str]:
 
 
 def infeasible_lines(answer: Infeasible) -> list[str]:
-    """Return why there is no plan, and what would change that."""
+    """Reason why there is no plan, and the change that would help."""
     lines = [f"no plan: {answer.binding} binds"]
     if answer.nearest_miss is not None:
         text = miss_text(answer.nearest_miss, answer.certificate.space.offers)

@@ -71,7 +71,7 @@ def bill_parts(answer: Solution, num_steps: int | None) -> Iterator[str]:
 
 
 def goal_text(problem: Problem, answer: Solution) -> str:
-    """Return what the plan is the best in."""
+    """Goal in which the plan is the best."""
     if answer.termination is Termination.FIXED:
         return "fixed by hand"
     objective = problem.objective
@@ -90,7 +90,7 @@ def goal_text(problem: Problem, answer: Solution) -> str:
 
 
 def devices_text(plan: HybridPlan) -> str:
-    """Return how many devices of what size a plan needs."""
+    """Number and size of the devices that a plan needs."""
     offer = plan.offers[0]
     is_emulated = offer.device_kind is DeviceKind.EMULATED
     devices = f"{plan.num_gpus} {offer.device_product}"
@@ -106,7 +106,7 @@ def size_text(num_bytes: int) -> str:
 
 
 def shortfall_text(count: CountVerdict) -> str:
-    """Return how a count fails, as in `2 fail at rank 0, backward, short by 41 MiB`."""
+    """Failure of a count, as in `2 fail at rank 0, backward, short by 41 MiB`."""
     if count.is_slow_at_equal_error:
         return f"{count.num_gpus} too slow at equal relative error, not proven"
     if count.verdict is Verdict.UNDECIDED:

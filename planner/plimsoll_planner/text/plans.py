@@ -22,7 +22,7 @@ def cost_of(plan: HybridPlan, num_steps: int | None) -> Decimal | None:
 
 
 def training_text(plan: HybridPlan, num_steps: int) -> str:
-    """Return how long the whole training takes and what it costs."""
+    """Duration and price of the whole training."""
     expected_s = 0.0 if plan.step_time is None else plan.step_time.expected_s
     text = f"{counted(num_steps, 'step')}: {duration_text(num_steps * expected_s)}"
     cost = cost_of(plan, num_steps)
@@ -49,7 +49,7 @@ def nodes_text(plan: HybridPlan) -> str:
 
 
 def pods_text(plan: HybridPlan) -> str:
-    """Return that more devices stand on fewer nodes; empty where they do not.
+    """Sentence if more devices stand on fewer nodes; empty if they do not.
 
     Pods are equal, so a count whose divisors do not fill nodes wastes some.
     """

@@ -51,7 +51,7 @@ COMBINATION = (
 
 
 def rule_lines(rules: Iterable[Rule]) -> list[str]:
-    """Return what the rules that occur mean."""
+    """Meaning of the rules that occur."""
     found = set(rules)
     told = (f"  {RULE_NAMES[rule]}: {RULES[rule]}" for rule in Rule if rule in found)
     return [COMBINATION, *told]

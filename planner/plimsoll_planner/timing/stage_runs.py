@@ -152,13 +152,13 @@ def stage_runs(
 
 
 def hop_seconds(hop: Hop, boundary: Ints) -> Floats:
-    """Return [l]: seconds of each boundary over one link, in whole ticks."""
+    """[l]: seconds of each boundary over one link, in whole ticks."""
     ticks = (hop.latency_s + boundary * hop.s_per_byte) * TICKS_PER_S
     return np.asarray(np.ceil(ticks) / TICKS_PER_S)
 
 
 def transfers_before(hops: list[Floats], num_layers: int) -> Floats:
-    """Return [A]: least seconds, one way, of all cuts up to the one before A."""
+    """[A]: least seconds, one way, of all cuts up to the one before A."""
     total = np.zeros(num_layers)
     if hops:
         total[1:] = hops[-1][:-1]
@@ -168,7 +168,7 @@ def transfers_before(hops: list[Floats], num_layers: int) -> Floats:
 
 
 def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
-    """Return [B]: least seconds, one way, of all cuts from the one before B on."""
+    """[B]: least seconds, one way, of all cuts from the one before B on."""
     total = np.zeros(num_layers + 1)
     if hops:
         total[1:-1] = hops[0][:-1]
@@ -178,7 +178,7 @@ def transfers_behind(hops: list[Floats], num_layers: int) -> Floats:
 
 
 def exchange_seconds(placed: Topology, stage: int, gradients: Gradients) -> Floats:
-    """Return [A, B]: `Topology.exchange_s` of all stages at once."""
+    """[A, B]: `Topology.exchange_s` of all stages at once."""
     hop, replicas = placed.exchanges[stage], placed.mesh.data
     if replicas == 1:
         return np.zeros(gradients.num_bytes.shape)
