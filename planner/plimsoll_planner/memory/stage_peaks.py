@@ -93,6 +93,10 @@ def stage_bytes(
 ) -> StageBytes:
     """Matrices of one chain; A counts the layers that a stage may begin with.
 
+    [1] sums of each column over a run; [2] without what tied layers share, and with the
+    gradients that wait for theirs; [3] largest optimizer transient of a run; [4]
+    boundaries in front of a run and behind it.
+
     Args:
         chain: the bytes.
         holdings: what the engine holds.
@@ -107,7 +111,9 @@ def stage_bytes(
         sums = np.append(0, np.cumsum(values))[bounds]
         return np.asarray(sums[None, :] - sums[:-1, None])
 
+    # [1]
     columns = {name: run_sums(getattr(chain, name)) for name in STATE}
+    # [2]
     waiting = np.zeros_like(columns["gradient"])
     for tie in chain.ties:
         is_member = np.zeros(size, dtype=np.int64)
@@ -116,10 +122,12 @@ def stage_bytes(
         for name in STATE:
             columns[name] -= copies * getattr(tie, name)
         waiting += (copies > 0) * tie.waiting_bytes
+    # [3]
     transient = np.zeros((num_starts, num_starts + 1), dtype=np.int64)
     for first, layer in enumerate(bounds[:-1]):
         largest = np.maximum.accumulate(chain.optimizer_transient[layer:])
         transient[first, first + 1 :] = largest[bounds[first + 1 :] - layer - 1]
+    # [4]
     before = np.append(0, chain.boundary)[bounds]
     return StageBytes(
         holdings=holdings,
