@@ -68,6 +68,7 @@ OUTSIDE: dict[str, set[str]] = {
 }
 """What each package may import besides the standard library; grows with its use."""
 ROOMS = "rooms of the command"
+CIRCLES = "no two modules or folders of a package import each other"
 OPERATOR = "operator/plimsoll_operator"
 PLANTED = [
     ("planner/plimsoll_planner", "import torch", "the planner is pure"),
@@ -221,7 +222,10 @@ def test_a_planted_import_between_rooms_breaks_its_contract(
     assert done.returncode != 0
     broken = [line for line in done.stdout.splitlines() if line.endswith("BROKEN")]
     assert broken
-    assert all(contract in line for line in broken), done.stdout
+    # An import against the order of the rooms may close a circle as well.
+    alone = [line for line in broken if CIRCLES not in line]
+    assert alone, done.stdout
+    assert all(contract in line for line in alone), done.stdout
     assert ("attic" if is_new else "planted") in done.stdout
 
 
@@ -235,7 +239,7 @@ def test_a_circle_between_folders_breaks_its_contract(copy: Path) -> None:
         )
     ]
     with planted(*files):
-        assert breaks(lint(copy), "no two modules or folders of the operator")
+        assert breaks(lint(copy), CIRCLES)
 
 
 def test_a_room_that_stands_nowhere_breaks_the_contract(copy: Path) -> None:
