@@ -5,7 +5,7 @@ out. It never imports torch, kopf, kubernetes or a database (docs/decisions/0001
 
     records/            what every part of Plimsoll exchanges: frozen types, JSON
     errors              what can go wrong with data, and who catches it
-    exit_codes          what the end of a training or profiling process tells
+    exit_codes          exit codes of training and profiling processes
     pod_names           names on which the operator and its pods agree
     units               bytes as people read them, rounded to the side that stays true
     offer_catalog       tables of machines and prices, read and checked

@@ -27,7 +27,7 @@ LONGEST_VALUE = 80
 DEBUG_VARIABLE = "PLIMSOLL_DEBUG"
 """Set where the tracebacks of profiling and training processes are wanted."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says where a write works once there is room."""
+"""Errors of the system after which a write works once there is room."""
 
 
 class PlimsollError(Exception):

@@ -1,4 +1,4 @@
-"""What the exit code of a training or profiling process tells whoever started it.
+"""Exit codes of training and profiling processes, and their meaning.
 
 The numbers stay clear of those with a meaning already: 1 and 2 (Python), 14, 201, 202
 and 247 (hardware and host memory in other operators), 126 to 165 (shell and signals).
@@ -36,7 +36,7 @@ class ExitCode(IntEnum):
     INCOMPATIBLE = 88
     """Python, torch or numpy are missing or too old here; no use in trying again."""
     DEVICE_BUSY = 89
-    """A rehearsal ran out of device memory beside other processes: it says nothing."""
+    """A rehearsal ran out of device memory beside other processes: no evidence."""
 
 
 DECISIVE: Final = (

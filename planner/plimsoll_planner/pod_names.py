@@ -11,7 +11,7 @@ from typing import Final
 TASK_VARIABLE: Final = "PLIMSOLL_TASK"
 """What a pod is to do: a `records.task.Task` as JSON."""
 INGEST_VARIABLE: Final = "PLIMSOLL_INGEST_URL"
-"""Where a pod tells what it has to tell."""
+"""Path of a pod's termination message."""
 IMAGE_VARIABLE: Final = "PLIMSOLL_IMAGE"
 """The image that the code runs in: a part of its fingerprint."""
 ROOT: Final = "/run/plimsoll"

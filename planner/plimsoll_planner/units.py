@@ -1,6 +1,6 @@
 """Bytes as people read them, rounded to the side on which they stay true.
 
-In: bytes. Out: text. Called wherever an answer is told in words. Also
+In: bytes. Out: text. Called wherever an answer is shown in words. Also
 the hour, in which prices are stated.
 """
 

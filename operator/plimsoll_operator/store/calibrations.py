@@ -50,7 +50,7 @@ from plimsoll_planner.overhead.observed import (
     Shortage,
     observed_overhead,
 )
-from plimsoll_planner.overhead.other_namespaces import with_foreign
+from plimsoll_planner.overhead.other_namespaces import with_other_namespaces
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.model_profile import Fingerprint
@@ -121,7 +121,7 @@ class Calibrations(Repository):
                 ShortageRow.scope != self._scope,
                 ShortageRow.device_product.in_(products),
             )
-        return with_foreign(offers, fingerprint, own, foreign, shortages)
+        return with_other_namespaces(offers, fingerprint, own, foreign, shortages)
 
     async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
         """Return what is known where all conditions hold, in the order of the keys."""

@@ -170,18 +170,18 @@ def build_options(
     rows: list[Row] = []
     num_nodes = 0
     for layer in range(chain.num_layers - 1, -1, -1):
-        # [1]
+        # [1] runs
         options = single(on, layer)
         if rows:
             behind = rows[-1].options
             first_node = num_nodes - len(behind.end)
             options = joined([options, extended(on, layer, behind, first_node)])
-        # [2]
+        # [2] best
         if recompute_s is None:
             options = least_memory(options)
         else:
             options = undominated(options, pruned)
-        # [3]
+        # [3] fewer
         length = on.ends - layer if spares else np.zeros_like(on.ends)
         crowded = crowded_options(options, pruned, limit, length)
         if crowded.any():
@@ -262,27 +262,27 @@ UNUSED: dict[str, float] = {"peak": LARGEST_BYTES, "seconds": np.inf}
 def gathered(rows: list[Row], on: Ground) -> OptionArrays:
     """Options as arrays [A, B, n]; rows come from the last layer on.
 
-    [1] rows of the layers that a stage may begin with, which come with the number of
-    their first node; [2] their options in one list, sorted by run: A (`start`), B
-    (`options.end`), place among those of the run; [3] each value to its place [A, B, n].
+    [1] Rows of the layers that a stage may begin with, each with the number of its
+    first node. [2] Their options in one list, by A (`start`), B (`options.end`) and
+    place among those of the run. [3] Each value to its place [A, B, n].
     """
     num_starts = len(on.ends) - 1
     place_of = {int(layer): place for place, layer in enumerate(on.ends[:-1])}
     sizes = [len(row.options.end) for row in rows]
     first_nodes = np.cumsum([0, *sizes])
-    # [1]
+    # [1] rows
     kept = [
         (place_of[row.layer], row, int(node))
         for row, node in zip(rows, first_nodes, strict=False)
         if row.layer in place_of
     ]
-    # [2]
+    # [2] one list
     options = joined([received(on, row) for _, row, _ in kept])
     start = np.repeat([a for a, _, _ in kept], [len(r.options.end) for _, r, _ in kept])
     node = np.concatenate([n + np.arange(len(r.options.end)) for _, r, n in kept])
     runs, counts = groups_of(start * len(on.ends) + options.end)
     place = np.arange(len(start)) - np.repeat(runs, counts)
-    # [3]
+    # [3] arrays
     shape = (num_starts, len(on.ends), int(counts.max()))
 
     def gather(values: NDArray[Any], kind: type[np.generic], unused: float = 0) -> Any:

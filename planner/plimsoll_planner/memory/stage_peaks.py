@@ -111,9 +111,9 @@ def stage_bytes(
         sums = np.append(0, np.cumsum(values))[bounds]
         return np.asarray(sums[None, :] - sums[:-1, None])
 
-    # [1]
+    # [1] sums
     columns = {name: run_sums(getattr(chain, name)) for name in STATE}
-    # [2]
+    # [2] ties
     waiting = np.zeros_like(columns["gradient"])
     for tie in chain.ties:
         is_member = np.zeros(size, dtype=np.int64)
@@ -122,12 +122,12 @@ def stage_bytes(
         for name in STATE:
             columns[name] -= copies * getattr(tie, name)
         waiting += (copies > 0) * tie.waiting_bytes
-    # [3]
+    # [3] optimizer
     transient = np.zeros((num_starts, num_starts + 1), dtype=np.int64)
     for first, layer in enumerate(bounds[:-1]):
         largest = np.maximum.accumulate(chain.optimizer_transient[layer:])
         transient[first, first + 1 :] = largest[bounds[first + 1 :] - layer - 1]
-    # [4]
+    # [4] boundaries
     before = np.append(0, chain.boundary)[bounds]
     return StageBytes(
         holdings=holdings,

@@ -1,4 +1,4 @@
-"""Fits what sits on a device besides tensors to what was observed.
+"""Fit of the bytes on a device besides tensors to observations.
 
 In: observed bytes with their micro-batch and number of communicators. Out: an
 `OverheadLine`. Called where observations come in, and by the tests on measured rows.
@@ -13,9 +13,9 @@ in the middle of the observed ones,
     residual = t(97.5 %, n - p) * s * sqrt(1 + 1/n)        s^2 = mean error^2 n/(n - p)
 
 with p fitted terms, s the standard error of the fit and Student's t. n is how many rows
-are independent: rows of one plan are nearly copies, which agree without saying how far
-the next plan is off. With too few of them (n <= p) the line says nothing of its error;
-then half of the largest value stands in. No row is farther from the line than this.
+are independent: rows of one plan are nearly copies, whose agreement is no evidence for
+the next plan. With too few of them (n <= p) the error of the line is unknown; then half
+of the largest value stands in. No row is farther from the line than this.
 """
 
 from __future__ import annotations

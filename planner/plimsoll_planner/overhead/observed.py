@@ -1,17 +1,17 @@
-"""What sits on a device besides tensors, from ranks that ran and ranks that ran out.
+"""Bytes on a device besides tensors, from ranks that ran and ranks that ran out.
 
 In: for one overhead key, what ranks held beside what was predicted, and shortages of
-device memory. Out: a `DeviceOverhead`, or None where nothing is said yet. Called by the
-store, each time that an attempt has ended. With the peak of a rank's fullest phase,
+device memory. Out: a `DeviceOverhead`, or None without evidence. Called by the store,
+each time that an attempt has ended. With the peak of a rank's fullest phase,
 
     allocator line   fits   reserved - allocated
     outside line     fits   device - reserved + max(0, allocated - predicted allocated)
 
 so that what a prediction was too low by is allowed for as well. `calibration` fits, and
 takes as independent the plans, not the ranks: those of one plan are nearly copies, and
-so is a plan that is trained again. What was not seen is not said: the overhead names
-where its ranks were, and beyond that what is assumed counts (`allowance`). A
-line that comes with Plimsoll stays for as long as no rank contradicts it.
+so is a plan that is trained again. It holds for observed places alone: the overhead
+names them, and beyond them the assumptions count (`allowance`). A line that comes with
+Plimsoll stays for as long as no rank contradicts it.
 
 A shortage is a plan that was predicted to fit and did not. With U bytes in use, A asked
 for, a planned capacity C and T the upper bound of the allocated bytes, the overhead may
@@ -19,13 +19,13 @@ be as large as
 
     U + A >  C   the formula was too low      U + A - T
     U + A <= C   the device has less than C   C - U, and at least C + 1 - T
-    U not told   nobody knows                 C + 1 - T
+    U unknown    nobody knows                 C + 1 - T
 
-and the residual of the outside line grows until the upper bound says so: of both lines,
-and on a GPU of the share of T that is assumed beside them (an emulated device has none;
-its overhead comes with Plimsoll). In all cases T and the overhead exceed C: the plan is
-not predicted to fit again. A plan that a person fixed, and that was not predicted to
-fit, teaches nothing by running out.
+and the residual of the outside line grows until the upper bound reaches that: of both
+lines, and on a GPU of the share of T that is assumed beside them (an emulated device
+has none; its overhead comes with Plimsoll). In all cases T and the overhead exceed C:
+the plan is not predicted to fit again. A plan that a person fixed, and that was not
+predicted to fit, teaches nothing by running out.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from plimsoll_planner.records.record import Record
 from plimsoll_planner.records.strategy import Mesh
 
 FEWEST_RANKS = 8
-"""Fewer say nothing against what comes with Plimsoll, which rests on hundreds. What is
-assumed of a GPU is so wide that the first rank is the better guess."""
+"""Fewer are no evidence against the built-in lines, which rest on hundreds. The
+assumption for a GPU is so wide that the first rank is the better guess."""
 GRANULARITY = OverheadLine(residual_bytes=20 * 2**20)
 """No line is known better: torch's allocator takes 20 MiB of a GPU at once."""
 
@@ -65,7 +65,7 @@ class ObservedRank:
     """What a rank held in its fullest phase."""
 
     attempt: str
-    """Which gang it was of."""
+    """Id of its attempt."""
     micro_batch: int
     num_communicators: int
     predicted_allocated_bytes: int
@@ -96,9 +96,9 @@ class Shortage(Record):
     capacity_bytes: Bytes
     """That the plan was made for, less the headroom."""
     in_use_bytes: Bytes
-    """Of tensors, when it ran out; where nobody says, what was predicted."""
+    """Of tensors, when it ran out; the prediction if it is not known."""
     asked_bytes: Bytes
-    """In vain; 0 where the allocator does not say."""
+    """In vain; 0 if the allocator does not report it."""
     predicted_allocated_bytes: Bytes
     """Upper bound, in the phase whose device bytes are largest."""
     predicted_device_bytes: Bytes
@@ -128,7 +128,7 @@ def unreported_shortage(
     """Observation of a rank that ran out of memory before it reported.
 
     As little as can be: its device has not what the plan promised. What ran there is
-    known from the plan; the version of NCCL, which only ranks tell, is left open.
+    known from the plan; the version of NCCL, which only ranks report, is left open.
 
     Args:
         plan: of record, so with its prediction.
@@ -159,11 +159,11 @@ def unreported_shortage(
 def observed_overhead(
     key: OverheadKey, ranks: Sequence[ObservedRank], shortages: Sequence[Shortage]
 ) -> DeviceOverhead | None:
-    """Overhead of a key; None where nothing is said of it yet.
+    """Overhead of a key; None without evidence.
 
     Args:
         key: of all ranks and shortages.
-        ranks: that finished a step; few say nothing of an emulated device.
+        ranks: that finished a step; few are no evidence for an emulated device.
         shortages: count at once, however few the ranks are.
     """
     is_enough = len(ranks) >= (FEWEST_RANKS if built_in(key) else 1)
@@ -234,13 +234,13 @@ def built_in(key: OverheadKey) -> DeviceOverhead | None:
 
 
 def is_allowed_for(rank: ObservedRank, overhead: DeviceOverhead) -> bool:
-    """Whether a rank held what an overhead says."""
+    """Whether a rank held as much as an overhead allows."""
     at = rank.micro_batch, rank.num_communicators
     pairs = (
         (overhead.allocator.at(*at), rank.fragmented_bytes),
         (overhead.outside.at(*at), rank.outside_bytes),
     )
-    return all(said.lower_bytes <= held <= said.upper_bytes for said, held in pairs)
+    return all(line.lower_bytes <= held <= line.upper_bytes for line, held in pairs)
 
 
 def unobserved(key: OverheadKey) -> DeviceOverhead:

@@ -1,16 +1,16 @@
-"""What others saw on their devices: it may widen a bound of ours, and never narrow it.
+"""Observations of other namespaces: they may widen a bound here, never narrow it.
 
-In: what is known of devices here, and what was learned of them elsewhere, where
-namespaces share it. Out: overheads to plan with. Called by the store. Who reports for
-another namespace is trusted to warn, and not to promise. So what counts here stays what
-would count without the others (`overhead_for`), an own overhead or what is assumed, and
-its residuals grow, for foreign ranks of the same product, image and version of torch
+In: own observations, and those of other namespaces that share theirs. Out: overheads
+to plan with. Called by the store. Another namespace is trusted to warn, and not to
+promise. So the overhead stays the one that would count without the others
+(`overhead_for`), an own one or an assumption, and its residuals grow, for ranks of
+others with the same product, image and version of torch
 
     where they were      until each line has what theirs has within, at both ends
     where they ran out   until the shortage is no surprise, as for an own one
     of memory            (`observed_overhead`)
 
-What is assumed elsewhere, because too few ranks were seen there, says nothing here.
+Assumptions elsewhere, made because too few ranks were seen there, do not count here.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from plimsoll_planner.records.model_profile import Fingerprint
 from plimsoll_planner.records.offer import Offer
 
 
-def with_foreign(
+def with_other_namespaces(
     offers: Iterable[Offer],
     fingerprint: Fingerprint,
     own: Sequence[DeviceOverhead],
-    foreign: Sequence[DeviceOverhead],
+    others: Sequence[DeviceOverhead],
     shortages: Sequence[Shortage],
 ) -> tuple[DeviceOverhead, ...]:
     """Overheads of which none that counts is narrower for what others saw.
@@ -45,7 +45,7 @@ def with_foreign(
         offers: whose devices are planned with.
         fingerprint: of what is to run on them.
         own: what is known here.
-        foreign: overheads of others, any number for each key.
+        others: overheads of other namespaces, any number for each key.
         shortages: of others.
     """
     found = list(own)
@@ -53,7 +53,7 @@ def with_foreign(
         mine = here(offer, fingerprint, found)
         wider = widened_by(
             mine,
-            [one for one in foreign if counts(one.key, offer, fingerprint)],
+            [one for one in others if counts(one.key, offer, fingerprint)],
             [one for one in shortages if counts(one.key, offer, fingerprint)],
         )
         if wider == mine:
@@ -79,18 +79,18 @@ def here(
 
 
 def counts(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
-    """Whether others who observed a key have something to say."""
+    """Whether observations of a key count for an offer and a fingerprint."""
     return key.image == fingerprint.image and runs_like(key, offer, fingerprint)
 
 
 def widened_by(
     overhead: DeviceOverhead,
-    foreign: Iterable[DeviceOverhead],
+    others: Iterable[DeviceOverhead],
     shortages: Iterable[Shortage],
 ) -> DeviceOverhead:
-    """Overhead that allows for what others saw, and says so."""
+    """Overhead that allows for observations of others, marked as warned."""
     wider = overhead
-    for theirs in foreign:
+    for theirs in others:
         wider = covering(wider, theirs)
     for shortage in shortages:
         # Own ones alone are counted: a person can have those forgotten.
@@ -98,12 +98,12 @@ def widened_by(
     return replace(wider, is_warned=True) if wider != overhead else overhead
 
 
-def covering(overhead: DeviceOverhead, foreign: DeviceOverhead) -> DeviceOverhead:
+def covering(overhead: DeviceOverhead, others: DeviceOverhead) -> DeviceOverhead:
     """Overhead that allows for what others measured, where they did."""
     return replace(
         overhead,
-        allocator=no_narrower_at(foreign.seen, overhead.allocator, foreign.allocator),
-        outside=no_narrower_at(foreign.seen, overhead.outside, foreign.outside),
+        allocator=no_narrower_at(others.seen, overhead.allocator, others.allocator),
+        outside=no_narrower_at(others.seen, overhead.outside, others.outside),
     )
 
 

@@ -80,7 +80,7 @@ class Binding(StrEnum):
     ENGINE = "engine"
     GPU_LIMIT = "gpu-limit"
     WORK_LIMIT = "work-limit"
-    """None that is known: the search was cut off before it could tell."""
+    """None that is known: the search was cut off before one was found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,7 +233,7 @@ class CountVerdict(Record):
         return left == {Rule.RATE_AT_EQUAL_ERROR}
 
     def check_rules(self) -> None:
-        """Every tuple has the count's GPUs; a count that fails says on what."""
+        """Every tuple has the count's GPUs; a count that fails has its reason."""
         tuples = self.decisions
         degrees = zip(
             tuples.pipeline_degree,
@@ -367,7 +367,7 @@ class Certificate(Document):
         return not self.cut_off and not self.undecided_counts
 
     def check_rules(self) -> None:
-        """Counts are complete, cite what is there, and what was cut off is said."""
+        """Counts are complete, cite what is there, and mention what was cut off."""
         numbers = [count.num_gpus for count in self.counts]
         if numbers != list(range(1, len(numbers) + 1)):
             raise self.refuse("counts", "every count from 1 on, in order", numbers)

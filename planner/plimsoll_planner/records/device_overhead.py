@@ -60,7 +60,7 @@ class OverheadLine(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenAt(Record):
-    """Where ranks were observed: what they held says nothing of ranks that had more."""
+    """Where ranks were observed: no evidence for ranks that had more."""
 
     micro_batch: Count
     num_communicators: Index

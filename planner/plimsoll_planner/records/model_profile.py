@@ -4,7 +4,7 @@ A profile is a directed acyclic graph with an order (edges point forward), of wh
 chain is the common case; an edge over more than one step is a skip tensor. Layers of
 one `kind` cost the same and are profiled once. Two keys: the request key is computed
 from the spec alone and finds a cached profile; the fingerprint is computed where the
-code runs and says what was profiled.
+code runs and is kept with the profile.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Probe(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UncountedOperator(Record):
-    """An operator that does arithmetic of which no formula tells how much."""
+    """An operator that does arithmetic that no formula counts."""
 
     kind: Index
     """Of the layers that run it."""

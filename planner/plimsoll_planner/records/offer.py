@@ -94,7 +94,7 @@ class Offer(Document):
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What tells offers apart: name, region, terms."""
+        """Key that distinguishes offers: name, region, terms."""
         return self.name, self.region, self.capacity_type
 
     def num_nodes(self, num_gpus: int, gpus_per_pod: int) -> int:

@@ -198,7 +198,7 @@ class Problem(Document):
         return tuple(one for one in runs if not allowed or one in allowed)
 
     def check_rules(self) -> None:
-        """The parts fit together, and a cost is asked only where it can be told."""
+        """The parts fit together, and a cost is asked only if it can be computed."""
         self._check_override()
         self._check_statistics()
         self._check_micro_batches()
@@ -323,7 +323,7 @@ def check_whole_nodes(limits: Limits, objective: Objective) -> None:
 
 
 def check_prices(offers: Sequence[Offer], objective: Objective) -> None:
-    """Raise `InvalidFieldError` unless a cost that is asked for can be told."""
+    """Raise `InvalidFieldError` unless a cost that is asked for can be computed."""
     if objective.goal is not Goal.MINIMIZE_COST:
         return
     unpriced = [offer.name for offer in offers if offer.price_per_node_hour is None]

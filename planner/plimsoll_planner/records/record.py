@@ -200,7 +200,7 @@ def required_fields(record: type) -> tuple[str, ...]:
 
 
 def nearest(name: str, fields: Iterable[str]) -> str:
-    """Say which field was probably meant, or list them all."""
+    """Advice: the field that was probably meant, or all of them."""
     import difflib  # noqa: PLC0415 - for errors alone
 
     names = list(fields)

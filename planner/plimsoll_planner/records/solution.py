@@ -22,7 +22,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.record import Record
 
 LEAST_GAP = 0.0005
-"""Smaller gaps are not told, and do not keep an answer from being called optimal: the
+"""Smaller gaps are not shown, and do not keep an answer from being called optimal: the
 least peak is searched for to within half of this."""
 
 
@@ -74,7 +74,7 @@ class Solution(Document):
     warnings: tuple[Message, ...] = ()
     """What the answer rests on that nobody measured, or that a person fixed."""
     fewest_unfixed: Count | None = None
-    """Certified fewest GPUs where nothing is fixed; told where a person fixed parts."""
+    """Certified fewest GPUs where nothing is fixed; shown if a person fixed parts."""
 
     def check_rules(self) -> None:
         """The plan is one that the certificate is about; optimal needs a proof."""

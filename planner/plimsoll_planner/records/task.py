@@ -62,7 +62,7 @@ class Command(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task(Document):
-    """What a child does: one process, or a gang of ranks."""
+    """Purpose of a task: of one process, or of a worker group."""
 
     child_kind: ChildKind
     subject: Label
@@ -100,7 +100,7 @@ class FullDevice(Record):
     rank: Index
     phase: Phase
     asked_bytes: Bytes
-    """0 where nobody says."""
+    """0 if it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,7 +37,7 @@ def solve(
 ) -> Solution | Infeasible:
     """Best plan and its proof, or what stands in the way.
 
-    Where a person fixed parts of the plan, what could be had without is told as well.
+    Where a person fixed parts of the plan, the answer without them is added.
 
     Args:
         problem: the question.
@@ -135,7 +135,7 @@ def ending(
 ) -> tuple[Termination, float]:
     """Why the search ended, and how far the goal may be from the best.
 
-    Of counts no gap is too small to be told. Other goals are those of the plans that
+    Of counts no gap is too small to be shown. Other goals are those of the plans that
     fit for sure; a count that is undecided leaves them open, but not by its own gap.
     """
     if certificate.cut_off:

@@ -1,4 +1,4 @@
-"""Leaves out the offers that nobody knows the speed of, and says so.
+"""Leaves out offers of unknown speed, with a warning.
 
 In: a problem. Out: the same with the offers whose seconds are known, and a warning for
 each of the others. Called by `explore`, before anything is searched.

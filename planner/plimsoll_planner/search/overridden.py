@@ -44,7 +44,7 @@ def fixed_solution(
 
 
 def misfit(explorer: Explorer, candidate: Candidate, *, fits: bool) -> str:
-    """Say why the fixed plan is none that the search would choose."""
+    """Reason why the search would not choose the fixed plan."""
     if fits:
         return "what is fixed fits, but is not proven to reach the rate floor"
     allowed = explorer.search.allowance(candidate)

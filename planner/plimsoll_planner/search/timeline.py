@@ -142,7 +142,7 @@ def timed_passes(
 
 
 def named(order: list[Operation], spans: list[tuple[float, float]]) -> list[TimedPass]:
-    """Say what each span of time is taken by; the last is the end of the step."""
+    """Passes with their spans of time; the last is the end of the step."""
     return [
         TimedPass(operation=operation, begin_s=begin_s, end_s=end_s)
         for operation, (begin_s, end_s) in zip([*order, None], spans, strict=True)

@@ -1,4 +1,4 @@
-"""Says in words what an answer is and why no smaller one does.
+"""An answer in words, and why no smaller one does.
 
 In: a `Solution` or `Infeasible`. Out: lines of text. Called by `plimsoll plan` and
 `plimsoll explain`, here and on a cluster alike.

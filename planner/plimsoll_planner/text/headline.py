@@ -52,7 +52,7 @@ def headline_text(problem: Problem, answer: Solution) -> str:
 def bill_parts(answer: Solution, num_steps: int | None) -> Iterator[str]:
     """Yield what is paid for and what the training costs, where there is a price.
 
-    Where more GPUs are cheaper than few, it is told what few would cost.
+    If more GPUs are cheaper than few, the price of few is added.
     """
     plan = answer.plan
     if plan.price_per_hour is None:

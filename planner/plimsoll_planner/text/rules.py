@@ -53,5 +53,5 @@ COMBINATION = (
 def rule_lines(rules: Iterable[Rule]) -> list[str]:
     """Meaning of the rules that occur."""
     found = set(rules)
-    told = (f"  {RULE_NAMES[rule]}: {RULES[rule]}" for rule in Rule if rule in found)
-    return [COMBINATION, *told]
+    lines = (f"  {RULE_NAMES[rule]}: {RULES[rule]}" for rule in Rule if rule in found)
+    return [COMBINATION, *lines]

@@ -94,12 +94,12 @@ def pass_ends(
 ) -> list[list[float]]:
     """Ends of each stage's passes, in the order of its schedule.
 
-    [1] Seconds of each link, order of each stage. [2] What has arrived at each stage, in
-    the order of micro-batches: inputs from the one before, gradients from the one
-    behind. [3] Every stage goes on as far as its inputs allow, until all are done.
+    [1] Seconds of each link, order of each stage. [2] Arrivals at each stage, in the
+    order of micro-batches: inputs from the one before, gradients from the one behind.
+    [3] Every stage goes on as far as its inputs allow, until all are done.
     """
     num_stages = len(stages)
-    # [1]
+    # [1] links and orders
     delays = [
         placed.hops[s].seconds(stages[s].sent_bytes) for s in range(num_stages - 1)
     ]
@@ -107,12 +107,12 @@ def pass_ends(
         list(schedule.operations(s, num_stages, num_micro_batches))
         for s in range(num_stages)
     ]
-    # [2]
+    # [2] arrivals
     inputs: list[list[float]] = [[] for _ in stages]
     gradients: list[list[float]] = [[] for _ in stages]
     inputs[0] = [0.0] * num_micro_batches
     ends: list[list[float]] = [[] for _ in stages]
-    # [3]
+    # [3] passes
     waiting = True
     while waiting:
         waiting = False

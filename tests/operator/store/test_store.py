@@ -13,7 +13,7 @@ from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.questions import Occasion
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.overhead.observed import Shortage
-from plimsoll_planner.overhead.other_namespaces import with_foreign
+from plimsoll_planner.overhead.other_namespaces import with_other_namespaces
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import (
@@ -126,14 +126,16 @@ def test_a_namespace_that_shares_is_warned_and_not_promised(place: Path | str) -
         held = await one.calibrations.refresh(KEY)
         assert held is not None
         assert await known(one) == (held,)
-        assert await known(other) == with_foreign(offers, code, (), [held], ())
+        assert await known(other) == with_other_namespaces(offers, code, (), [held], ())
         await other.shortages.save("b", 1, LARGE_SHORTAGE)
         lacked = await other.calibrations.refresh(KEY)
         assert lacked is not None
-        (wider,) = with_foreign(offers, code, [held], (), [LARGE_SHORTAGE])
+        (wider,) = with_other_namespaces(offers, code, [held], (), [LARGE_SHORTAGE])
         assert wider.is_warned
         assert await known(one) == (wider,)
-        assert await known(other) == with_foreign(offers, code, [lacked], [held], ())
+        assert await known(other) == with_other_namespaces(
+            offers, code, [lacked], [held], ()
+        )
         assert await known(alone) == (lacked,)
         assert await one.calibrations.all() == (held,)
         elsewhere = [an_offer(device_product="H100")]

@@ -19,7 +19,7 @@ from plimsoll_planner.overhead.observed import (
     unobserved,
     widened,
 )
-from plimsoll_planner.overhead.other_namespaces import with_foreign
+from plimsoll_planner.overhead.other_namespaces import with_other_namespaces
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.problem import Limits
 from tests.support.builders import a_fingerprint, an_engine, an_offer
@@ -91,7 +91,7 @@ def warned(
     shortages: Sequence[Shortage] = (),
 ) -> tuple[DeviceOverhead, ...]:
     """Return overheads for the GPU that others may know of."""
-    return with_foreign([OFFER], FINGERPRINT, own, foreign, shortages)
+    return with_other_namespaces([OFFER], FINGERPRINT, own, foreign, shortages)
 
 
 def allowed(overheads: tuple[DeviceOverhead, ...], place: tuple[int, int]) -> Allowance:
@@ -208,7 +208,7 @@ def test_what_comes_with_plimsoll_is_widened_as_well() -> None:
     """An emulated device that had less elsewhere; its overhead is there only once."""
     offer = an_offer(device_product=EMULATED.key.device_product)
     key = replace(UNTOLD, device_product=offer.device_product)
-    told = with_foreign([offer], FINGERPRINT, (), (), [a_shortage(key=key)])
+    told = with_other_namespaces([offer], FINGERPRINT, (), (), [a_shortage(key=key)])
     (found,) = with_built_in(told, [offer])
     assert found.key == EMULATED.key
     assert found.outside.residual_bytes > EMULATED.outside.residual_bytes
