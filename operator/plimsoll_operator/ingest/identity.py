@@ -19,7 +19,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -46,7 +46,6 @@ from plimsoll_operator.kube.api import (
 )
 from plimsoll_operator.kube.ttl_cache import TtlCache
 from plimsoll_operator.objects.children import Owner
-from plimsoll_operator.rules.observed_state import ChildKind
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""
@@ -72,19 +71,11 @@ class Asks(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reporter:
-    """A pod of ours."""
+class Reporter(Assignment):
+    """A pod of ours, with what its Job is for."""
 
     namespace: str
-    plan_name: str
-    plan_uid: str
     job_name: str
-    kind: ChildKind
-    subject: str
-    attempt: int
-    """0 where it belongs to none."""
-    after_s: float
-    """When what caused its Job had happened; seconds since 1970."""
     pod_index: int
     pod_uid: str
 
@@ -185,14 +176,9 @@ class Identities:
             lambda: self._assignment(bearer.namespace, name, uid),
         )
         return Reporter(
+            **asdict(job),
             namespace=bearer.namespace,
-            plan_name=job.plan_name,
-            plan_uid=job.plan_uid,
             job_name=name,
-            kind=job.kind,
-            subject=job.subject,
-            attempt=job.attempt,
-            after_s=job.after_s,
             pod_index=index_of(pod),
             pod_uid=bearer.pod_uid,
         )

@@ -100,7 +100,8 @@ class RecordedAttempts:
     async def _ending(self, reporter: Reporter) -> str:
         """How an attempt ended; empty until that is decided."""
         found = await self._owned(reporter, RESULT)
-        return "" if found is None else ending_in(found)
+        meta: Any = {} if found is None else found["metadata"]
+        return str((meta.get("annotations") or {}).get(ENDING, ""))
 
     async def _owned(self, reporter: Reporter, what: str) -> Object | None:
         """A ConfigMap of an attempt, None where the plan owns none."""
@@ -129,12 +130,6 @@ def recorded_in(found: Object) -> Recorded:
         fingerprint=plan.fingerprint,
         peaks=tuple(peaks),
     )
-
-
-def ending_in(result: Object) -> str:
-    """How an attempt ended, by its result; empty until that is decided."""
-    annotations: Any = result["metadata"].get("annotations") or {}
-    return str(annotations.get(ENDING, ""))
 
 
 def no_plan(reporter: Reporter, why: str) -> RefusedReportError:

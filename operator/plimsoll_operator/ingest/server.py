@@ -36,10 +36,11 @@ from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
 from plimsoll_operator.ingest.limits import Budget, Rates, Room
 from plimsoll_operator.ingest.recorded_attempts import RecordedAttempts
-from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.objects.bounded import bounded_document
 from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.store.learning import learn_rehearsal
+from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
@@ -109,8 +110,9 @@ class Ingest:
     def __init__(
         self,
         api: Asks,
-        records: Records,
+        store: Store,
         *,
+        shares: bool,
         told: Callable[[PlanKey], None],
         counted: Callable[[str, int], None] = lambda _path, _status: None,
         clocks: Clocks | None = None,
@@ -119,7 +121,8 @@ class Ingest:
 
         Args:
             api: of the cluster whose pods tell.
-            records: where it goes.
+            store: of any scope.
+            shares: a replay serves all namespaces.
             told: called with the plan of what was just stored.
             counted: called with path and status of every answer.
             clocks: the machine's, unless given.
@@ -129,7 +132,7 @@ class Ingest:
             api, now=self._clocks.now, clock=self._clocks.steady
         )
         self._attempts = RecordedAttempts(api, clock=self._clocks.steady)
-        self._records = records
+        self._store, self._shares = store, shares
         self._told = told
         self._counted = counted
         self._room = Room(most_bytes=MOST_BYTES, most_bytes_each=MOST_BYTES_EACH)
@@ -221,7 +224,7 @@ class Ingest:
                 return await self._keep_profile(reporter, document)
             case Replay():
                 reports.check_replay(document, reporter)
-                await self._records.keep_replay(reporter, document)
+                await self._scope_of(reporter).replays.save(document)
             case Rehearsal():
                 await self._keep_rehearsal(reporter, document)
             case Observation():
@@ -231,8 +234,14 @@ class Ingest:
                 recorded = await self._attempts.plan(reporter)
                 reports.check_end(document, reporter, recorded)
                 await self._attempts.require_open(reporter)
-                await self._records.keep_end(reporter, document)
+                uid, attempt = reporter.plan_uid, reporter.attempt
+                place, pod_uid = reporter.pod_index, reporter.pod_uid
+                await self._store.pod_ends.save(uid, attempt, place, pod_uid, document)
         return HTTPStatus.NO_CONTENT
+
+    def _scope_of(self, reporter: Reporter) -> Store:
+        """The part of the store that a reporter's namespace learns from."""
+        return self._store.within(reporter.namespace, shares=self._shares)
 
     async def _keep_profile(
         self, reporter: Reporter, profile: ModelProfile
@@ -244,7 +253,7 @@ class Ingest:
         """
         digest = await asyncio.to_thread(digest_of, profile)
         async with self._saving_profile:
-            known = await self._records.profile(profile.request_key)
+            known = await self._store.profiles.known(profile.request_key)
             if known is not None and known.made_s > reporter.after_s:
                 if known.digest == digest:
                     return HTTPStatus.OK
@@ -253,7 +262,7 @@ class Ingest:
                     f"there is another profile since it was asked for: {known.digest}",
                 )
             made_s = reports.made_s(reporter, self._clocks.now())
-            await self._records.keep_profile(profile, made_s)
+            await self._store.profiles.save(profile, made_s)
         return HTTPStatus.NO_CONTENT
 
     async def _keep_rehearsal(self, reporter: Reporter, found: Rehearsal) -> None:
@@ -262,12 +271,14 @@ class Ingest:
         Raises:
             RefusedReportError: it was not asked for, or is not any more.
         """
-        asked = await self._records.asked_rehearsal(reporter)
+        uid, digest = reporter.plan_uid, reporter.subject
+        asked = await self._store.rehearsals.asked(uid, digest)
         if asked is None:
-            text = f"no rehearsal of {reporter.subject} is asked for any more"
+            text = f"no rehearsal of {digest} is asked for any more"
             raise RefusedReportError(HTTPStatus.CONFLICT, text)
         reports.check_rehearsal(found, reporter, asked.plan)
-        await self._records.keep_rehearsal(reporter, found, self._clocks.now())
+        store, now_s = self._scope_of(reporter), self._clocks.now()
+        await learn_rehearsal(store, uid, found, now_s)
 
     async def _keep_observation(
         self, reporter: Reporter, observation: Observation
@@ -279,13 +290,9 @@ class Ingest:
         predicted = recorded.peaks[observation.rank]
         if not observation.peaks or predicted is None:
             return HTTPStatus.OK
-        await self._records.keep_observation(
-            reporter,
-            observation,
-            predicted,
-            recorded.micro_batch,
-            self._clocks.now(),
-        )
+        uid, micro_batch = reporter.plan_uid, recorded.micro_batch
+        observations, now_s = self._scope_of(reporter).observations, self._clocks.now()
+        await observations.save(uid, observation, predicted, micro_batch, now_s)
         return HTTPStatus.NO_CONTENT
 
     def _log(
