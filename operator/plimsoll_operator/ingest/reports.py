@@ -56,27 +56,23 @@ def check_kind(reporter: Reporter, wanted: ChildKind) -> None:
 
 
 def check_profile(profile: ModelProfile, reporter: Reporter) -> None:
-    """Refuse a profile that was not asked for.
-
-    Raises:
-        RefusedReportError: it answers another request.
-    """
-    if profile.request_key != reporter.subject:
-        raise not_its_business(
-            f"ModelProfile.request_key: the Job was asked for {reporter.subject}"
-        )
+    """Refuse a profile that answers another request."""
+    check_subject("ModelProfile.request_key", profile.request_key, reporter)
 
 
 def check_replay(replay: Replay, reporter: Reporter) -> None:
-    """Refuse a replay that was not asked for.
+    """Refuse a replay of another plan."""
+    check_subject("Replay.plan_digest", replay.plan_digest, reporter)
+
+
+def check_subject(path: str, found: str, reporter: Reporter) -> None:
+    """Refuse a report on something else than the Job was made for.
 
     Raises:
-        RefusedReportError: it is of another plan.
+        RefusedReportError: it is.
     """
-    if replay.plan_digest != reporter.subject:
-        raise not_its_business(
-            f"Replay.plan_digest: the Job was asked for {reporter.subject}"
-        )
+    if found != reporter.subject:
+        raise not_its_business(f"{path}: the Job was asked for {reporter.subject}")
 
 
 def check_rehearsal(
@@ -94,11 +90,7 @@ def check_rehearsal(
         InvalidFieldError: of another rank, other code or devices.
     """
     seen = rehearsal.observation
-    if seen.plan_digest != reporter.subject:
-        raise not_its_business(
-            f"Rehearsal.observation.plan_digest: the Job was asked for "
-            f"{reporter.subject}"
-        )
+    check_subject("Rehearsal.observation.plan_digest", seen.plan_digest, reporter)
     if seen.rank != asked.fullest_rank:
         rule = f"{asked.fullest_rank}, the fullest rank of the plan"
         raise InvalidFieldError("Rehearsal.observation.rank", seen.rank, rule)
