@@ -75,6 +75,9 @@ class Truth(StrEnum):
     """It is on its way, or waits for the conditions before it."""
 
 
+TRUE, FALSE, UNKNOWN = Truth.TRUE, Truth.FALSE, Truth.UNKNOWN
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition(ApiRecord):
     """One aspect of where a plan stands."""

@@ -7,7 +7,7 @@ done about the child; which children nobody asks for any more. Called by `prepar
 
 from __future__ import annotations
 
-from plimsoll_operator.api.status import Truth
+from plimsoll_operator.api.status import FALSE, UNKNOWN
 from plimsoll_operator.rules.actions import Action, Clear, WakeAt
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import (
@@ -49,21 +49,21 @@ def of_child(given: StepInput, child: Child, what: str, store: Action) -> StepRe
         return failed(child, f"{what}PendingTimeout")
     if child.state is ChildState.PENDING:
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason=f"{what}Pending",
-            message=child.message,
+            UNKNOWN,
+            f"{what}Pending",
+            child.message,
             actions=(WakeAt(at_s=given.late_s(child)),),
         )
     if child.state is ChildState.RUNNING or child.ending is None:
         reason = UNDER_WAY[child.kind]
-        return StepResult(truth=Truth.UNKNOWN, reason=reason, message=child.message)
+        return StepResult(UNKNOWN, reason, child.message)
     if child.ending is Ending.DONE:
-        return StepResult(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
+        return StepResult(UNKNOWN, f"{what}Stored", actions=(store,))
     if child.ending in (Ending.DISRUPTED, Ending.DELETED):
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason=f"{what}Disrupted",
-            message=child.message,
+            UNKNOWN,
+            f"{what}Disrupted",
+            child.message,
             actions=(again(child, given.now_s),),
         )
     reasons = {
@@ -88,11 +88,7 @@ def of_child(given: StepInput, child: Child, what: str, store: Action) -> StepRe
 def failed(child: Child, reason: str) -> StepResult:
     """The step where a child has failed for good; it is cleared away."""
     return StepResult(
-        truth=Truth.FALSE,
-        reason=reason,
-        message=child.message,
-        actions=(Clear(child=child),),
-        is_final=True,
+        FALSE, reason, child.message, actions=(Clear(child=child),), is_final=True
     )
 
 

@@ -22,10 +22,12 @@ from datetime import UTC, datetime
 from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
     Condition,
     ConditionType,
     Status,
-    Truth,
     WorkloadRef,
 )
 from plimsoll_operator.rules.actions import Action, Clear, WakeAt
@@ -102,7 +104,7 @@ def decide(
         result = step(given)
         actions += result.actions
         updated = updated.with_condition(condition(kind, result, generation), now)
-        if result.is_final or not (result.truth is Truth.TRUE or result.goes_on):
+        if result.is_final or not (result.truth is TRUE or result.goes_on):
             if kind is not ConditionType.SUCCEEDED:
                 updated = updated.with_condition(summary(given, result), now)
                 behind = [
@@ -153,7 +155,7 @@ def unreadable(
     if is_closed(status, generation):
         return Decision(actions=(), status=status)
     now = time_text(now_s)
-    result = StepResult(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
+    result = StepResult(FALSE, "InvalidSpec", fault)
     updated = replace(
         status,
         observed_generation=generation,
@@ -244,9 +246,9 @@ def summary(given: StepInput, result: StepResult) -> Condition:
     A dry run succeeds. What ended the latest attempt is told with what is waited for,
     where that tells nothing itself.
     """
-    truth = Truth.UNKNOWN
+    truth = UNKNOWN
     if result.is_final:
-        truth = Truth.TRUE if result.is_success else Truth.FALSE
+        truth = TRUE if result.is_success else FALSE
     latest, message = given.latest, result.message
     if not message and not result.is_final and latest is not None and latest.message:
         message = f"attempt {latest.number} ended: {latest.message}"
@@ -263,7 +265,7 @@ def waiting(
     status: Status, kinds: Iterable[ConditionType], generation: int, now: str
 ) -> Status:
     """The status in which some conditions wait for those before them."""
-    result = StepResult(truth=Truth.UNKNOWN, reason="Waiting")
+    result = StepResult(UNKNOWN, "Waiting")
     for kind in kinds:
         status = status.with_condition(condition(kind, result, generation), now)
     return status

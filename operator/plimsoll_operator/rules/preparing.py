@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plimsoll_operator.api.spec import ProfilePolicy, TrainingPlanSpec
-from plimsoll_operator.api.status import Truth
+from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import (
     Action,
     Clear,
@@ -43,13 +43,11 @@ def accepted(given: StepInput) -> StepResult:
     What an image has is known from the process that was to profile in it.
     """
     if given.state.complaint:
-        return StepResult(
-            truth=Truth.FALSE, reason="InvalidSpec", message=given.state.complaint
-        )
+        return StepResult(FALSE, "InvalidSpec", given.state.complaint)
     child = given.state.child(ChildKind.PROFILE, given.state.profile_key)
     if child is not None and child.ending is Ending.INCOMPATIBLE:
         return failed(child, RESPONSES[child.ending].reason)
-    return StepResult(truth=Truth.TRUE, reason="Valid", message=given.state.remark)
+    return StepResult(TRUE, "Valid", given.state.remark)
 
 
 def profiled(given: StepInput) -> StepResult:
@@ -57,9 +55,9 @@ def profiled(given: StepInput) -> StepResult:
     state = given.state
     if state.store_fault:
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason="StoreUnavailable",
-            message=state.store_fault,
+            UNKNOWN,
+            "StoreUnavailable",
+            state.store_fault,
             actions=(WakeAt(at_s=given.now_s + STORE_AGAIN_S),),
         )
     result = profile_result(given)
@@ -85,17 +83,17 @@ def profile_result(given: StepInput) -> StepResult:
         reason = "Cached" if state.profile.was_cached else "Measured"
         if state.profile.source == "traced" and not state.profile.was_cached:
             reason = "Traced"
-        return StepResult(truth=Truth.TRUE, reason=reason, actions=clear)
+        return StepResult(TRUE, reason, actions=clear)
     if child is None and given.spec.profile.policy is ProfilePolicy.NEVER:
         return StepResult(
-            truth=Truth.FALSE,
-            reason="ProfileMissing",
-            message="there is no profile, and profile.policy is Never",
+            FALSE,
+            "ProfileMissing",
+            "there is no profile, and profile.policy is Never",
             is_final=True,
         )
     if child is None:
         start = StartProfile(request_key=state.profile_key)
-        return StepResult(truth=Truth.UNKNOWN, reason="Profiling", actions=(start,))
+        return StepResult(UNKNOWN, "Profiling", actions=(start,))
     return of_child(given, child, "Profile", StoreProfile(child=child))
 
 
@@ -126,33 +124,28 @@ def planned(given: StepInput) -> StepResult:
     """Whether a plan fits."""
     found = given.state.answer
     if found is None:
-        return StepResult(
-            truth=Truth.UNKNOWN,
-            reason="Solving",
-            message=given.state.refuted,
-            actions=(Solve(),),
-        )
+        return StepResult(UNKNOWN, "Solving", given.state.refuted, actions=(Solve(),))
     answer = found.answer
     if isinstance(answer, Infeasible):
         return StepResult(
-            truth=Truth.FALSE,
-            reason="Infeasible",
-            message=joined(found.headline, given.state.refuted),
+            FALSE,
+            "Infeasible",
+            joined(found.headline, given.state.refuted),
             is_final=True,
         )
     if answer.termination is Termination.FIXED:
         message = "; ".join([found.headline, *answer.warnings])
-        return StepResult(truth=Truth.TRUE, reason="Overridden", message=message)
+        return StepResult(TRUE, "Overridden", message)
     is_proof = answer.termination is Termination.OPTIMAL
     reason = "Proven" if is_proof else "Feasible"
-    return StepResult(truth=Truth.TRUE, reason=reason, message=found.headline)
+    return StepResult(TRUE, reason, found.headline)
 
 
 def skipped(result: StepResult) -> StepResult:
     """Go on without a replay, where nobody asks for one; its child stays as a mark."""
     return replace(
         result,
-        truth=Truth.UNKNOWN,
+        truth=UNKNOWN,
         reason="Skipped",
         actions=(),
         is_final=False,
@@ -165,7 +158,7 @@ def certified(given: StepInput) -> StepResult:
     found = given.state.answer
     if found is not None and found.is_certified:
         clear = clearing(given, ChildKind.REPLAY, "")
-        result = StepResult(truth=Truth.TRUE, reason="Replayed", actions=clear)
+        result = StepResult(TRUE, "Replayed", actions=clear)
     else:
         wanted = found.unreplayed if found is not None else ""
         result = replay_result(given)
@@ -181,19 +174,19 @@ def replay_result(given: StepInput) -> StepResult:
     found = given.state.answer
     must = given.spec.launch.require_certified
     if found is not None and found.has_replay:
-        return StepResult(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))
+        return StepResult(UNKNOWN, "Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
         child = given.state.child(ChildKind.REPLAY, found.unreplayed)
         if child is None or child in outdated_children(given.state):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
-            return StepResult(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
+            return StepResult(UNKNOWN, "Replaying", actions=start)
         result = of_child(given, child, "Replay", StoreReplay(child=child))
         return result if must or not result.is_final else skipped(result)
     rounds = found.num_rounds if found is not None else 0
     return StepResult(
-        truth=Truth.FALSE,
-        reason="ReplayDisagrees",
-        message=f"search and replay do not agree after {rounds} rounds",
+        FALSE,
+        "ReplayDisagrees",
+        f"search and replay do not agree after {rounds} rounds",
         is_final=must,
         goes_on=not must,
     )

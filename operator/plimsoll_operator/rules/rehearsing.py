@@ -19,14 +19,14 @@ from dataclasses import replace
 
 from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
-from plimsoll_operator.api.status import Truth
+from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import Action, StartRehearsal, StoreRehearsal
 from plimsoll_operator.rules.child_steps import (
     clearing,
     of_child,
     outdated_children,
 )
-from plimsoll_operator.rules.failures import FIXED, UNFIXED
+from plimsoll_operator.rules.failures import fixed_text
 from plimsoll_operator.rules.observed_state import (
     ChildKind,
     Ending,
@@ -49,7 +49,7 @@ def rehearsed(given: StepInput, result: StepResult) -> StepResult:
         result: of the replay.
     """
     found = given.state.answer
-    goes_on = result.truth is Truth.TRUE or result.goes_on
+    goes_on = result.truth is TRUE or result.goes_on
     if found is None or not (goes_on and found.plan_digest):
         return with_actions(result, clearing(given, ChildKind.REHEARSAL, ""))
     rehearsal = found.rehearsal
@@ -87,14 +87,14 @@ def with_result(
     """
     if not rehearsal.fits:
         return StepResult(
-            truth=Truth.FALSE,
-            reason="RehearsalOOM",
-            message=f"{rehearsal.message}; {no_other_plan(given)}",
+            FALSE,
+            "RehearsalOOM",
+            f"{rehearsal.message}; {no_other_plan(given)}",
             actions=result.actions,
             is_final=True,
         )
     message = joined(result.message, rehearsal.message, given.state.refuted)
-    if result.truth is not Truth.TRUE:  # the other ranks are as uncertain as before
+    if result.truth is not TRUE:  # the other ranks are as uncertain as before
         return replace(result, message=message)
     return replace(result, reason="Rehearsed", message=message)
 
@@ -111,17 +111,15 @@ def under_way(
     before = (*result.actions, *clearing(given, ChildKind.REHEARSAL, digest))
     if child is None and given.spec.suspend:
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason=WAITING,
-            message="the rehearsal waits while the plan is suspended",
+            UNKNOWN,
+            WAITING,
+            "the rehearsal waits while the plan is suspended",
             actions=before,
             goes_on=True,
         )
     if child is None or child in outdated_children(given.state):
         start = (StartRehearsal(digest=digest),) if child is None else ()
-        return StepResult(
-            truth=Truth.UNKNOWN, reason="Rehearsing", actions=(*before, *start)
-        )
+        return StepResult(UNKNOWN, "Rehearsing", actions=(*before, *start))
     now = of_child(given, child, "Rehearsal", StoreRehearsal(child=child))
     if is_without_device(given, now):
         # The child stays as a mark: without it the wait would begin again.
@@ -146,8 +144,7 @@ def with_actions(result: StepResult, actions: tuple[Action, ...]) -> StepResult:
 def no_other_plan(given: StepInput) -> str:
     """Why no other plan is looked for, and what to do."""
     if given.is_fixed_by_hand:
-        fewest = given.fewest_unfixed
-        return FIXED + (UNFIXED.format(fewest) if fewest else "")
+        return fixed_text(given)
     limit = given.spec.run_policy.oom_replan_limit
     return (
         f"runPolicy.oomReplanLimit lets {counted(limit, 'other plan')} be looked for: "

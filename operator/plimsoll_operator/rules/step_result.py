@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
@@ -57,13 +57,14 @@ class StepInput:
         return child.since_s + self.spec.run_policy.pending_seconds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """The result of a step for its condition."""
 
     truth: Truth
     reason: str
     message: str = ""
+    _: KW_ONLY
     actions: tuple[Action, ...] = ()
     is_final: bool = False
     """Nothing more is tried: the plan ends here."""
