@@ -21,7 +21,7 @@ from plimsoll_operator.rules.actions import (
 )
 from plimsoll_operator.rules.failures import given_up, next_start_s
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
-from plimsoll_operator.rules.step_result import StepInput, StepResult
+from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
 
@@ -38,7 +38,7 @@ def ended_before(given: StepInput) -> StepResult:
         )
     failure = given_up(given)
     if failure is not None:
-        return replace(failure, actions=clear)
+        return failure.after(*clear)
     return StepResult(UNKNOWN, WAITING, actions=clear, goes_on=True)
 
 
@@ -67,13 +67,12 @@ def next_attempt(given: StepInput) -> StepResult:
 def launched(given: StepInput) -> StepResult:
     """Whether the ranks of the open attempt were started; nothing else is kept."""
     number = str(given.state.attempts[-1].number)
-    rest = tuple(
+    rest = [
         Clear(child=child)
         for child in given.state.children
         if not (is_train(child) and child.subject == number)
-    )
-    result = workers_result(given)
-    return replace(result, actions=(*rest, *result.actions))
+    ]
+    return workers_result(given).after(*rest)
 
 
 def workers_result(given: StepInput) -> StepResult:
@@ -98,7 +97,7 @@ def workers_result(given: StepInput) -> StepResult:
     return StepResult(
         FALSE,
         "PendingTimeout" if is_late else "Pending",
-        "; ".join(filter(None, (child.message, child.note))),
+        joined(child.message, child.note),
         actions=(stop if is_late else WakeAt(at_s=given.late_s(child)),),
     )
 

@@ -37,10 +37,10 @@ def again(child: Child, now_s: float) -> Action:
 
 
 def of_child(given: StepInput, child: Child, what: str, store: Action) -> StepResult:
-    """Where a child stands.
+    """Progress of a child.
 
     Args:
-        given: what the step reads.
+        given: input of the step.
         child: it exists.
         what: opens the reason.
         store: puts its result into the store.
@@ -110,12 +110,8 @@ def outdated_children(state: ObservedState) -> list[Child]:
 def clearing(given: StepInput, kind: ChildKind, wanted: str) -> tuple[Action, ...]:
     """What ends the children of a kind for plans that nobody asks for any more.
 
-    Those that found other code stay, until a newer profile has answered them.
-
-    Args:
-        given: what the step reads.
-        kind: replay or rehearsal.
-        wanted: digest of the plan that is replayed or rehearsed; empty: none is.
+    Those that found other code stay, until a newer profile has answered them. The plan
+    whose digest is `wanted` is replayed or rehearsed; empty: none is.
     """
     foreign = foreign_children(given.state)
     return tuple(

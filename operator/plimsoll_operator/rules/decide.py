@@ -77,7 +77,8 @@ def decide(
         now_s: seconds since 1970.
     """
     if is_closed(status, generation):
-        return Decision(actions=clearing(state), status=status)
+        clear = tuple(Clear(child=child) for child in state.children)
+        return Decision(actions=clear, status=status)
     given = StepInput(
         spec=spec,
         state=state,
@@ -113,7 +114,8 @@ def decide(
                     if later is not ConditionType.SUCCEEDED
                 ]
             break
-    updated = waiting(updated, (*behind, *unset(updated)), generation, now)
+    unset = [kind for kind in ConditionType if updated.condition(kind) is None]
+    updated = waiting(updated, (*behind, *unset), generation, now)
     updated = with_workload(with_answer(updated, state), state)
     if updated.is_over:
         updated = replace(updated, completion_time=now)
@@ -192,11 +194,6 @@ def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
     ]
 
 
-def clearing(state: ObservedState) -> tuple[Action, ...]:
-    """What removes the children of a plan that is over."""
-    return tuple(Clear(child=child) for child in state.children)
-
-
 def with_answer(status: Status, state: ObservedState) -> Status:
     """The status with the plan that is trained by, or will be."""
     status = replace(status, profile=profile_status(state) or status.profile)
@@ -254,11 +251,6 @@ def summary(given: StepInput, result: StepResult) -> Condition:
         message = f"attempt {latest.number} ended: {latest.message}"
     updated = replace(result, truth=truth, message=message)
     return condition(ConditionType.SUCCEEDED, updated, given.generation)
-
-
-def unset(status: Status) -> list[ConditionType]:
-    """The conditions that were never reported."""
-    return [kind for kind in ConditionType if status.condition(kind) is None]
 
 
 def waiting(

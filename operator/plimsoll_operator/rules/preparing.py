@@ -11,7 +11,6 @@ from dataclasses import replace
 from plimsoll_operator.api.spec import ProfilePolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import (
-    Action,
     Clear,
     Solve,
     StartProfile,
@@ -60,17 +59,12 @@ def profiled(given: StepInput) -> StepResult:
             state.store_fault,
             actions=(WakeAt(at_s=given.now_s + STORE_AGAIN_S),),
         )
-    result = profile_result(given)
-    return replace(result, actions=(*clearing_others(state), *result.actions))
-
-
-def clearing_others(state: ObservedState) -> tuple[Action, ...]:
-    """What ends the profiling of what is not asked for any more."""
-    return tuple(
+    unwanted = [
         Clear(child=child)
         for child in state.children
         if child.kind is ChildKind.PROFILE and child.subject != state.profile_key
-    )
+    ]
+    return profile_result(given).after(*unwanted)
 
 
 def profile_result(given: StepInput) -> StepResult:
@@ -161,11 +155,8 @@ def certified(given: StepInput) -> StepResult:
         result = StepResult(TRUE, "Replayed", actions=clear)
     else:
         wanted = found.unreplayed if found is not None else ""
-        result = replay_result(given)
-        result = replace(
-            result,
-            actions=(*clearing(given, ChildKind.REPLAY, wanted), *result.actions),
-        )
+        clear = clearing(given, ChildKind.REPLAY, wanted)
+        result = replay_result(given).after(*clear)
     return rehearsed(given, result)
 
 

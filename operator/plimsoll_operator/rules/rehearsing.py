@@ -20,7 +20,7 @@ from dataclasses import replace
 from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
-from plimsoll_operator.rules.actions import Action, StartRehearsal, StoreRehearsal
+from plimsoll_operator.rules.actions import StartRehearsal, StoreRehearsal
 from plimsoll_operator.rules.child_steps import (
     clearing,
     of_child,
@@ -42,32 +42,24 @@ LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")
 
 
 def rehearsed(given: StepInput, result: StepResult) -> StepResult:
-    """The result for `Certified`, the rehearsal included.
-
-    Args:
-        given: what the step reads.
-        result: of the replay.
-    """
+    """The result of the replay, for `Certified`, and the rehearsal after it."""
     found = given.state.answer
     goes_on = result.truth is TRUE or result.goes_on
+    clear = clearing(given, ChildKind.REHEARSAL, "")
     if found is None or not (goes_on and found.plan_digest):
-        return with_actions(result, clearing(given, ChildKind.REHEARSAL, ""))
+        return replace(result, actions=(*result.actions, *clear))
     rehearsal = found.rehearsal
     if rehearsal is None and is_wanted(given, found.plan_digest):
         return under_way(given, result, found)
-    result = with_actions(result, clearing(given, ChildKind.REHEARSAL, ""))
+    result = replace(result, actions=(*result.actions, *clear))
     return result if rehearsal is None else with_result(given, result, rehearsal)
 
 
 def is_wanted(given: StepInput, digest: str) -> bool:
-    """Whether a plan without a result is to be rehearsed.
+    """Whether the plan of a digest, without a result, is to be rehearsed.
 
-    Where a device is used only if it is free, a plan that was launched before says more
+    If a device is used only when it is free, a plan that was launched before says more
     than its rehearsal would.
-
-    Args:
-        given: what the step reads.
-        digest: of the plan.
     """
     rehearse, state = given.spec.launch.rehearse, given.state
     was_tried = any(one.plan_digest == digest for one in state.attempts)
@@ -78,13 +70,7 @@ def is_wanted(given: StepInput, digest: str) -> bool:
 def with_result(
     given: StepInput, result: StepResult, rehearsal: ObservedRehearsal
 ) -> StepResult:
-    """The result for `Certified` with that of the rehearsal.
-
-    Args:
-        given: what the step reads.
-        result: of the replay.
-        rehearsal: its result.
-    """
+    """The result of the replay, for `Certified`, with that of the rehearsal."""
     if not rehearsal.fits:
         return StepResult(
             FALSE,
@@ -127,18 +113,13 @@ def under_way(
         why = f"not rehearsed: {child.message}" if is_busy else NO_DEVICE
         message = joined(result.message, why)
         return replace(result, message=message, actions=before)
-    return replace(now, actions=(*before, *now.actions))
+    return now.after(*before)
 
 
 def is_without_device(given: StepInput, now: StepResult) -> bool:
     """Whether a rehearsal that may be left out found no device to itself in time."""
     if_device = given.spec.launch.rehearse is Rehearse.IF_DEVICE
     return if_device and now.is_final and now.reason in LEFT_OUT
-
-
-def with_actions(result: StepResult, actions: tuple[Action, ...]) -> StepResult:
-    """A step with more to do."""
-    return replace(result, actions=(*result.actions, *actions))
 
 
 def no_other_plan(given: StepInput) -> str:

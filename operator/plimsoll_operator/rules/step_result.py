@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import Truth
@@ -72,6 +72,10 @@ class StepResult:
     """And that is what was asked for."""
     goes_on: bool = False
     """The next step is taken, also if this one is not True."""
+
+    def after(self, *actions: Action) -> Self:
+        """The result with actions before its own."""
+        return replace(self, actions=(*actions, *self.actions))
 
 
 def is_fixed_by_hand(spec: TrainingPlanSpec, has_batch_statistics: bool) -> bool:
