@@ -32,9 +32,7 @@ class Attempts(Repository):
             .where(AttemptRow.plan_uid == plan_uid)
             .order_by(AttemptRow.number)
         )
-        async with self._database.read() as session:
-            rows = (await session.scalars(wanted)).all()
-        return tuple(map(attempt_of, rows))
+        return tuple(map(attempt_of, await self._all(wanted)))
 
     async def record(
         self,
@@ -77,7 +75,7 @@ class Attempts(Repository):
 
     async def end(self, plan_uid: str, ended: Attempt) -> None:
         """Write down what became of an attempt; what stands there already stays."""
-        told = (
+        end = (
             update(AttemptRow)
             .where(
                 AttemptRow.plan_uid == plan_uid,
@@ -93,8 +91,7 @@ class Attempts(Repository):
                 phase=ended.phase,
             )
         )
-        async with self._database.write() as session:
-            await session.execute(told)
+        await self._execute(end)
 
 
 def attempt_of(row: AttemptRow) -> StoredAttempt:

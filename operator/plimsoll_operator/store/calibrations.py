@@ -127,8 +127,7 @@ class Calibrations(Repository):
         """Return what is known where all conditions hold, in the order of the keys."""
         wanted = select(CalibrationRow.document).where(*where)
         ordered = wanted.order_by(*CalibrationRow.__table__.primary_key)
-        async with self._database.read() as session:
-            texts = (await session.scalars(ordered)).all()
+        texts = await self._all(ordered)
         return tuple(record_of(DeviceOverhead, text) for text in texts)
 
     async def forget_shortages(self, device_product: str) -> int:

@@ -63,9 +63,7 @@ class Observations(Repository):
             .order_by(ObservationRow.rank)
             .options(selectinload(ObservationRow.peaks))
         )
-        async with self._database.read() as session:
-            rows = (await session.scalars(wanted)).all()
-        return tuple(map(observation_of, rows))
+        return tuple(map(observation_of, await self._all(wanted)))
 
     async def news(self, since_s: float) -> set[str]:
         """The uids of plans of all scopes with reports of that time or later.
@@ -75,8 +73,7 @@ class Observations(Repository):
         """
         row = ObservationRow
         wanted = select(row.plan_uid).where(row.reported_s >= since_s).distinct()
-        async with self._database.read() as session:
-            return set(await session.scalars(wanted))
+        return set(await self._all(wanted))
 
 
 def row_of(

@@ -29,11 +29,14 @@ class PodEnds(Repository):
         self, plan_uid: str, attempt: int, place: int, pod_uid: str, end: End
     ) -> None:
         """Keep what a pod told; the first end of a pod wins."""
-        key = {"plan_uid": plan_uid, "attempt": attempt, "pod_uid": pod_uid}
-        async with self._database.write() as session:
-            if await session.get(PodEndRow, key) is None:
-                text = canonical_text(end)
-                session.add(PodEndRow(**key, place=place, document=text))
+        row = PodEndRow(
+            plan_uid=plan_uid,
+            attempt=attempt,
+            pod_uid=pod_uid,
+            place=place,
+            document=canonical_text(end),
+        )
+        await self._keep_first(row)
 
     async def of(self, plan_uid: str, attempt: int) -> dict[str, StoredEnd]:
         """Return what the pods of an attempt told, by their uids.
@@ -45,8 +48,7 @@ class PodEnds(Repository):
         wanted = select(PodEndRow).where(
             PodEndRow.plan_uid == plan_uid, PodEndRow.attempt == attempt
         )
-        async with self._database.read() as session:
-            rows = (await session.scalars(wanted)).all()
+        rows = await self._all(wanted)
         ends = {
             row.pod_uid: StoredEnd(place=row.place, end=record_of(End, row.document))
             for row in rows

@@ -54,9 +54,8 @@ class Questions(Repository):
             row.round == occasion.round,
             row.profile_digest == occasion.profile_digest,
         )
-        async with self._database.read() as session:
-            found = (await session.scalars(wanted)).one_or_none()
-        return None if found is None else await question_of(found)
+        found = await self._all(wanted)
+        return await question_of(found[0]) if found else None
 
     async def digests(self, plan_uid: str, generation: int) -> tuple[str, ...]:
         """Digests of what was asked for a plan since its latest edit, in order."""
@@ -66,8 +65,7 @@ class Questions(Repository):
             .where(row.plan_uid == plan_uid, row.generation == generation)
             .order_by(row.number)
         )
-        async with self._database.read() as session:
-            return tuple(await session.scalars(wanted))
+        return tuple(await self._all(wanted))
 
     async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
         """All questions of a plan, the latest first."""
@@ -76,9 +74,7 @@ class Questions(Repository):
             .where(QuestionRow.plan_uid == plan_uid)
             .order_by(QuestionRow.number.desc())
         )
-        async with self._database.read() as session:
-            found = (await session.scalars(wanted)).all()
-        return tuple([await question_of(row) for row in found])
+        return tuple([await question_of(row) for row in await self._all(wanted)])
 
     async def put(self, occasion: Occasion, problem: Problem) -> StoredQuestion:
         """Put a question; whoever decides has found that there is none yet."""
