@@ -27,7 +27,7 @@ INCOMPATIBLE: Final = (
 
 
 def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
-    """Return the reasons of what runs in a child of its own.
+    """Reasons of a step that a task of its own carries out.
 
     Args:
         what: opens the reasons.

@@ -1,4 +1,4 @@
-"""Who tells: from a bearer token to the TrainingPlan that a pod works for.
+"""Identity of a reporter: from a bearer token to the TrainingPlan of its pod.
 
 In: a token. Out: a `Reporter`, or why there is none. Called by `server` for every
 report. Each step is the API server's word, none is the pod's:
@@ -50,7 +50,7 @@ from plimsoll_operator.objects.children import Owner
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""
 POD_KNOWN_S, JOB_KNOWN_S = 2.0, 60.0
-"""The ranks of a pod tell in a burst: it is looked at once. What is read of a Job never
+"""The ranks of a pod report in a burst: it is read once. What is read of a Job never
 changes, but it may be deleted."""
 MOST_TOKENS, MOST_PODS, MOST_JOBS = 40_000, 4_000, 10_000
 """Kept: two tokens of each of 20,000 pods, and the Jobs of twice 5,000 plans."""
@@ -86,7 +86,7 @@ class Reporter(Assignment):
 
 
 class Identities:
-    """Tells reporters by their tokens."""
+    """Reporters by their tokens."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Identities:
         """Ask an API server.
 
         Args:
-            api: of the cluster whose pods tell.
+            api: of the cluster whose pods report.
             now: seconds since 1970.
             clock: seconds that never go back.
         """
@@ -118,7 +118,7 @@ class Identities:
         )
 
     async def bearer(self, token: str) -> Bearer:
-        """Whom a token was made for.
+        """The pod that a token was made for.
 
         Raises:
             RefusedReportError: 401 where it is no token for us, 403 where it is not
@@ -137,7 +137,7 @@ class Identities:
         return bearer
 
     async def reporter(self, bearer: Bearer) -> Reporter:
-        """Return what the pod of a token is to us.
+        """The reporter whose pod a token was made for.
 
         Raises:
             RefusedReportError: 403: it is none of ours, or may not tell any more.
@@ -146,7 +146,7 @@ class Identities:
         return await self._pods.get(bearer, lambda: self._reporter(bearer))
 
     async def _review(self, token: str) -> Bearer | None:
-        """Whom a token was made for, None where it is none for us."""
+        """The pod that a token was made for, None if it is none for us."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -157,7 +157,7 @@ class Identities:
         return bearer_in(made.object)
 
     async def _reporter(self, bearer: Bearer) -> Reporter:
-        """Return what a pod is to us.
+        """The reporter that a pod is.
 
         Raises:
             RefusedReportError: nothing, or nothing any more.
@@ -184,7 +184,7 @@ class Identities:
         )
 
     async def _assignment(self, namespace: str, name: str, uid: str) -> Assignment:
-        """Return what a Job is for.
+        """Purpose of a Job.
 
         Raises:
             RefusedReportError: it is gone, or none of ours.

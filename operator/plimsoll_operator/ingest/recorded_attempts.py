@@ -32,7 +32,7 @@ MOST_PLANS = 5_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """What of a plan of record tells a proper report."""
+    """Values of a plan of record that a proper report matches."""
 
     digest: str
     gpus_per_pod: int
@@ -69,7 +69,7 @@ class RecordedAttempts:
         return await self._plans.get(key, lambda: self._plan(reporter))
 
     async def require_open(self, reporter: Reporter) -> None:
-        """Refuse what an attempt tells once its end is decided.
+        """Refuse reports of an attempt once its end is decided.
 
         Raises:
             RefusedReportError: 409: it is over.
@@ -111,7 +111,7 @@ class RecordedAttempts:
 
 
 def recorded_in(found: Object) -> Recorded:
-    """Return what tells a proper report, out of a plan of record.
+    """Values that a proper report matches, out of a plan of record.
 
     Raises:
         InvalidInputError: it holds no plan.

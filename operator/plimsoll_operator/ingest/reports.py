@@ -1,4 +1,4 @@
-"""What may be told, by whom, about what: checks without effects.
+"""Checks of reports: by whom, about which subject; without effects.
 
 In: a document, a reporter, the plan of record. Out: nothing, or an error whose text is
 the answer. Called by `server`.
@@ -43,7 +43,7 @@ MOST_TEXT = f"at most {MOST_DEVICE_BYTES} bytes: no device has more"
 
 
 def check_kind(reporter: Reporter, wanted: ChildKind) -> None:
-    """Refuse what is the business of another kind of child.
+    """Refuse a report that is the business of another kind of task.
 
     Raises:
         RefusedReportError: it is another one.
@@ -195,5 +195,5 @@ def made_s(reporter: Reporter, now_s: float) -> float:
 
 
 def not_its_business(text: str) -> RefusedReportError:
-    """The answer to a pod that tells what others are to tell."""
+    """The answer to a pod that reports what others are to report."""
     return RefusedReportError(HTTPStatus.FORBIDDEN, text)

@@ -105,7 +105,7 @@ class Clocks:
 
 
 class Ingest:
-    """Takes in what pods tell."""
+    """The taking in of reports."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Ingest:
         """Begin with nothing known.
 
         Args:
-            api: of the cluster whose pods tell.
+            api: of the cluster whose pods report.
             store: of any scope.
             shares: a replay serves all namespaces.
             told: called with the plan of what was just stored.
@@ -156,7 +156,7 @@ class Ingest:
     def _handler(
         self, route: Route
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Return what answers on a route."""
+        """Handler of a route."""
 
         async def answer(request: web.Request) -> web.Response:
             answer = await self._answer(request, route)
@@ -177,7 +177,7 @@ class Ingest:
             return answer
 
     async def _reporter(self, request: web.Request) -> Reporter:
-        """Return who tells, unless that pod tells too often.
+        """Reporter of a request, unless its pod reports too often.
 
         Raises:
             RefusedReportError: it is none of ours, or tells too often.
@@ -298,7 +298,7 @@ class Ingest:
     def _log(
         self, route: Route, reporter: Reporter | None, status: int, text: str
     ) -> None:
-        """Say in the log that a report was refused; not always, where it is often."""
+        """Log that a report was refused; not every time if it is often."""
         where: dict[str, object] = {"route": route.path, "status": int(status)}
         if reporter is not None:
             where |= {
@@ -317,7 +317,7 @@ def token_in(request: web.Request) -> str:
 
 
 def answer_to(error: OperatorError | InvalidInputError) -> web.Response:
-    """Return what a pod is told of an error.
+    """Answer to a pod for an error.
 
     Where we are at fault it learns no more than that: not which object, or file.
     """

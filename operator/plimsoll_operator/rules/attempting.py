@@ -1,4 +1,4 @@
-"""The steps of attempts: what follows the latest one, the next one, the open one.
+"""The steps of attempts: after the latest one, the next one, the open one.
 
 In: the observed state. Out: results for Launched and Succeeded, with the actions that
 start, stop and settle a worker group. Called by `decide`.

@@ -1,4 +1,4 @@
-"""What follows the end of an attempt: the table of failures.
+"""The table of failures: the response to each end of an attempt.
 
 In: the attempts so far and the limits of a person. Out: go on, wait, or give up, and
 with which reason. Called by `decide`. Counts are of attempts whose end is written down,

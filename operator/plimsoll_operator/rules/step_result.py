@@ -1,4 +1,4 @@
-"""What a step of a decision reads, and its result for a condition."""
+"""The input of a step of a decision, and its result for a condition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plimsoll_planner.records.problem import BatchStatistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepInput:
-    """What a step reads."""
+    """Input of a step."""
 
     spec: TrainingPlanSpec
     state: ObservedState

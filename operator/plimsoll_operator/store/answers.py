@@ -1,4 +1,4 @@
-"""What the search said, by the digest of what it was asked."""
+"""Answers of the search, by the digest of the problem."""
 
 from __future__ import annotations
 

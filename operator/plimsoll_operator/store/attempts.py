@@ -1,4 +1,4 @@
-"""Plans of record, and what became of them."""
+"""Plans of record, and how their attempts ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks really used, beside what was predicted for them."""
+"""Measured use of ranks, beside the prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pods ended, as they told it themselves: a stopped one is gone before we look."""
+"""Ends of pods, as they reported them: a stopped pod is gone before it is observed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PodEnds(Repository):
     async def save(
         self, plan_uid: str, attempt: int, place: int, pod_uid: str, end: End
     ) -> None:
-        """Keep what a pod told; the first end of a pod wins."""
+        """Keep the report of a pod; the first end of a pod wins."""
         row = PodEndRow(
             plan_uid=plan_uid,
             attempt=attempt,
@@ -39,7 +39,7 @@ class PodEnds(Repository):
         await self._keep_first(row)
 
     async def of(self, plan_uid: str, attempt: int) -> dict[str, StoredEnd]:
-        """Return what the pods of an attempt told, by their uids.
+        """Reported ends of the pods of an attempt, by their uids.
 
         The one that ended first comes first, by the clocks of the pods, and of those
         that ended at once the one with the smaller uid. So of pods in one place, where

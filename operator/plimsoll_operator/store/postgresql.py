@@ -207,7 +207,7 @@ def server_at(address: str) -> PostgresqlServer:
 
 
 def begin(connection: Connection) -> None:
-    """Say what a transaction is; one that writes takes its turn before it reads."""
+    """Set up a transaction; one that writes takes its turn before it reads."""
     limits = {
         "lock_timeout": BUSY_S,
         "statement_timeout": STATEMENT_S,

@@ -1,4 +1,4 @@
-"""What workloads cost, found by what was asked for."""
+"""Costs of workloads, by request key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the search was asked for a plan, each question fixed once it was put.
+"""Questions to the search for a plan, each fixed once it was put.
 
 Offers and calibrations change all the time; a question that was put stays as it is, so
 that its answer and replays still belong together after a restart. Another question is

@@ -1,4 +1,4 @@
-"""What replaying plans gave, by the plan's digest."""
+"""Replays of plans, by the plan's digest."""
 
 from __future__ import annotations
 

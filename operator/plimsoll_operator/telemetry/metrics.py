@@ -1,4 +1,4 @@
-"""What the operator measures of itself, for Prometheus.
+"""Metrics of the operator, for Prometheus.
 
 In: what happened, in words of the domain. Out: a registry that `health` serves. Called
 by the loop, the ingest and the Lease; none of them knows a label. All labels are of
@@ -208,5 +208,5 @@ class Metrics:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error counts as."""
+    """Reason that an error counts as."""
     return next((word for kind, word in REASONS if isinstance(error, kind)), UNEXPECTED)

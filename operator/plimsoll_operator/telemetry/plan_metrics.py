@@ -1,4 +1,4 @@
-"""What Prometheus is told of each TrainingPlan, made up anew at every scrape.
+"""Metrics of each TrainingPlan, made anew at every scrape of Prometheus.
 
 In: the plans that were seen last. Out: how many stand where, and, where it is switched
 on, a few numbers of each. Held by `metrics`. Nothing has to be taken back when a plan
