@@ -78,10 +78,7 @@ def bearer_in(review: Object) -> Bearer | None:
 def controller_of(child: Object, version: str, kind: str) -> tuple[str, str] | None:
     """Name and uid of the controller of an object, None if it is of another kind.
 
-    Args:
-        child: the object.
-        version: of the controller, with its group.
-        kind: of the controller.
+    `version` is that of the controller, with its group.
     """
     for owner in child["metadata"].get("ownerReferences") or ():
         is_it = (owner["apiVersion"], owner["kind"]) == (version, kind)

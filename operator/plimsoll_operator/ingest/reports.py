@@ -78,12 +78,7 @@ def check_subject(path: str, found: str, reporter: Reporter) -> None:
 def check_rehearsal(
     rehearsal: Rehearsal, reporter: Reporter, asked: HybridPlan
 ) -> None:
-    """Refuse a rehearsal that was not asked for.
-
-    Args:
-        rehearsal: what is reported.
-        reporter: whose pod reports it.
-        asked: the plan that was to be rehearsed.
+    """Refuse a rehearsal that was not asked for; `asked` is the plan of the request.
 
     Raises:
         RefusedReportError: it is of another plan.
@@ -102,12 +97,6 @@ def check_origin(
     seen: Observation, path: str, fingerprint: Fingerprint, kind: DeviceKind
 ) -> None:
     """Refuse what was observed of other code or devices than a plan is for.
-
-    Args:
-        seen: what is reported.
-        path: of it in the document.
-        fingerprint: of the plan.
-        kind: of the plan's devices.
 
     Raises:
         InvalidFieldError: it is, or says more bytes than any device has.
@@ -185,12 +174,7 @@ def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
 
 
 def made_s(reporter: Reporter, now_s: float) -> float:
-    """When a profile counts as made: later than its cause, whatever clocks say.
-
-    Args:
-        reporter: of the profile.
-        now_s: seconds since 1970.
-    """
+    """When a profile counts as made, seconds since 1970: later than its cause."""
     return max(now_s, math.nextafter(reporter.after_s, math.inf))
 
 

@@ -67,14 +67,9 @@ def decide(
     generation: int,
     now_s: float,
 ) -> Decision:
-    """The decision on a plan: what is done next, and its status.
+    """The decision on a plan: its next actions, and its status.
 
-    Args:
-        spec: what a person asks for.
-        status: the latest.
-        state: observed live.
-        generation: of the spec.
-        now_s: seconds since 1970.
+    `status` is the latest, `generation` that of the spec, `now_s` is since 1970.
     """
     if is_closed(status, generation):
         clear = tuple(Clear(child=child) for child in state.children)

@@ -15,8 +15,6 @@ from plimsoll_operator.rules.actions import (
     Solve,
     StartProfile,
     StartReplay,
-    StoreProfile,
-    StoreReplay,
     WakeAt,
 )
 from plimsoll_operator.rules.child_steps import (
@@ -88,7 +86,7 @@ def profile_result(given: StepInput) -> StepResult:
     if child is None:
         start = StartProfile(request_key=state.profile_key)
         return StepResult(UNKNOWN, "Profiling", actions=(start,))
-    return of_child(given, child, "Profile", StoreProfile(child=child))
+    return of_child(given, child)
 
 
 def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
@@ -171,7 +169,7 @@ def replay_result(given: StepInput) -> StepResult:
         if child is None or child in outdated_children(given.state):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
             return StepResult(UNKNOWN, "Replaying", actions=start)
-        result = of_child(given, child, "Replay", StoreReplay(child=child))
+        result = of_child(given, child)
         return result if must or not result.is_final else skipped(result)
     rounds = found.num_rounds if found is not None else 0
     return StepResult(

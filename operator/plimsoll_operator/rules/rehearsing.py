@@ -20,7 +20,7 @@ from dataclasses import replace
 from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
-from plimsoll_operator.rules.actions import StartRehearsal, StoreRehearsal
+from plimsoll_operator.rules.actions import StartRehearsal
 from plimsoll_operator.rules.child_steps import (
     clearing,
     of_child,
@@ -106,7 +106,7 @@ def under_way(
     if child is None or child in outdated_children(given.state):
         start = (StartRehearsal(digest=digest),) if child is None else ()
         return StepResult(UNKNOWN, "Rehearsing", actions=(*before, *start))
-    now = of_child(given, child, "Rehearsal", StoreRehearsal(child=child))
+    now = of_child(given, child)
     if is_without_device(given, now):
         # The child stays as a mark: without it the wait would begin again.
         is_busy = child.ending is Ending.DEVICE_BUSY

@@ -81,9 +81,7 @@ class StepResult:
 def is_fixed_by_hand(spec: TrainingPlanSpec, has_batch_statistics: bool) -> bool:
     """Whether a person fixed more of a plan than it needs.
 
-    Args:
-        spec: what the person asks for.
-        has_batch_statistics: layers such as BatchNorm need a micro-batch.
+    With batch statistics, layers such as BatchNorm need a micro-batch.
     """
     fixed, chosen_by = spec.override, spec.training.batch_statistics
     if has_batch_statistics and chosen_by is BatchStatistics.FIXED_MICRO_BATCH:

@@ -217,9 +217,7 @@ def certificate_status(answer: Solution) -> CertificateStatus:
 def reason_of(certificate: Certificate, below: CountVerdict | None) -> str:
     """Reason of a certificate in short.
 
-    Args:
-        certificate: of the answer.
-        below: verdict on the count just below the plan's, None where it was not judged.
+    `below` is the verdict on the count just below the plan's, None if there is none.
     """
     if certificate.paid_gpus is not None:
         return paid_text(certificate, certificate.paid_gpus)

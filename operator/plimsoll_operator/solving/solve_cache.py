@@ -235,12 +235,7 @@ class SolveCache:
     async def rehearsed_plan(
         self, asked: StoredQuestion, digest: str
     ) -> AskedRehearsal | None:
-        """The plan that is to be rehearsed; None: another one answers the question.
-
-        Args:
-            asked: the question.
-            digest: of the plan that was decided on.
-        """
+        """The plan that is to be rehearsed; None: another one answers the question."""
         found = await self._store.answers.find(asked.digest)
         if found is None or not isinstance(found.answer, Solution):
             return None

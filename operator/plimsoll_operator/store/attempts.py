@@ -27,11 +27,8 @@ class Attempts(Repository):
 
     async def of(self, plan_uid: str) -> tuple[StoredAttempt, ...]:
         """The attempts of a plan, the oldest first."""
-        wanted = (
-            select(AttemptRow)
-            .where(AttemptRow.plan_uid == plan_uid)
-            .order_by(AttemptRow.number)
-        )
+        mine = select(AttemptRow).where(AttemptRow.plan_uid == plan_uid)
+        wanted = mine.order_by(AttemptRow.number)
         return tuple(map(attempt_of, await self._all(wanted)))
 
     async def record(

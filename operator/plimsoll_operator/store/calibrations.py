@@ -92,12 +92,7 @@ class Calibrations(Repository):
     async def to_plan_with(
         self, offers: Collection[Offer], fingerprint: Fingerprint
     ) -> tuple[DeviceOverhead, ...]:
-        """All that is known of devices, and wider where others saw more.
-
-        Args:
-            offers: whose devices they are.
-            fingerprint: of what is to run on them.
-        """
+        """All that is known of devices for some code, wider if others saw more."""
         products = {offer.device_product for offer in offers}
         own = await self.of(products)
         if not self._shares:

@@ -33,12 +33,7 @@ class Database:
     def __init__(
         self, system: DatabaseSystem, clock: Callable[[], float] = time.time
     ) -> None:
-        """Open it.
-
-        Args:
-            system: where it is.
-            clock: seconds since 1970.
-        """
+        """Open it; `clock` gives seconds since 1970."""
         self.clock = clock
         self._system = system
         self._engine = system.engine()

@@ -55,11 +55,7 @@ class Observations(Repository):
         """The latest report of each rank, by rank."""
         wanted = (
             select(ObservationRow)
-            .where(
-                ObservationRow.scope == self._scope,
-                ObservationRow.plan_uid == plan_uid,
-                ObservationRow.attempt == attempt,
-            )
+            .filter_by(scope=self._scope, plan_uid=plan_uid, attempt=attempt)
             .order_by(ObservationRow.rank)
             .options(selectinload(ObservationRow.peaks))
         )
@@ -96,13 +92,7 @@ def row_of(
         predicted_device_bytes=predicted.device.expected_bytes,
         predicted_upper_bytes=predicted.device.upper_bytes,
         peaks=[
-            ObservedPeakRow(
-                place=place,
-                phase=peak.phase,
-                allocated_bytes=peak.allocated_bytes,
-                reserved_bytes=peak.reserved_bytes,
-                device_bytes=peak.device_bytes,
-            )
+            ObservedPeakRow(place=place, **peak.to_json())
             for place, peak in enumerate(observation.peaks)
         ],
     )

@@ -17,20 +17,19 @@ from plimsoll_planner.records.model_profile import ModelProfile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredProfile:
-    """A profile, and since when there is one."""
-
-    profile: ModelProfile
-    digest: str
-    made_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class KnownProfile:
     """Which profile there is, and since when."""
 
     digest: str
     made_s: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProfile(KnownProfile):
+    """A profile as it was stored."""
+
+    profile: ModelProfile
 
 
 class Profiles(UsedRepository):

@@ -8,7 +8,7 @@ profiled again. The older ones stay: by them the older attempts were planned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import func, select
 
@@ -47,14 +47,7 @@ class Questions(Repository):
 
     async def find(self, occasion: Occasion) -> StoredQuestion | None:
         """The question that was put on an occasion."""
-        row = QuestionRow
-        wanted = select(row).where(
-            row.plan_uid == occasion.plan_uid,
-            row.generation == occasion.generation,
-            row.round == occasion.round,
-            row.profile_digest == occasion.profile_digest,
-        )
-        found = await self._all(wanted)
+        found = await self._all(select(QuestionRow).filter_by(**asdict(occasion)))
         return await question_of(found[0]) if found else None
 
     async def digests(self, plan_uid: str, generation: int) -> tuple[str, ...]:
@@ -69,11 +62,8 @@ class Questions(Repository):
 
     async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
         """All questions of a plan, the latest first."""
-        wanted = (
-            select(QuestionRow)
-            .where(QuestionRow.plan_uid == plan_uid)
-            .order_by(QuestionRow.number.desc())
-        )
+        mine = select(QuestionRow).where(QuestionRow.plan_uid == plan_uid)
+        wanted = mine.order_by(QuestionRow.number.desc())
         return tuple([await question_of(row) for row in await self._all(wanted)])
 
     async def put(self, occasion: Occasion, problem: Problem) -> StoredQuestion:
@@ -87,11 +77,8 @@ class Questions(Repository):
             )
             session.add(
                 QuestionRow(
-                    plan_uid=occasion.plan_uid,
+                    **asdict(occasion),
                     number=(before or 0) + 1,
-                    generation=occasion.generation,
-                    round=occasion.round,
-                    profile_digest=occasion.profile_digest,
                     problem_digest=digest,
                     document=text,
                 )

@@ -42,13 +42,7 @@ CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # n
 
 @contextmanager
 def about(namespace: str, plan: str, attempt: int = 0) -> Generator[None]:
-    """Name the plan that is worked on.
-
-    Args:
-        namespace: of the plan.
-        plan: its name.
-        attempt: 0 where it is about none.
-    """
+    """Name the plan that is worked on, and its attempt; 0: none."""
     fields: dict[str, object] = {"namespace": namespace, "plan": plan}
     if attempt:
         fields["attempt"] = attempt
