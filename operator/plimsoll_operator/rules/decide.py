@@ -100,7 +100,7 @@ def decide(
         result = step(given)
         actions += result.actions
         updated = updated.with_condition(condition(kind, result, generation), now)
-        if result.is_final or not (result.truth is TRUE or result.goes_on):
+        if result.is_final or not result.may_go_on:
             if kind is not ConditionType.SUCCEEDED:
                 updated = updated.with_condition(summary(given, result), now)
                 behind = [

@@ -97,19 +97,17 @@ def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
     news.
     """
     profile = state.profile
-    latest = state.attempts[-1] if state.attempts else None
-    if profile is None:
+    if profile is None or not profile.is_of_this_code:
         return False
-    if profile.was_cached and spec.profile.policy is ProfilePolicy.ALWAYS:
-        return False
-    if not profile.is_of_this_code:
-        return False
-    if profile.was_cached and any(
-        child.since_s > profile.made_s for child in foreign_children(state)
-    ):
-        return False
-    found_other_code = latest and latest.ending is Ending.FOREIGN_FINGERPRINT
-    return not (latest and found_other_code and profile.made_s <= latest.ended_s)
+    if profile.was_cached:
+        is_refused = spec.profile.policy is ProfilePolicy.ALWAYS
+        foreign = foreign_children(state)
+        if is_refused or any(child.since_s > profile.made_s for child in foreign):
+            return False
+    return not any(
+        latest.ending is Ending.FOREIGN_FINGERPRINT and profile.made_s <= latest.ended_s
+        for latest in state.attempts[-1:]
+    )
 
 
 def planned(given: StepInput) -> StepResult:

@@ -44,9 +44,8 @@ LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")
 def rehearsed(given: StepInput, result: StepResult) -> StepResult:
     """The result of the replay, for `Certified`, and the rehearsal after it."""
     found = given.state.answer
-    goes_on = result.truth is TRUE or result.goes_on
     clear = clearing(given, ChildKind.REHEARSAL, "")
-    if found is None or not (goes_on and found.plan_digest):
+    if found is None or not (result.may_go_on and found.plan_digest):
         return replace(result, actions=(*result.actions, *clear))
     rehearsal = found.rehearsal
     if rehearsal is None and is_wanted(given, found.plan_digest):

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
-from plimsoll_operator.api.status import Truth
+from plimsoll_operator.api.status import TRUE, Truth
 from plimsoll_operator.rules.actions import Action
 from plimsoll_operator.rules.observed_state import Attempt, Child, ObservedState
 from plimsoll_planner.records.problem import BatchStatistics
@@ -72,6 +72,11 @@ class StepResult:
     """And that is what was asked for."""
     goes_on: bool = False
     """The next step is taken, also if this one is not True."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the next step is taken."""
+        return self.truth is TRUE or self.goes_on
 
     def after(self, *actions: Action) -> Self:
         """The result with actions before its own."""

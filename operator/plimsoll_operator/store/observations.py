@@ -13,6 +13,12 @@ from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
 
+COLUMNS = (
+    *("attempt", "rank", "plan_digest", "revision", "device_kind"),
+    *("num_communicators", "num_steps", "step_s"),
+)
+"""Fields of an observation that a row has as they are."""
+
 
 class Observations(Repository):
     """The latest report of each rank of each attempt, within a scope."""
@@ -75,19 +81,13 @@ class Observations(Repository):
 def row_of(
     plan_uid: str, observation: Observation, predicted: PhasePeak
 ) -> ObservationRow:
-    """An observation as its rows."""
+    """An observation as its rows; a column has the name of its field."""
+    fields = observation.to_json()
     return ObservationRow(
+        **{name: fields[name] for name in COLUMNS},
         **observation.overhead_key.to_json(),
         plan_uid=plan_uid,
-        attempt=observation.attempt,
-        rank=observation.rank,
-        plan_digest=observation.plan_digest,
-        revision=observation.revision,
-        device_kind=observation.device_kind,
         fingerprint=canonical_text(observation.fingerprint),
-        num_communicators=observation.num_communicators,
-        num_steps=observation.num_steps,
-        step_s=list(observation.step_s),
         predicted_allocated_bytes=predicted.allocated.expected_bytes,
         predicted_device_bytes=predicted.device.expected_bytes,
         predicted_upper_bytes=predicted.device.upper_bytes,

@@ -87,10 +87,10 @@ class Questions(Repository):
 
     async def hand_on(self, plan_uid: str, later_uid: str) -> None:
         """Put the latest question of a plan for a later one that asks the same."""
-        row = QuestionRow
-        latest = select(row).where(row.plan_uid == plan_uid).order_by(row.number.desc())
+        mine = select(QuestionRow).where(QuestionRow.plan_uid == plan_uid)
+        latest = mine.order_by(QuestionRow.number.desc()).limit(1)
         async with self._database.write() as session:
-            found = (await session.scalars(latest.limit(1))).one_or_none()
+            found = (await session.scalars(latest)).one_or_none()
             if found is not None:
                 session.add(
                     QuestionRow(
