@@ -101,7 +101,8 @@ class RecordedAttempts:
         """How an attempt ended; empty until that is decided."""
         found = await self._owned(reporter, RESULT)
         meta: Any = {} if found is None else found["metadata"]
-        return str((meta.get("annotations") or {}).get(ENDING, ""))
+        annotations: Any = meta.get("annotations") or {}
+        return str(annotations.get(ENDING, ""))
 
     async def _owned(self, reporter: Reporter, what: str) -> Object | None:
         """A ConfigMap of an attempt, None where the plan owns none."""
