@@ -19,7 +19,6 @@ import aiohttp
 import pytest
 
 from plimsoll_operator import names
-from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.kube.api import open_api
 from plimsoll_operator.rules.observed_state import ChildKind
@@ -184,8 +183,7 @@ def ingesting(
             open_api(str(gang.cluster.kubeconfig)) as api,
             open_store(folder / "store.db") as store,
         ):
-            records = Records(store, shares=False)
-            app = Ingest(api, records, told=lambda _: None).app()
+            app = Ingest(api, store, shares=False, told=lambda _: None).app()
             async with (
                 serving(app, host="127.0.0.1") as port,
                 aiohttp.ClientSession() as session,

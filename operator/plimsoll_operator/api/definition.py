@@ -17,8 +17,7 @@ Kubernetes 1.36 (tests/lab/test_definition_on_a_server.py).
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from plimsoll_operator.api.manifest import Metadata
 from plimsoll_operator.api.reasons import DRY_RUN
@@ -75,68 +74,59 @@ OVER: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
-    """What `kubectl get` shows of each plan."""
+class Column(NamedTuple):
+    """A column of `kubectl get`."""
 
     name: str
-    type: str = "string"
     place: str
     meaning: str
+    type: str = "string"
     is_wide: bool = False
     """Shown with `-o wide` alone."""
 
 
+ENDING: Final = f'.status.conditions[?(@.type=="{ConditionType.SUCCEEDED}")].reason'
 COLUMNS: Final = (
+    Column("GPUs", ".status.plan.gpus", "Ranks, one on each GPU.", "integer"),
+    Column("Product", ".status.plan.product", "The device it is made for."),
     Column(
-        name="GPUs",
-        type="integer",
-        place=".status.plan.gpus",
-        meaning="Ranks, one on each GPU.",
+        "Predicted",
+        ".status.plan.predictedPeak",
+        "Upper bound of the fullest rank's device memory.",
     ),
     Column(
-        name="Product",
-        place=".status.plan.product",
-        meaning="The device it is made for.",
+        "Observed",
+        ".status.observed.peak",
+        "Device memory that the fullest rank has used.",
     ),
     Column(
-        name="Predicted",
-        place=".status.plan.predictedPeak",
-        meaning="Upper bound of the fullest rank's device memory.",
-    ),
-    Column(
-        name="Observed",
-        place=".status.observed.peak",
-        meaning="Device memory that the fullest rank has used.",
-    ),
-    Column(
-        name="Cost",
-        place=".status.plan.hourlyCost",
-        meaning="Price of the nodes for an hour.",
+        "Cost",
+        ".status.plan.hourlyCost",
+        "Price of the nodes for an hour.",
         is_wide=True,
     ),
-    Column(
-        name="Status",
-        place=f'.status.conditions[?(@.type=="{ConditionType.SUCCEEDED}")].reason',
-        meaning="How it ended, or what it does or waits for.",
-    ),
-    Column(
-        name="Age",
-        type="date",
-        place=".metadata.creationTimestamp",
-        meaning="Since it was made.",
-    ),
+    Column("Status", ENDING, "How it ended, or what it does or waits for."),
+    Column("Age", ".metadata.creationTimestamp", "Since it was made.", "date"),
 )
 
 
 def definition() -> dict[str, Any]:
-    """Return the whole definition."""
+    """The whole definition."""
     version: dict[str, Any] = {
         "name": VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
-        "additionalPrinterColumns": columns(),
+        "additionalPrinterColumns": [
+            {
+                "name": column.name,
+                "type": column.type,
+                "jsonPath": column.place,
+                "description": column.meaning,
+                "priority": int(column.is_wide),
+            }
+            for column in COLUMNS
+        ],
         "schema": {"openAPIV3Schema": root_schema()},
     }
     return {
@@ -159,22 +149,8 @@ def definition() -> dict[str, Any]:
     }
 
 
-def columns() -> list[dict[str, Any]]:
-    """Return what `kubectl get` shows of a plan."""
-    return [
-        {
-            "name": column.name,
-            "type": column.type,
-            "jsonPath": column.place,
-            "description": column.meaning,
-            "priority": int(column.is_wide),
-        }
-        for column in COLUMNS
-    ]
-
-
 def root_schema() -> Schema:
-    """Return the schema of a whole object, with the rules beyond it."""
+    """Schema of a whole object, with the rules beyond it."""
     spec = served(openapi_schema(TrainingPlanSpec))
     template = spec["properties"]["template"]
     # Rules can read this field only where its own fields are named.
@@ -194,7 +170,7 @@ def root_schema() -> Schema:
 
 
 def served(schema: Schema) -> Schema:
-    """Return a schema with which an API server sees what is equal, and what is not.
+    """Schema with which an API server sees what is equal, and what is not.
 
     Two things rules do not compare as they are meant. A null differs from a field that
     is absent: without `nullable` it is dropped. And in a mapping of which no schema
@@ -219,7 +195,7 @@ def served(schema: Schema) -> Schema:
 
 
 def name_rule() -> Schema:
-    """Return the rule for names; a schema of metadata would say it in its own words."""
+    """Rule for names; a schema of metadata would say it in its own words."""
     shape = cast("TextShape", shapes_of(Metadata)["name"])
     longest, pattern = shape.bound.longest, shape.bound.pattern
     name = "self.metadata.name"
@@ -231,25 +207,23 @@ def name_rule() -> Schema:
 
 
 def edit_rules() -> list[Schema]:
-    """Return the rules of what may change when, one for each field that may not."""
+    """Rules of what may change when, one for each field that may not."""
     fields = [field.name for field in dataclasses.fields(TrainingPlanSpec)]
-    frozen = [
-        TrainingPlanSpec.wire_name(field) for field in fields if field not in MAY_CHANGE
-    ]
-    return [edit_rule(field) for field in frozen]
+    frozen = [field for field in fields if field not in MAY_CHANGE]
+    return [edit_rule(TrainingPlanSpec.wire_name(field)) for field in frozen]
 
 
 def edit_rule(field: str) -> Schema:
-    """Return the rule that a field of the spec stays while the ranks run, and after.
+    """Rule that a field of the spec stays while the ranks run, and after.
 
     Whether it is there is asked first: reading what is not ends a rule with an error
     of its own.
     """
     now, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
-    has_ended = said(ConditionType.SUCCEEDED, f"status != '{Truth.UNKNOWN}'")
-    was_dry = said(ConditionType.SUCCEEDED, f"reason == '{DRY_RUN}'")
+    has_ended = was_reported(ConditionType.SUCCEEDED, f"status != '{Truth.UNKNOWN}'")
+    was_dry = was_reported(ConditionType.SUCCEEDED, f"reason == '{DRY_RUN}'")
     is_over = f"({has_ended} && !{was_dry})"
-    is_launched = said(ConditionType.LAUNCHED, f"status == '{Truth.TRUE}'")
+    is_launched = was_reported(ConditionType.LAUNCHED, f"status == '{Truth.TRUE}'")
     same = f"has({now}) ? has({before}) && {now} == {before} : !has({before})"
     return {
         "rule": f"!({is_over} || {is_launched}) || ({same})",
@@ -260,8 +234,8 @@ def edit_rule(field: str) -> Schema:
     }
 
 
-def said(kind: ConditionType, what: str) -> str:
-    """Return the expression that a condition was said, with a status or a reason."""
-    told = "oldSelf.status"
-    among = f"{told}.conditions.exists(c, c.type == '{kind}' && c.{what})"
-    return f"(has({told}) && has({told}.conditions) && {among})"
+def was_reported(kind: ConditionType, what: str) -> str:
+    """Expression that a condition was reported, with a status or a reason."""
+    status = "oldSelf.status"
+    among = f"{status}.conditions.exists(c, c.type == '{kind}' && c.{what})"
+    return f"(has({status}) && has({status}.conditions) && {among})"

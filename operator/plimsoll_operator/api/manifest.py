@@ -119,7 +119,7 @@ def parse_manifest(text: str | bytes, source: str) -> Manifest:
 
 
 def documents(text: str | bytes, source: str) -> list[object]:
-    """Return the documents of a file that are not empty."""
+    """Documents of a file that are not empty."""
     try:
         found = list(yaml.load_all(text, Loader))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -130,7 +130,7 @@ def documents(text: str | bytes, source: str) -> list[object]:
 
 
 def fault_of(error: Exception) -> str:
-    """Return where a text is no YAML, and why; without a drawing of the line."""
+    """Place and reason of a fault in YAML, without a drawing of the line."""
     match error:
         case yaml.MarkedYAMLError(problem=problem, problem_mark=yaml.Mark() as mark):
             return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
@@ -150,21 +150,21 @@ def check_kind(found: dict[str, object], path: str) -> None:
 
 
 def part_of(found: dict[str, object], field: str, path: str) -> dict[str, object]:
-    """Return the mapping that a field has."""
+    """Mapping that a field has."""
     if found.get(field) is None:
         raise MissingFieldError(f"{path}: {field}", None, "a mapping of fields")
     return mapping_of(found[field], f"{path}: {field}")
 
 
 def name_of(found: dict[str, object], path: str) -> str:
-    """Return the name in the metadata of an object."""
+    """Name in the metadata of an object."""
     metadata = part_of(found, "metadata", path)
     only = {"name": metadata["name"]} if "name" in metadata else {}
     return Metadata.from_json(only, f"{path}: metadata").name
 
 
 def table_of(found: dict[str, object], path: str) -> dict[str, str]:
-    """Return the table of offers in a ConfigMap, by its name."""
+    """Table of offers in a ConfigMap, by its name."""
     data = part_of(found, "data", path)
     table = data.get(TABLE_NAME)
     if not isinstance(table, str):

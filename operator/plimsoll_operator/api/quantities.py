@@ -46,7 +46,7 @@ CoreQuantity = Annotated[
 
 
 def memory_bytes(quantity: str) -> int:
-    """Return the bytes of an amount of memory, rounded up.
+    """Bytes of an amount of memory, rounded up.
 
     Raises:
         ValueError: it is none.
@@ -59,7 +59,7 @@ def memory_bytes(quantity: str) -> int:
 
 
 def cores(quantity: str) -> Decimal:
-    """Return the cores of a `CoreQuantity`."""
+    """Cores of a `CoreQuantity`."""
     if quantity.endswith("m"):
         return Decimal(quantity.removesuffix("m")) / 1000
     return Decimal(quantity)

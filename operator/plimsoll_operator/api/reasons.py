@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from plimsoll_operator.api.status import ConditionType, Truth
+from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN, ConditionType, Truth
 
-TRUE, FALSE, UNKNOWN = Truth.TRUE, Truth.FALSE, Truth.UNKNOWN
 Meanings = Mapping[tuple[Truth, str], str]
 WAITING: Final = "Waiting"
 """Of a condition while it is Unknown because another one comes first."""
@@ -28,7 +27,7 @@ INCOMPATIBLE: Final = (
 
 
 def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
-    """Return the reasons of what runs in a child of its own.
+    """Reasons of a step that a task of its own carries out.
 
     Args:
         what: opens the reasons.

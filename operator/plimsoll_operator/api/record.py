@@ -18,6 +18,6 @@ class ApiRecord(Record):
 
     @classmethod
     def wire_name(cls, field: str) -> str:
-        """Return what a manifest calls a field."""
+        """Name of a field in a manifest."""
         first, *others = field.split("_")
         return first + "".join(CAPITALS.get(word, word.capitalize()) for word in others)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import singledispatch
 from typing import Any, Final, cast
 
 from plimsoll_operator.api.manifest import TABLE_NAME, Metadata
@@ -45,7 +44,7 @@ LIST_KEYS: Final[dict[type, str]] = {Condition: "type"}
 
 
 def openapi_schema(kind: type[Record]) -> Schema:
-    """Return the structural schema of a record.
+    """Structural schema of a record.
 
     Raises:
         TypeError: a field is of a type that such a schema has no words for.
@@ -66,7 +65,7 @@ def openapi_schema(kind: type[Record]) -> Schema:
 def property_of(
     kind: type[Record], field: dataclasses.Field[Any], meaning: str
 ) -> Schema:
-    """Return the schema of a field: what it holds, what it means, its default."""
+    """Schema of a field: what it holds, what it means, its default."""
     shape = shapes_of(kind)[field.name]
     schema = {"description": "", **schema_of(shape)}
     schema["description"] = " ".join([meaning, *words_of(shape)])
@@ -78,7 +77,7 @@ def property_of(
 
 
 def words_of(shape: Shape) -> list[str]:
-    """Return the words of a closed set with what they mean; none for all else."""
+    """Words of a closed set with their meanings; none for all else."""
     match shape:
         case OptionalShape(inner=inner):
             return words_of(inner)
@@ -88,15 +87,39 @@ def words_of(shape: Shape) -> list[str]:
             return []
 
 
-@singledispatch
 def schema_of(shape: Shape) -> Schema:
-    """Return the schema of one kind of value."""
-    raise TypeError(f"a schema has no words for {shape}")
+    """Schema of one kind of value.
+
+    Raises:
+        TypeError: a schema has no words for it.
+    """
+    schema: Schema
+    match shape:
+        case NumberShape():
+            schema = number_schema(shape)
+        case TextShape():
+            schema = text_schema(shape)
+        case DecimalShape():
+            schema = decimal_schema(shape)
+        case ListShape():
+            schema = list_schema(shape)
+        case OptionalShape(inner=inner):
+            schema = optional_schema(inner)
+        case ChoiceShape(choices=choices):
+            schema = {"type": "string", "enum": [word.value for word in choices]}
+        case FlagShape():
+            schema = {"type": "boolean"}
+        case JsonObjectShape():
+            schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        case RecordShape(record=record):
+            schema = openapi_schema(cast("type[Record]", record))
+        case _:
+            raise TypeError(f"a schema has no words for {shape}")
+    return schema
 
 
-@schema_of.register
-def whole_number(shape: NumberShape) -> Schema:
-    """No floats: readers round them differently."""
+def number_schema(shape: NumberShape) -> Schema:
+    """Schema of a whole number. Readers round floats differently: there are none."""
     bound = shape.bound
     if shape.kind is float or bound.above or bound.maximum == math.inf:
         raise TypeError(f"a schema has no words for {shape}")
@@ -108,15 +131,8 @@ def whole_number(shape: NumberShape) -> Schema:
     }
 
 
-@schema_of.register
-def flag(shape: FlagShape) -> Schema:  # noqa: ARG001 - there is one kind of flag
-    """True or false."""
-    return {"type": "boolean"}
-
-
-@schema_of.register
-def text(shape: TextShape) -> Schema:
-    """Lengths are counted in characters by all readers."""
+def text_schema(shape: TextShape) -> Schema:
+    """Schema of a text; all readers count its length in characters."""
     bound = shape.bound
     schema: Schema = {
         "type": "string",
@@ -127,9 +143,8 @@ def text(shape: TextShape) -> Schema:
     return schema | {"maxLength": bound.longest}
 
 
-@schema_of.register
-def decimal(shape: DecimalShape) -> Schema:
-    """From 0 to a power of ten: that much a pattern can say of a number."""
+def decimal_schema(shape: DecimalShape) -> Schema:
+    """Schema of a number from 0 to a power of ten: a pattern cannot say more."""
     bound = shape.bound
     largest = f"{bound.maximum:.0f}"
     zeros = len(largest) - 1
@@ -146,36 +161,16 @@ def decimal(shape: DecimalShape) -> Schema:
     return schema | {"allOf": [{"pattern": "[1-9]"}]} if bound.above else schema
 
 
-@schema_of.register
-def choice(shape: ChoiceShape) -> Schema:
-    """One word of a closed set."""
-    return {"type": "string", "enum": [word.value for word in shape.choices]}
-
-
-@schema_of.register
-def free_mapping(shape: JsonObjectShape) -> Schema:  # noqa: ARG001 - no bound is said
-    """Somebody else knows the fields."""
-    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-@schema_of.register
-def inner_record(shape: RecordShape) -> Schema:
-    """Its own schema, in place."""
-    return openapi_schema(cast("type[Record]", shape.record))
-
-
-@schema_of.register
-def optional(shape: OptionalShape) -> Schema:
-    """Null, as a status is written where nothing is known."""
-    schema: Schema = schema_of(shape.inner) | {"nullable": True}
+def optional_schema(inner: Shape) -> Schema:
+    """Schema of a value or null: a status has null where nothing is known."""
+    schema: Schema = schema_of(inner) | {"nullable": True}
     if "enum" in schema:  # an API server takes no null for one of an enum
         schema["pattern"] = f"^(?:{'|'.join(schema.pop('enum'))})$"
     return schema
 
 
-@schema_of.register
-def entries(shape: ListShape) -> Schema:
-    """Writers that share a list need its key; without one it is replaced as a whole."""
+def list_schema(shape: ListShape) -> Schema:
+    """Schema of a list. Only one with a key can have several writers."""
     if shape.bound is None:
         raise TypeError(f"a schema has no words for {shape}, without a bound")
     schema: Schema = {
@@ -191,7 +186,7 @@ def entries(shape: ListShape) -> Schema:
 
 
 def manifest_schema() -> Schema:
-    """Return the JSON Schema of each document in a manifest, for editors.
+    """JSON Schema of each document in a manifest, for editors.
 
     A document is a TrainingPlan, or a ConfigMap that brings a table of offers.
     """
@@ -227,7 +222,7 @@ def manifest_schema() -> Schema:
 
 
 def json_schema(schema: Schema) -> Schema:
-    """Return a structural schema in the words of JSON Schema 2020-12."""
+    """Structural schema in the words of JSON Schema 2020-12."""
     found: Schema = {
         word: value
         for word, value in schema.items()

@@ -22,12 +22,12 @@ from plimsoll_planner.records.shape import (
 
 
 def opening(kind: type) -> str:
-    """Return the docstring of a class on one line."""
+    """Docstring of a class on one line."""
     return on_one_line(kind.__doc__ or "")
 
 
 def sentences(kind: type) -> dict[str, str]:
-    """Return the sentence below each name in the body of a class."""
+    """Sentence below each name in the body of a class."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     body = next(node for node in tree.body if isinstance(node, ast.ClassDef)).body
     found: dict[str, str] = {}
@@ -45,12 +45,12 @@ def sentences(kind: type) -> dict[str, str]:
 
 
 def on_one_line(text: str) -> str:
-    """Return a text without its line ends."""
+    """Text without its line ends."""
     return " ".join(text.split())
 
 
 def meanings(kind: type[Record]) -> dict[str, str]:
-    """Return the meaning of each field: its sentence or row, else that of its type."""
+    """Meaning of each field: its sentence or row, else that of its type."""
     said = getattr(kind, "row_meanings", {}) | sentences(kind)
     return {
         field: said.get(field, type_meaning(shape))
@@ -59,7 +59,7 @@ def meanings(kind: type[Record]) -> dict[str, str]:
 
 
 def type_meaning(shape: Shape) -> str:
-    """Return what a record or a closed set of words is for; empty for all else."""
+    """Meaning of a record or a closed set of words; empty for all else."""
     match shape:
         case OptionalShape(inner=inner):
             return type_meaning(inner)
@@ -70,6 +70,6 @@ def type_meaning(shape: Shape) -> str:
 
 
 def words(choices: type[StrEnum]) -> dict[str, str]:
-    """Return the meaning of each word of a closed set."""
+    """Meaning of each word of a closed set."""
     said = sentences(choices)
     return {choice.value: said[choice.name] for choice in choices}

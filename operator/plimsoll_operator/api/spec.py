@@ -1,4 +1,4 @@
-"""What a person asks for: the spec of a TrainingPlan, field by field.
+"""The spec of a TrainingPlan, field by field: all that a person asks for.
 
 The same types are read at home and on a cluster; the schema of the cluster and
 docs/trainingplan.md are made from them. A field that is left out has the default that

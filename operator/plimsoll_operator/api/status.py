@@ -1,4 +1,4 @@
-"""What is told back: the status of a TrainingPlan.
+"""The status of a TrainingPlan, which Plimsoll reports.
 
 Conditions say where a plan stands; numbers beside them are those that people look for
 first. Larger things (profiles, whole plans, certificates) lie in the store.
@@ -73,6 +73,9 @@ class Truth(StrEnum):
     """It is not true; the reason says whether it may still become so."""
     UNKNOWN = "Unknown"
     """It is on its way, or waits for the conditions before it."""
+
+
+TRUE, FALSE, UNKNOWN = Truth.TRUE, Truth.FALSE, Truth.UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -237,17 +240,17 @@ class Status(ApiRecord):
         self.require_distinct("conditions", (c.type for c in self.conditions))
 
     def condition(self, wanted: ConditionType) -> Condition | None:
-        """Return one condition, None where nothing was said of it yet."""
+        """One condition, None before it was reported."""
         return next((c for c in self.conditions if c.type is wanted), None)
 
     def holds(self, wanted: ConditionType) -> bool:
-        """Tell whether a condition is True."""
+        """Whether a condition is True."""
         found = self.condition(wanted)
         return found is not None and found.status is Truth.TRUE
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the plan has come to its end: Succeeded is True or False."""
+        """Whether the plan has come to its end: Succeeded is True or False."""
         found = self.condition(ConditionType.SUCCEEDED)
         return found is not None and found.status is not Truth.UNKNOWN
 

@@ -32,7 +32,6 @@ from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.watching import Logins, registry_for, watch
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ClusterError, StoreBusyError, StoreDownError
-from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.kube.api import PLANS, Api, open_api
 from plimsoll_operator.kube.lease import Hold, Seat, holding
@@ -146,9 +145,13 @@ class Operator:
 
     def ingest(self) -> Ingest:
         """Return what takes in reports."""
-        records = Records(self.store, shares=self.configuration.share_profiles)
-        counted = self.metrics.report_answered
-        return Ingest(self.api, records, told=self.queue.add, counted=counted)
+        return Ingest(
+            self.api,
+            self.store,
+            shares=self.configuration.share_profiles,
+            told=self.queue.add,
+            counted=self.metrics.report_answered,
+        )
 
     def health(self) -> web.Application:
         """Return what probes and Prometheus ask."""

@@ -9,6 +9,5 @@ is the table of contents; docs/decisions/0015-cluster.md has the reasons.
     bodies              bytes off the wire, never more than there is room for
     recorded_attempts   what an attempt was planned to be, and whether it is over
     reports             what may be reported, by whom, about what
-    records             what goes into the store
-    server              the routes
+    server              the routes, and what goes into the store
 """

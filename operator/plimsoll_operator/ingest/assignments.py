@@ -1,4 +1,4 @@
-"""What objects of the API server say of who tells.
+"""Assignments of reporting pods, read from objects of the API server.
 
 In: objects as they were read. Out: a bearer, an assignment, an index, or why there is
 none. Called by `identity`, which fetches them. Labels and annotations are read, not
@@ -19,7 +19,7 @@ from plimsoll_operator.objects.pods import is_over
 from plimsoll_operator.rules.observed_state import ChildKind
 
 FINISHED_S = 60.0
-"""After the end of its containers a pod has told all that it tells."""
+"""Such a time after the end of its containers, a pod has reported everything."""
 LATEST_S = 1e10
 """Of a time, in seconds since 1970: as `records.bounds.Seconds`."""
 ACCOUNT = "system:serviceaccount:"
@@ -29,7 +29,7 @@ POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bearer:
-    """Whom a token was made for."""
+    """The pod that a token was made for."""
 
     namespace: str
     service_account: str
@@ -39,7 +39,7 @@ class Bearer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What a Job of ours is for."""
+    """The purpose of a Job of ours."""
 
     plan_name: str
     plan_uid: str
@@ -52,7 +52,7 @@ class Assignment:
 
 
 def bearer_in(review: Object) -> Bearer | None:
-    """Whom a reviewed token was made for, None where it is none for us.
+    """The pod that a reviewed token was made for, None if it is none for us.
 
     An API server that knows no audiences names none, and its yes is for itself.
     """
@@ -76,12 +76,9 @@ def bearer_in(review: Object) -> Bearer | None:
 
 
 def controller_of(child: Object, version: str, kind: str) -> tuple[str, str] | None:
-    """Return name and uid of what controls an object, None where that is another kind.
+    """Name and uid of the controller of an object, None if it is of another kind.
 
-    Args:
-        child: the object.
-        version: of the controller, with its group.
-        kind: of the controller.
+    `version` is that of the controller, with its group.
     """
     for owner in child["metadata"].get("ownerReferences") or ():
         is_it = (owner["apiVersion"], owner["kind"]) == (version, kind)
@@ -91,7 +88,7 @@ def controller_of(child: Object, version: str, kind: str) -> tuple[str, str] | N
 
 
 def assignment_in(job: Object) -> Assignment:
-    """Return what a Job is for.
+    """Purpose of a Job.
 
     Raises:
         RefusedReportError: it is none of ours.

@@ -41,7 +41,7 @@ async def read_body(request: web.BaseRequest, limit_bytes: int, claim: Claim) ->
     body = bytearray()
     try:
         async with asyncio.timeout(WHOLE_S):
-            while part := await next_part(request):
+            while part := await asyncio.wait_for(request.content.readany(), PAUSE_S):
                 if len(body) + len(part) > limit_bytes:
                     raise too_large(limit_bytes)
                 claim.grow(len(part))
@@ -52,16 +52,6 @@ async def read_body(request: web.BaseRequest, limit_bytes: int, claim: Claim) ->
             f"the body took too long: {WHOLE_S:g} s in all, {PAUSE_S:g} s a part",
         ) from None
     return bytes(body)
-
-
-async def next_part(request: web.BaseRequest) -> bytes:
-    """Next part of a body, empty at its end.
-
-    Raises:
-        TimeoutError: none came for long.
-    """
-    async with asyncio.timeout(PAUSE_S):
-        return await request.content.readany()
 
 
 def too_large(limit_bytes: int) -> RefusedReportError:

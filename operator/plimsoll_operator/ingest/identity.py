@@ -1,4 +1,4 @@
-"""Who tells: from a bearer token to the TrainingPlan that a pod works for.
+"""Identity of a reporter: from a bearer token to the TrainingPlan of its pod.
 
 In: a token. Out: a `Reporter`, or why there is none. Called by `server` for every
 report. Each step is the API server's word, none is the pod's:
@@ -19,7 +19,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -46,12 +46,11 @@ from plimsoll_operator.kube.api import (
 )
 from plimsoll_operator.kube.ttl_cache import TtlCache
 from plimsoll_operator.objects.children import Owner
-from plimsoll_operator.rules.observed_state import ChildKind
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""
 POD_KNOWN_S, JOB_KNOWN_S = 2.0, 60.0
-"""The ranks of a pod tell in a burst: it is looked at once. What is read of a Job never
+"""The ranks of a pod report in a burst: it is read once. What is read of a Job never
 changes, but it may be deleted."""
 MOST_TOKENS, MOST_PODS, MOST_JOBS = 40_000, 4_000, 10_000
 """Kept: two tokens of each of 20,000 pods, and the Jobs of twice 5,000 plans."""
@@ -72,19 +71,11 @@ class Asks(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reporter:
-    """A pod of ours."""
+class Reporter(Assignment):
+    """A pod of ours, with what its Job is for."""
 
     namespace: str
-    plan_name: str
-    plan_uid: str
     job_name: str
-    kind: ChildKind
-    subject: str
-    attempt: int
-    """0 where it belongs to none."""
-    after_s: float
-    """When what caused its Job had happened; seconds since 1970."""
     pod_index: int
     pod_uid: str
 
@@ -95,7 +86,7 @@ class Reporter:
 
 
 class Identities:
-    """Tells reporters by their tokens."""
+    """Reporters by their tokens."""
 
     def __init__(
         self,
@@ -107,7 +98,7 @@ class Identities:
         """Ask an API server.
 
         Args:
-            api: of the cluster whose pods tell.
+            api: of the cluster whose pods report.
             now: seconds since 1970.
             clock: seconds that never go back.
         """
@@ -127,7 +118,7 @@ class Identities:
         )
 
     async def bearer(self, token: str) -> Bearer:
-        """Whom a token was made for.
+        """The pod that a token was made for.
 
         Raises:
             RefusedReportError: 401 where it is no token for us, 403 where it is not
@@ -146,7 +137,7 @@ class Identities:
         return bearer
 
     async def reporter(self, bearer: Bearer) -> Reporter:
-        """Return what the pod of a token is to us.
+        """The reporter whose pod a token was made for.
 
         Raises:
             RefusedReportError: 403: it is none of ours, or may not tell any more.
@@ -155,7 +146,7 @@ class Identities:
         return await self._pods.get(bearer, lambda: self._reporter(bearer))
 
     async def _review(self, token: str) -> Bearer | None:
-        """Whom a token was made for, None where it is none for us."""
+        """The pod that a token was made for, None if it is none for us."""
         review = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -166,7 +157,7 @@ class Identities:
         return bearer_in(made.object)
 
     async def _reporter(self, bearer: Bearer) -> Reporter:
-        """Return what a pod is to us.
+        """The reporter that a pod is.
 
         Raises:
             RefusedReportError: nothing, or nothing any more.
@@ -185,20 +176,15 @@ class Identities:
             lambda: self._assignment(bearer.namespace, name, uid),
         )
         return Reporter(
+            **asdict(job),
             namespace=bearer.namespace,
-            plan_name=job.plan_name,
-            plan_uid=job.plan_uid,
             job_name=name,
-            kind=job.kind,
-            subject=job.subject,
-            attempt=job.attempt,
-            after_s=job.after_s,
             pod_index=index_of(pod),
             pod_uid=bearer.pod_uid,
         )
 
     async def _assignment(self, namespace: str, name: str, uid: str) -> Assignment:
-        """Return what a Job is for.
+        """Purpose of a Job.
 
         Raises:
             RefusedReportError: it is gone, or none of ours.

@@ -32,7 +32,7 @@ MOST_PLANS = 5_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """What of a plan of record tells a proper report."""
+    """Values of a plan of record that a proper report matches."""
 
     digest: str
     gpus_per_pod: int
@@ -69,7 +69,7 @@ class RecordedAttempts:
         return await self._plans.get(key, lambda: self._plan(reporter))
 
     async def require_open(self, reporter: Reporter) -> None:
-        """Refuse what an attempt tells once its end is decided.
+        """Refuse reports of an attempt once its end is decided.
 
         Raises:
             RefusedReportError: 409: it is over.
@@ -100,7 +100,9 @@ class RecordedAttempts:
     async def _ending(self, reporter: Reporter) -> str:
         """How an attempt ended; empty until that is decided."""
         found = await self._owned(reporter, RESULT)
-        return "" if found is None else ending_in(found)
+        meta: Any = {} if found is None else found["metadata"]
+        annotations: Any = meta.get("annotations") or {}
+        return str(annotations.get(ENDING, ""))
 
     async def _owned(self, reporter: Reporter, what: str) -> Object | None:
         """A ConfigMap of an attempt, None where the plan owns none."""
@@ -110,7 +112,7 @@ class RecordedAttempts:
 
 
 def recorded_in(found: Object) -> Recorded:
-    """Return what tells a proper report, out of a plan of record.
+    """Values that a proper report matches, out of a plan of record.
 
     Raises:
         InvalidInputError: it holds no plan.
@@ -129,12 +131,6 @@ def recorded_in(found: Object) -> Recorded:
         fingerprint=plan.fingerprint,
         peaks=tuple(peaks),
     )
-
-
-def ending_in(result: Object) -> str:
-    """How an attempt ended, by its result; empty until that is decided."""
-    annotations: Any = result["metadata"].get("annotations") or {}
-    return str(annotations.get(ENDING, ""))
 
 
 def no_plan(reporter: Reporter, why: str) -> RefusedReportError:

@@ -1,4 +1,4 @@
-"""What may be told, by whom, about what: checks without effects.
+"""Checks of reports: by whom, about which subject; without effects.
 
 In: a document, a reporter, the plan of record. Out: nothing, or an error whose text is
 the answer. Called by `server`.
@@ -43,7 +43,7 @@ MOST_TEXT = f"at most {MOST_DEVICE_BYTES} bytes: no device has more"
 
 
 def check_kind(reporter: Reporter, wanted: ChildKind) -> None:
-    """Refuse what is the business of another kind of child.
+    """Refuse a report that is the business of another kind of task.
 
     Raises:
         RefusedReportError: it is another one.
@@ -56,49 +56,36 @@ def check_kind(reporter: Reporter, wanted: ChildKind) -> None:
 
 
 def check_profile(profile: ModelProfile, reporter: Reporter) -> None:
-    """Refuse a profile that was not asked for.
-
-    Raises:
-        RefusedReportError: it answers another request.
-    """
-    if profile.request_key != reporter.subject:
-        raise not_its_business(
-            f"ModelProfile.request_key: the Job was asked for {reporter.subject}"
-        )
+    """Refuse a profile that answers another request."""
+    check_subject("ModelProfile.request_key", profile.request_key, reporter)
 
 
 def check_replay(replay: Replay, reporter: Reporter) -> None:
-    """Refuse a replay that was not asked for.
+    """Refuse a replay of another plan."""
+    check_subject("Replay.plan_digest", replay.plan_digest, reporter)
+
+
+def check_subject(path: str, found: str, reporter: Reporter) -> None:
+    """Refuse a report on something else than the Job was made for.
 
     Raises:
-        RefusedReportError: it is of another plan.
+        RefusedReportError: it is.
     """
-    if replay.plan_digest != reporter.subject:
-        raise not_its_business(
-            f"Replay.plan_digest: the Job was asked for {reporter.subject}"
-        )
+    if found != reporter.subject:
+        raise not_its_business(f"{path}: the Job was asked for {reporter.subject}")
 
 
 def check_rehearsal(
     rehearsal: Rehearsal, reporter: Reporter, asked: HybridPlan
 ) -> None:
-    """Refuse a rehearsal that was not asked for.
-
-    Args:
-        rehearsal: what is reported.
-        reporter: whose pod reports it.
-        asked: the plan that was to be rehearsed.
+    """Refuse a rehearsal that was not asked for; `asked` is the plan of the request.
 
     Raises:
         RefusedReportError: it is of another plan.
         InvalidFieldError: of another rank, other code or devices.
     """
     seen = rehearsal.observation
-    if seen.plan_digest != reporter.subject:
-        raise not_its_business(
-            f"Rehearsal.observation.plan_digest: the Job was asked for "
-            f"{reporter.subject}"
-        )
+    check_subject("Rehearsal.observation.plan_digest", seen.plan_digest, reporter)
     if seen.rank != asked.fullest_rank:
         rule = f"{asked.fullest_rank}, the fullest rank of the plan"
         raise InvalidFieldError("Rehearsal.observation.rank", seen.rank, rule)
@@ -110,12 +97,6 @@ def check_origin(
     seen: Observation, path: str, fingerprint: Fingerprint, kind: DeviceKind
 ) -> None:
     """Refuse what was observed of other code or devices than a plan is for.
-
-    Args:
-        seen: what is reported.
-        path: of it in the document.
-        fingerprint: of the plan.
-        kind: of the plan's devices.
 
     Raises:
         InvalidFieldError: it is, or says more bytes than any device has.
@@ -193,15 +174,10 @@ def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
 
 
 def made_s(reporter: Reporter, now_s: float) -> float:
-    """When a profile counts as made: later than its cause, whatever clocks say.
-
-    Args:
-        reporter: of the profile.
-        now_s: seconds since 1970.
-    """
+    """When a profile counts as made, seconds since 1970: later than its cause."""
     return max(now_s, math.nextafter(reporter.after_s, math.inf))
 
 
 def not_its_business(text: str) -> RefusedReportError:
-    """The answer to a pod that tells what others are to tell."""
+    """The answer to a pod that reports what others are to report."""
     return RefusedReportError(HTTPStatus.FORBIDDEN, text)

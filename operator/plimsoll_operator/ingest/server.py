@@ -36,10 +36,11 @@ from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter
 from plimsoll_operator.ingest.limits import Budget, Rates, Room
 from plimsoll_operator.ingest.recorded_attempts import RecordedAttempts
-from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.objects.bounded import bounded_document
 from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.store.learning import learn_rehearsal
+from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import Document, digest_of
 from plimsoll_planner.records.model_profile import ModelProfile
@@ -104,13 +105,14 @@ class Clocks:
 
 
 class Ingest:
-    """Takes in what pods tell."""
+    """The taking in of reports."""
 
     def __init__(
         self,
         api: Asks,
-        records: Records,
+        store: Store,
         *,
+        shares: bool,
         told: Callable[[PlanKey], None],
         counted: Callable[[str, int], None] = lambda _path, _status: None,
         clocks: Clocks | None = None,
@@ -118,8 +120,9 @@ class Ingest:
         """Begin with nothing known.
 
         Args:
-            api: of the cluster whose pods tell.
-            records: where it goes.
+            api: of the cluster whose pods report.
+            store: of any scope.
+            shares: a replay serves all namespaces.
             told: called with the plan of what was just stored.
             counted: called with path and status of every answer.
             clocks: the machine's, unless given.
@@ -129,7 +132,7 @@ class Ingest:
             api, now=self._clocks.now, clock=self._clocks.steady
         )
         self._attempts = RecordedAttempts(api, clock=self._clocks.steady)
-        self._records = records
+        self._store, self._shares = store, shares
         self._told = told
         self._counted = counted
         self._room = Room(most_bytes=MOST_BYTES, most_bytes_each=MOST_BYTES_EACH)
@@ -153,7 +156,7 @@ class Ingest:
     def _handler(
         self, route: Route
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Return what answers on a route."""
+        """Handler of a route."""
 
         async def answer(request: web.Request) -> web.Response:
             answer = await self._answer(request, route)
@@ -174,7 +177,7 @@ class Ingest:
             return answer
 
     async def _reporter(self, request: web.Request) -> Reporter:
-        """Return who tells, unless that pod tells too often.
+        """Reporter of a request, unless its pod reports too often.
 
         Raises:
             RefusedReportError: it is none of ours, or tells too often.
@@ -221,7 +224,7 @@ class Ingest:
                 return await self._keep_profile(reporter, document)
             case Replay():
                 reports.check_replay(document, reporter)
-                await self._records.keep_replay(reporter, document)
+                await self._scope_of(reporter).replays.save(document)
             case Rehearsal():
                 await self._keep_rehearsal(reporter, document)
             case Observation():
@@ -231,8 +234,14 @@ class Ingest:
                 recorded = await self._attempts.plan(reporter)
                 reports.check_end(document, reporter, recorded)
                 await self._attempts.require_open(reporter)
-                await self._records.keep_end(reporter, document)
+                uid, attempt = reporter.plan_uid, reporter.attempt
+                place, pod_uid = reporter.pod_index, reporter.pod_uid
+                await self._store.pod_ends.save(uid, attempt, place, pod_uid, document)
         return HTTPStatus.NO_CONTENT
+
+    def _scope_of(self, reporter: Reporter) -> Store:
+        """The part of the store that a reporter's namespace learns from."""
+        return self._store.within(reporter.namespace, shares=self._shares)
 
     async def _keep_profile(
         self, reporter: Reporter, profile: ModelProfile
@@ -244,7 +253,7 @@ class Ingest:
         """
         digest = await asyncio.to_thread(digest_of, profile)
         async with self._saving_profile:
-            known = await self._records.profile(profile.request_key)
+            known = await self._store.profiles.known(profile.request_key)
             if known is not None and known.made_s > reporter.after_s:
                 if known.digest == digest:
                     return HTTPStatus.OK
@@ -253,7 +262,7 @@ class Ingest:
                     f"there is another profile since it was asked for: {known.digest}",
                 )
             made_s = reports.made_s(reporter, self._clocks.now())
-            await self._records.keep_profile(profile, made_s)
+            await self._store.profiles.save(profile, made_s)
         return HTTPStatus.NO_CONTENT
 
     async def _keep_rehearsal(self, reporter: Reporter, found: Rehearsal) -> None:
@@ -262,12 +271,14 @@ class Ingest:
         Raises:
             RefusedReportError: it was not asked for, or is not any more.
         """
-        asked = await self._records.asked_rehearsal(reporter)
+        uid, digest = reporter.plan_uid, reporter.subject
+        asked = await self._store.rehearsals.asked(uid, digest)
         if asked is None:
-            text = f"no rehearsal of {reporter.subject} is asked for any more"
+            text = f"no rehearsal of {digest} is asked for any more"
             raise RefusedReportError(HTTPStatus.CONFLICT, text)
         reports.check_rehearsal(found, reporter, asked.plan)
-        await self._records.keep_rehearsal(reporter, found, self._clocks.now())
+        store, now_s = self._scope_of(reporter), self._clocks.now()
+        await learn_rehearsal(store, uid, found, now_s)
 
     async def _keep_observation(
         self, reporter: Reporter, observation: Observation
@@ -279,19 +290,15 @@ class Ingest:
         predicted = recorded.peaks[observation.rank]
         if not observation.peaks or predicted is None:
             return HTTPStatus.OK
-        await self._records.keep_observation(
-            reporter,
-            observation,
-            predicted,
-            recorded.micro_batch,
-            self._clocks.now(),
-        )
+        uid, micro_batch = reporter.plan_uid, recorded.micro_batch
+        observations, now_s = self._scope_of(reporter).observations, self._clocks.now()
+        await observations.save(uid, observation, predicted, micro_batch, now_s)
         return HTTPStatus.NO_CONTENT
 
     def _log(
         self, route: Route, reporter: Reporter | None, status: int, text: str
     ) -> None:
-        """Say in the log that a report was refused; not always, where it is often."""
+        """Log that a report was refused; not every time if it is often."""
         where: dict[str, object] = {"route": route.path, "status": int(status)}
         if reporter is not None:
             where |= {
@@ -310,7 +317,7 @@ def token_in(request: web.Request) -> str:
 
 
 def answer_to(error: OperatorError | InvalidInputError) -> web.Response:
-    """Return what a pod is told of an error.
+    """Answer to a pod for an error.
 
     Where we are at fault it learns no more than that: not which object, or file.
     """

@@ -1,4 +1,4 @@
-"""What a decision may ask for. Each is safe to be asked for again after a crash.
+"""Actions of a decision. Each is safe to be asked for again after a crash.
 
 An effect that was done already finds that and does nothing: children have names that
 follow from plan and subject, and records are written once under their key.

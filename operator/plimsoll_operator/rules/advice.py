@@ -1,4 +1,4 @@
-"""What our processes advise, in words of who runs a plan.
+"""Advice of our processes, in words of the person who runs a plan.
 
 In: the last line of a process, and the words of a back end. Out: the same line; one of
 ours with what a person types there in place of the trainer's options, which nobody

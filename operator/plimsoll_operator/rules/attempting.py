@@ -1,4 +1,4 @@
-"""The steps of attempts: what follows the latest one, the next one, the open one.
+"""The steps of attempts: after the latest one, the next one, the open one.
 
 In: the observed state. Out: results for Launched and Succeeded, with the actions that
 start, stop and settle a worker group. Called by `decide`.
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from plimsoll_operator.api.reasons import DRY_RUN, WAITING
 from plimsoll_operator.api.spec import LaunchPolicy, RunPolicy, TrainingPlanSpec
-from plimsoll_operator.api.status import Truth
+from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import (
     Clear,
     RecordEnding,
@@ -21,7 +21,7 @@ from plimsoll_operator.rules.actions import (
 )
 from plimsoll_operator.rules.failures import given_up, next_start_s
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
-from plimsoll_operator.rules.step_result import StepInput, StepResult
+from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
 
@@ -30,67 +30,49 @@ def ended_before(given: StepInput) -> StepResult:
     """Whether the latest attempt was the last one."""
     latest = given.latest
     if latest is None:
-        return StepResult(truth=Truth.UNKNOWN, reason=WAITING, goes_on=True)
+        return StepResult(UNKNOWN, WAITING, goes_on=True)
     clear = tuple(Clear(child=c) for c in given.state.children if is_train(c))
     if latest.ending is Ending.DONE:
         return StepResult(
-            truth=Truth.TRUE,
-            reason="Trained",
-            message=given.state.step_fault,
-            actions=clear,
-            is_final=True,
+            TRUE, "Trained", given.state.step_fault, actions=clear, is_final=True
         )
-    failure = given_up(
-        given.spec,
-        given.counted,
-        given.fewest_unfixed,
-        is_fixed_by_hand=given.is_fixed_by_hand,
-    )
+    failure = given_up(given)
     if failure is not None:
-        return StepResult(
-            truth=Truth.FALSE,
-            reason=failure.reason,
-            message=failure.message,
-            actions=clear,
-            is_final=True,
-        )
-    return StepResult(truth=Truth.UNKNOWN, reason=WAITING, actions=clear, goes_on=True)
+        return failure.after(*clear)
+    return StepResult(UNKNOWN, WAITING, actions=clear, goes_on=True)
 
 
 def next_attempt(given: StepInput) -> StepResult:
     """Why no ranks run yet, and what records the plan of the next ones."""
     found = given.state.answer
     if given.spec.launch.policy is LaunchPolicy.PLAN_ONLY:
-        return StepResult(
-            truth=Truth.FALSE, reason=DRY_RUN, is_final=True, is_success=True
-        )
+        return StepResult(FALSE, DRY_RUN, is_final=True, is_success=True)
     if given.spec.suspend:
-        return StepResult(truth=Truth.FALSE, reason="Suspended")
+        return StepResult(FALSE, "Suspended")
     at_s = next_start_s(given.counted, given.now_s)
     if at_s > given.now_s:
         wake = (WakeAt(at_s=at_s),)
-        return StepResult(truth=Truth.FALSE, reason="BackingOff", actions=wake)
+        return StepResult(FALSE, "BackingOff", actions=wake)
     if found is None or isinstance(found.answer, Infeasible):
-        return StepResult(truth=Truth.FALSE, reason=WAITING)
+        return StepResult(FALSE, WAITING)
     record = RecordPlan(
         attempt=given.latest.number + 1 if given.latest is not None else 1,
         plan=found.answer.plan,
         problem_digest=found.problem_digest,
         asked_digest=asked_digest_of(given.spec),
     )
-    return StepResult(truth=Truth.FALSE, reason="Starting", actions=(record,))
+    return StepResult(FALSE, "Starting", actions=(record,))
 
 
 def launched(given: StepInput) -> StepResult:
     """Whether the ranks of the open attempt were started; nothing else is kept."""
     number = str(given.state.attempts[-1].number)
-    rest = tuple(
+    rest = [
         Clear(child=child)
         for child in given.state.children
         if not (is_train(child) and child.subject == number)
-    )
-    result = workers_result(given)
-    return replace(result, actions=(*rest, *result.actions))
+    ]
+    return workers_result(given).after(*rest)
 
 
 def workers_result(given: StepInput) -> StepResult:
@@ -100,27 +82,22 @@ def workers_result(given: StepInput) -> StepResult:
     if child is None:
         return starting(given)
     if child.ending is Ending.NEVER_STARTED:
-        return StepResult(
-            truth=Truth.FALSE,
-            reason="PendingTimeout",
-            message=child.message,
-            goes_on=True,
-        )
+        return StepResult(FALSE, "PendingTimeout", child.message, goes_on=True)
     if child.state is not ChildState.PENDING:
-        return StepResult(truth=Truth.TRUE, reason="Started", message=child.note)
+        return StepResult(TRUE, "Started", child.note)
     stop, asked = StopTraining(attempt=attempt.number), asked_to_leave(given)
     if child.stopping or asked:
         return StepResult(
-            truth=Truth.FALSE,
-            reason=child.stopping or asked,
-            message=child.message if child.stopping else "",
+            FALSE,
+            child.stopping or asked,
+            child.message if child.stopping else "",
             actions=(stop,),
         )
     is_late = given.is_late(child)
     return StepResult(
-        truth=Truth.FALSE,
-        reason="PendingTimeout" if is_late else "Pending",
-        message="; ".join(filter(None, (child.message, child.note))),
+        FALSE,
+        "PendingTimeout" if is_late else "Pending",
+        joined(child.message, child.note),
         actions=(stop if is_late else WakeAt(at_s=given.late_s(child)),),
     )
 
@@ -129,11 +106,11 @@ def starting(given: StepInput) -> StepResult:
     """Why the ranks of the open attempt are not started yet, and what starts them."""
     number = given.state.attempts[-1].number
     if given.spec.suspend:
-        return StepResult(truth=Truth.FALSE, reason="Suspended")
+        return StepResult(FALSE, "Suspended")
     if is_outdated(given):
         return left_unstarted(given)
     start = StartTraining(attempt=number, memory_factor=memory_factor_of(given))
-    return StepResult(truth=Truth.FALSE, reason="Starting", actions=(start,))
+    return StepResult(FALSE, "Starting", actions=(start,))
 
 
 def memory_factor_of(given: StepInput) -> int:
@@ -155,7 +132,7 @@ def succeeded(given: StepInput) -> StepResult:
     attempt = given.state.attempts[-1]
     child = given.state.child(ChildKind.TRAIN, str(attempt.number))
     if child is None or child.state is ChildState.PENDING:
-        return StepResult(truth=Truth.UNKNOWN, reason=WAITING)
+        return StepResult(UNKNOWN, WAITING)
     limit_s = given.spec.run_policy.running_seconds
     until_s = given.now_s if child.state is ChildState.RUNNING else child.since_s
     has_begun = child.started_s > 0
@@ -164,18 +141,13 @@ def succeeded(given: StepInput) -> StepResult:
         stop = StopTraining(attempt=attempt.number)
         asked = asked_to_leave(given) or ("DeadlineExceeded" if is_late else "")
         if reason := child.stopping or asked:
-            return StepResult(truth=Truth.UNKNOWN, reason=reason, actions=(stop,))
+            return StepResult(UNKNOWN, reason, actions=(stop,))
         wake = () if limit_s is None else (WakeAt(at_s=child.started_s + limit_s + 1),)
-        return StepResult(
-            truth=Truth.UNKNOWN,
-            reason="Running",
-            message=given.state.step_fault,
-            actions=wake,
-        )
+        return StepResult(UNKNOWN, "Running", given.state.step_fault, actions=wake)
     was_late = is_late and child.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
     ending = Ending.TIMED_OUT if was_late else child.ending
     record = RecordEnding(attempt=attempt.number, child=child, ending=ending)
-    return StepResult(truth=Truth.UNKNOWN, reason="Ended", actions=(record,))
+    return StepResult(UNKNOWN, "Ended", actions=(record,))
 
 
 def asked_to_leave(given: StepInput) -> str:
@@ -212,7 +184,7 @@ def left_unstarted(given: StepInput) -> StepResult:
         message="the spec was edited before the ranks were started",
     )
     record = RecordEnding(attempt=number, child=nothing, ending=Ending.CHECKPOINTED)
-    return StepResult(truth=Truth.FALSE, reason="Replanning", actions=(record,))
+    return StepResult(FALSE, "Replanning", actions=(record,))
 
 
 def is_train(child: Child) -> bool:

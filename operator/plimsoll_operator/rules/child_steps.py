@@ -7,8 +7,17 @@ done about the child; which children nobody asks for any more. Called by `prepar
 
 from __future__ import annotations
 
-from plimsoll_operator.api.status import Truth
-from plimsoll_operator.rules.actions import Action, Clear, WakeAt
+from collections.abc import Callable, Mapping
+
+from plimsoll_operator.api.status import FALSE, UNKNOWN
+from plimsoll_operator.rules.actions import (
+    Action,
+    Clear,
+    StoreProfile,
+    StoreRehearsal,
+    StoreReplay,
+    WakeAt,
+)
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import (
     Child,
@@ -23,11 +32,13 @@ LEAST_S = 10.0
 """From one beginning to the next of something that is disrupted each time."""
 OF_A_PLAN = (ChildKind.REPLAY, ChildKind.REHEARSAL)
 """Kinds that hold the code of a plan to what was profiled."""
-UNDER_WAY = {
-    ChildKind.PROFILE: "Profiling",
-    ChildKind.REPLAY: "Replaying",
-    ChildKind.REHEARSAL: "Rehearsing",
+STEPS: Mapping[ChildKind, tuple[str, str, Callable[..., Action]]] = {
+    ChildKind.PROFILE: ("Profile", "Profiling", StoreProfile),
+    ChildKind.REPLAY: ("Replay", "Replaying", StoreReplay),
+    ChildKind.REHEARSAL: ("Rehearsal", "Rehearsing", StoreRehearsal),
 }
+"""By kind: the opening of its reasons, the reason while it runs, and the action that
+puts its result into the store."""
 
 
 def again(child: Child, now_s: float) -> Action:
@@ -36,34 +47,27 @@ def again(child: Child, now_s: float) -> Action:
     return WakeAt(at_s=at_s) if child.started_s <= now_s < at_s else Clear(child=child)
 
 
-def of_child(given: StepInput, child: Child, what: str, store: Action) -> StepResult:
-    """Where a child stands.
-
-    Args:
-        given: what the step reads.
-        child: it exists.
-        what: opens the reason.
-        store: puts its result into the store.
-    """
+def of_child(given: StepInput, child: Child) -> StepResult:
+    """Progress of a child that exists."""
+    what, under_way, store = STEPS[child.kind]
     if child.state is ChildState.PENDING and given.is_late(child):
         return failed(child, f"{what}PendingTimeout")
     if child.state is ChildState.PENDING:
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason=f"{what}Pending",
-            message=child.message,
+            UNKNOWN,
+            f"{what}Pending",
+            child.message,
             actions=(WakeAt(at_s=given.late_s(child)),),
         )
     if child.state is ChildState.RUNNING or child.ending is None:
-        reason = UNDER_WAY[child.kind]
-        return StepResult(truth=Truth.UNKNOWN, reason=reason, message=child.message)
+        return StepResult(UNKNOWN, under_way, child.message)
     if child.ending is Ending.DONE:
-        return StepResult(truth=Truth.UNKNOWN, reason=f"{what}Stored", actions=(store,))
+        return StepResult(UNKNOWN, f"{what}Stored", actions=(store(child=child),))
     if child.ending in (Ending.DISRUPTED, Ending.DELETED):
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason=f"{what}Disrupted",
-            message=child.message,
+            UNKNOWN,
+            f"{what}Disrupted",
+            child.message,
             actions=(again(child, given.now_s),),
         )
     reasons = {
@@ -88,11 +92,7 @@ def of_child(given: StepInput, child: Child, what: str, store: Action) -> StepRe
 def failed(child: Child, reason: str) -> StepResult:
     """The step where a child has failed for good; it is cleared away."""
     return StepResult(
-        truth=Truth.FALSE,
-        reason=reason,
-        message=child.message,
-        actions=(Clear(child=child),),
-        is_final=True,
+        FALSE, reason, child.message, actions=(Clear(child=child),), is_final=True
     )
 
 
@@ -114,12 +114,8 @@ def outdated_children(state: ObservedState) -> list[Child]:
 def clearing(given: StepInput, kind: ChildKind, wanted: str) -> tuple[Action, ...]:
     """What ends the children of a kind for plans that nobody asks for any more.
 
-    Those that found other code stay, until a newer profile has answered them.
-
-    Args:
-        given: what the step reads.
-        kind: replay or rehearsal.
-        wanted: digest of the plan that is replayed or rehearsed; empty: none is.
+    Those that found other code stay, until a newer profile has answered them. The plan
+    whose digest is `wanted` is replayed or rehearsed; empty: none is.
     """
     foreign = foreign_children(given.state)
     return tuple(

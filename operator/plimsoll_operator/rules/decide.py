@@ -22,10 +22,12 @@ from datetime import UTC, datetime
 from plimsoll_operator.api.reasons import DRY_RUN
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
     Condition,
     ConditionType,
     Status,
-    Truth,
     WorkloadRef,
 )
 from plimsoll_operator.rules.actions import Action, Clear, WakeAt
@@ -65,17 +67,13 @@ def decide(
     generation: int,
     now_s: float,
 ) -> Decision:
-    """The decision on a plan: what is done next, and its status.
+    """The decision on a plan: its next actions, and its status.
 
-    Args:
-        spec: what a person asks for.
-        status: the latest.
-        state: observed live.
-        generation: of the spec.
-        now_s: seconds since 1970.
+    `status` is the latest, `generation` that of the spec, `now_s` is since 1970.
     """
     if is_closed(status, generation):
-        return Decision(actions=clearing(state), status=status)
+        clear = tuple(Clear(child=child) for child in state.children)
+        return Decision(actions=clear, status=status)
     given = StepInput(
         spec=spec,
         state=state,
@@ -102,7 +100,7 @@ def decide(
         result = step(given)
         actions += result.actions
         updated = updated.with_condition(condition(kind, result, generation), now)
-        if result.is_final or not (result.truth is Truth.TRUE or result.goes_on):
+        if result.is_final or not result.may_go_on:
             if kind is not ConditionType.SUCCEEDED:
                 updated = updated.with_condition(summary(given, result), now)
                 behind = [
@@ -111,7 +109,8 @@ def decide(
                     if later is not ConditionType.SUCCEEDED
                 ]
             break
-    updated = waiting(updated, (*behind, *unset(updated)), generation, now)
+    unset = [kind for kind in ConditionType if updated.condition(kind) is None]
+    updated = waiting(updated, (*behind, *unset), generation, now)
     updated = with_workload(with_answer(updated, state), state)
     if updated.is_over:
         updated = replace(updated, completion_time=now)
@@ -153,7 +152,7 @@ def unreadable(
     if is_closed(status, generation):
         return Decision(actions=(), status=status)
     now = time_text(now_s)
-    result = StepResult(truth=Truth.FALSE, reason="InvalidSpec", message=fault)
+    result = StepResult(FALSE, "InvalidSpec", fault)
     updated = replace(
         status,
         observed_generation=generation,
@@ -188,11 +187,6 @@ def steps_for(given: StepInput) -> list[tuple[ConditionType, Step]]:
         (ConditionType.CERTIFIED, certified),
         (ConditionType.LAUNCHED, next_attempt),
     ]
-
-
-def clearing(state: ObservedState) -> tuple[Action, ...]:
-    """What removes the children of a plan that is over."""
-    return tuple(Clear(child=child) for child in state.children)
 
 
 def with_answer(status: Status, state: ObservedState) -> Status:
@@ -244,9 +238,9 @@ def summary(given: StepInput, result: StepResult) -> Condition:
     A dry run succeeds. What ended the latest attempt is told with what is waited for,
     where that tells nothing itself.
     """
-    truth = Truth.UNKNOWN
+    truth = UNKNOWN
     if result.is_final:
-        truth = Truth.TRUE if result.is_success else Truth.FALSE
+        truth = TRUE if result.is_success else FALSE
     latest, message = given.latest, result.message
     if not message and not result.is_final and latest is not None and latest.message:
         message = f"attempt {latest.number} ended: {latest.message}"
@@ -254,16 +248,11 @@ def summary(given: StepInput, result: StepResult) -> Condition:
     return condition(ConditionType.SUCCEEDED, updated, given.generation)
 
 
-def unset(status: Status) -> list[ConditionType]:
-    """The conditions that were never reported."""
-    return [kind for kind in ConditionType if status.condition(kind) is None]
-
-
 def waiting(
     status: Status, kinds: Iterable[ConditionType], generation: int, now: str
 ) -> Status:
     """The status in which some conditions wait for those before them."""
-    result = StepResult(truth=Truth.UNKNOWN, reason="Waiting")
+    result = StepResult(UNKNOWN, "Waiting")
     for kind in kinds:
         status = status.with_condition(condition(kind, result, generation), now)
     return status

@@ -1,4 +1,4 @@
-"""What the exit codes of a child's processes mean.
+"""Meaning of the exit codes of a task's processes.
 
 In: an `End`. Out: an `Ending` and the line that says why, as the process wrote it. The
 first rule that applies counts, because one rank's failure takes the others with it:
@@ -57,7 +57,7 @@ def ending_of(end: End) -> tuple[Ending, str]:
 
 
 def killed_from_outside(end: End, killed: list[int]) -> tuple[Ending, str]:
-    """Return what it means that somebody stopped or killed processes."""
+    """Ending and reason if somebody stopped or killed processes."""
     if end.was_stopped or not killed:
         return Ending.DISRUPTED, "it was stopped before it could save"
     place = killed[0]
@@ -96,7 +96,7 @@ def said(end: End, place: int) -> str:
 
 
 def ended_by_signal(end: End, place: int) -> str:
-    """Return what is said of a process that a signal ended."""
+    """Reason of a process that a signal ended."""
     number = -end.exits[place].status
     names = {one.value: one.name for one in signal.Signals}
     return f"process {place} was ended by {names.get(number, f'signal {number}')}"

@@ -1,4 +1,4 @@
-"""What follows the end of an attempt: the table of failures.
+"""The table of failures: the response to each end of an attempt.
 
 In: the attempts so far and the limits of a person. Out: go on, wait, or give up, and
 with which reason. Called by `decide`. Counts are of attempts whose end is written down,
@@ -24,13 +24,13 @@ edits it, or runs what has failed again, has seen what went wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
+from typing import NamedTuple
 
-from plimsoll_operator.api.spec import TrainingPlanSpec
-from plimsoll_operator.api.status import Failures
+from plimsoll_operator.api.status import FALSE, Failures
 from plimsoll_operator.rules.observed_state import Attempt, Ending
+from plimsoll_operator.rules.step_result import StepInput, StepResult
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 300.0
 """Before an application's error is tried again; doubled each time."""
@@ -53,8 +53,7 @@ class Kind(StrEnum):
     FINAL = "final"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """One row of the table."""
 
     reason: str
@@ -63,34 +62,22 @@ class Response:
 
 
 RESPONSES = {
-    Ending.OUT_OF_MEMORY: Response(reason="GPUOutOfMemory", kind=Kind.OUT_OF_MEMORY),
-    Ending.HOST_OUT_OF_MEMORY: Response(reason="HostOOMKilled", kind=Kind.APPLICATION),
-    Ending.APPLICATION_ERROR: Response(reason="AppError", kind=Kind.APPLICATION),
-    Ending.DELETED: Response(reason="ChildDeleted", kind=Kind.APPLICATION),
-    Ending.DISRUPTED: Response(reason="Disrupted", kind=Kind.DISRUPTION),
-    Ending.CHECKPOINTED: Response(reason="Suspended", kind=Kind.STOPPED),
-    Ending.FOREIGN_FINGERPRINT: Response(
-        reason="ForeignFingerprint", kind=Kind.FOREIGN
-    ),
-    Ending.BAD_WORKLOAD: Response(reason="BadWorkload", kind=Kind.FINAL),
-    Ending.INCOMPATIBLE: Response(reason="TrainerIncompatible", kind=Kind.FINAL),
-    Ending.UNUSABLE_CHECKPOINT: Response(reason="UnusableCheckpoint", kind=Kind.FINAL),
-    Ending.UNEQUAL_REPLICAS: Response(reason="UnequalReplicas", kind=Kind.FINAL),
-    Ending.ENTRY_POINT_OUT_OF_MEMORY: Response(
-        reason="EntryPointOutOfMemory", kind=Kind.FINAL
-    ),
-    Ending.DEVICE_BUSY: Response(reason="AppError", kind=Kind.APPLICATION),
-    Ending.TIMED_OUT: Response(reason="DeadlineExceeded", kind=Kind.FINAL),
-    Ending.NEVER_STARTED: Response(reason="PendingTimeout", kind=Kind.FINAL),
+    Ending.OUT_OF_MEMORY: Response("GPUOutOfMemory", Kind.OUT_OF_MEMORY),
+    Ending.HOST_OUT_OF_MEMORY: Response("HostOOMKilled", Kind.APPLICATION),
+    Ending.APPLICATION_ERROR: Response("AppError", Kind.APPLICATION),
+    Ending.DELETED: Response("ChildDeleted", Kind.APPLICATION),
+    Ending.DISRUPTED: Response("Disrupted", Kind.DISRUPTION),
+    Ending.CHECKPOINTED: Response("Suspended", Kind.STOPPED),
+    Ending.FOREIGN_FINGERPRINT: Response("ForeignFingerprint", Kind.FOREIGN),
+    Ending.BAD_WORKLOAD: Response("BadWorkload", Kind.FINAL),
+    Ending.INCOMPATIBLE: Response("TrainerIncompatible", Kind.FINAL),
+    Ending.UNUSABLE_CHECKPOINT: Response("UnusableCheckpoint", Kind.FINAL),
+    Ending.UNEQUAL_REPLICAS: Response("UnequalReplicas", Kind.FINAL),
+    Ending.ENTRY_POINT_OUT_OF_MEMORY: Response("EntryPointOutOfMemory", Kind.FINAL),
+    Ending.DEVICE_BUSY: Response("AppError", Kind.APPLICATION),
+    Ending.TIMED_OUT: Response("DeadlineExceeded", Kind.FINAL),
+    Ending.NEVER_STARTED: Response("PendingTimeout", Kind.FINAL),
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GiveUp:
-    """The plan has failed."""
-
-    reason: str
-    message: str
 
 
 def count(attempts: tuple[Attempt, ...], kind: Kind) -> int:
@@ -108,34 +95,22 @@ def failures_of(attempts: tuple[Attempt, ...]) -> Failures:
     )
 
 
-def given_up(
-    spec: TrainingPlanSpec,
-    attempts: tuple[Attempt, ...],
-    fewest_unfixed: int | None,
-    *,
-    is_fixed_by_hand: bool,
-) -> GiveUp | None:
-    """Why nothing more is tried after the latest attempt, None to go on.
+def given_up(given: StepInput) -> StepResult | None:
+    """The failure of a plan after its latest attempt, None to go on.
 
     What a person fixed is never planned around: it runs out of memory once.
-
-    Args:
-        spec: what a person asks for.
-        attempts: whose ends count, the oldest first.
-        fewest_unfixed: certified fewest GPUs without what is fixed, where known.
-        is_fixed_by_hand: a person fixed more of the plan than it needs.
     """
+    attempts = given.counted
     latest = attempts[-1] if attempts else None
     if latest is None or latest.ending is None or latest.ending is Ending.DONE:
         return None
     response = RESPONSES[latest.ending]
-    if response.kind is Kind.OUT_OF_MEMORY and is_fixed_by_hand:
-        fewest = UNFIXED.format(fewest_unfixed) if fewest_unfixed else ""
-        message = f"{latest.message}; {FIXED}{fewest}"
-        return GiveUp(reason=response.reason, message=message)
+    if response.kind is Kind.OUT_OF_MEMORY and given.is_fixed_by_hand:
+        message = f"{latest.message}; {fixed_text(given)}"
+        return StepResult(FALSE, response.reason, message, is_final=True)
     limit = {
-        Kind.APPLICATION: spec.run_policy.backoff_limit,
-        Kind.OUT_OF_MEMORY: spec.run_policy.oom_replan_limit,
+        Kind.APPLICATION: given.spec.run_policy.backoff_limit,
+        Kind.OUT_OF_MEMORY: given.spec.run_policy.oom_replan_limit,
         Kind.FOREIGN: FOREIGN_LIMIT,
         Kind.FINAL: 0,
     }.get(response.kind)
@@ -143,9 +118,14 @@ def given_up(
     if limit is None or number <= limit:
         return None
     tried = f" ({number} of this kind; at most {limit} are tried again)"
-    return GiveUp(
-        reason=response.reason, message=latest.message + (tried if limit else "")
-    )
+    message = latest.message + (tried if limit else "")
+    return StepResult(FALSE, response.reason, message, is_final=True)
+
+
+def fixed_text(given: StepInput) -> str:
+    """Why nothing is planned around what a person fixed, and what to do."""
+    fewest = given.fewest_unfixed
+    return FIXED + (UNFIXED.format(fewest) if fewest else "")
 
 
 def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:

@@ -186,7 +186,7 @@ class ObservedState:
     """That its steps did not take what was predicted; empty where they did."""
 
     def child(self, kind: ChildKind, subject: str) -> Child | None:
-        """Return one child, None where it does not exist."""
+        """One child, None if it does not exist."""
         return next(
             (c for c in self.children if (c.kind, c.subject) == (kind, subject)), None
         )

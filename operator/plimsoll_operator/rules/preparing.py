@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from plimsoll_operator.api.spec import ProfilePolicy, TrainingPlanSpec
-from plimsoll_operator.api.status import Truth
+from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import (
-    Action,
     Clear,
     Solve,
     StartProfile,
     StartReplay,
-    StoreProfile,
-    StoreReplay,
     WakeAt,
 )
 from plimsoll_operator.rules.child_steps import (
@@ -43,13 +40,11 @@ def accepted(given: StepInput) -> StepResult:
     What an image has is known from the process that was to profile in it.
     """
     if given.state.complaint:
-        return StepResult(
-            truth=Truth.FALSE, reason="InvalidSpec", message=given.state.complaint
-        )
+        return StepResult(FALSE, "InvalidSpec", given.state.complaint)
     child = given.state.child(ChildKind.PROFILE, given.state.profile_key)
     if child is not None and child.ending is Ending.INCOMPATIBLE:
         return failed(child, RESPONSES[child.ending].reason)
-    return StepResult(truth=Truth.TRUE, reason="Valid", message=given.state.remark)
+    return StepResult(TRUE, "Valid", given.state.remark)
 
 
 def profiled(given: StepInput) -> StepResult:
@@ -57,22 +52,17 @@ def profiled(given: StepInput) -> StepResult:
     state = given.state
     if state.store_fault:
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason="StoreUnavailable",
-            message=state.store_fault,
+            UNKNOWN,
+            "StoreUnavailable",
+            state.store_fault,
             actions=(WakeAt(at_s=given.now_s + STORE_AGAIN_S),),
         )
-    result = profile_result(given)
-    return replace(result, actions=(*clearing_others(state), *result.actions))
-
-
-def clearing_others(state: ObservedState) -> tuple[Action, ...]:
-    """What ends the profiling of what is not asked for any more."""
-    return tuple(
+    unwanted = [
         Clear(child=child)
         for child in state.children
         if child.kind is ChildKind.PROFILE and child.subject != state.profile_key
-    )
+    ]
+    return profile_result(given).after(*unwanted)
 
 
 def profile_result(given: StepInput) -> StepResult:
@@ -85,18 +75,18 @@ def profile_result(given: StepInput) -> StepResult:
         reason = "Cached" if state.profile.was_cached else "Measured"
         if state.profile.source == "traced" and not state.profile.was_cached:
             reason = "Traced"
-        return StepResult(truth=Truth.TRUE, reason=reason, actions=clear)
+        return StepResult(TRUE, reason, actions=clear)
     if child is None and given.spec.profile.policy is ProfilePolicy.NEVER:
         return StepResult(
-            truth=Truth.FALSE,
-            reason="ProfileMissing",
-            message="there is no profile, and profile.policy is Never",
+            FALSE,
+            "ProfileMissing",
+            "there is no profile, and profile.policy is Never",
             is_final=True,
         )
     if child is None:
         start = StartProfile(request_key=state.profile_key)
-        return StepResult(truth=Truth.UNKNOWN, reason="Profiling", actions=(start,))
-    return of_child(given, child, "Profile", StoreProfile(child=child))
+        return StepResult(UNKNOWN, "Profiling", actions=(start,))
+    return of_child(given, child)
 
 
 def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
@@ -107,52 +97,45 @@ def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
     news.
     """
     profile = state.profile
-    latest = state.attempts[-1] if state.attempts else None
-    if profile is None:
+    if profile is None or not profile.is_of_this_code:
         return False
-    if profile.was_cached and spec.profile.policy is ProfilePolicy.ALWAYS:
-        return False
-    if not profile.is_of_this_code:
-        return False
-    if profile.was_cached and any(
-        child.since_s > profile.made_s for child in foreign_children(state)
-    ):
-        return False
-    found_other_code = latest and latest.ending is Ending.FOREIGN_FINGERPRINT
-    return not (latest and found_other_code and profile.made_s <= latest.ended_s)
+    if profile.was_cached:
+        is_refused = spec.profile.policy is ProfilePolicy.ALWAYS
+        foreign = foreign_children(state)
+        if is_refused or any(child.since_s > profile.made_s for child in foreign):
+            return False
+    return not any(
+        latest.ending is Ending.FOREIGN_FINGERPRINT and profile.made_s <= latest.ended_s
+        for latest in state.attempts[-1:]
+    )
 
 
 def planned(given: StepInput) -> StepResult:
     """Whether a plan fits."""
     found = given.state.answer
     if found is None:
-        return StepResult(
-            truth=Truth.UNKNOWN,
-            reason="Solving",
-            message=given.state.refuted,
-            actions=(Solve(),),
-        )
+        return StepResult(UNKNOWN, "Solving", given.state.refuted, actions=(Solve(),))
     answer = found.answer
     if isinstance(answer, Infeasible):
         return StepResult(
-            truth=Truth.FALSE,
-            reason="Infeasible",
-            message=joined(found.headline, given.state.refuted),
+            FALSE,
+            "Infeasible",
+            joined(found.headline, given.state.refuted),
             is_final=True,
         )
     if answer.termination is Termination.FIXED:
         message = "; ".join([found.headline, *answer.warnings])
-        return StepResult(truth=Truth.TRUE, reason="Overridden", message=message)
+        return StepResult(TRUE, "Overridden", message)
     is_proof = answer.termination is Termination.OPTIMAL
     reason = "Proven" if is_proof else "Feasible"
-    return StepResult(truth=Truth.TRUE, reason=reason, message=found.headline)
+    return StepResult(TRUE, reason, found.headline)
 
 
 def skipped(result: StepResult) -> StepResult:
     """Go on without a replay, where nobody asks for one; its child stays as a mark."""
     return replace(
         result,
-        truth=Truth.UNKNOWN,
+        truth=UNKNOWN,
         reason="Skipped",
         actions=(),
         is_final=False,
@@ -165,14 +148,11 @@ def certified(given: StepInput) -> StepResult:
     found = given.state.answer
     if found is not None and found.is_certified:
         clear = clearing(given, ChildKind.REPLAY, "")
-        result = StepResult(truth=Truth.TRUE, reason="Replayed", actions=clear)
+        result = StepResult(TRUE, "Replayed", actions=clear)
     else:
         wanted = found.unreplayed if found is not None else ""
-        result = replay_result(given)
-        result = replace(
-            result,
-            actions=(*clearing(given, ChildKind.REPLAY, wanted), *result.actions),
-        )
+        clear = clearing(given, ChildKind.REPLAY, wanted)
+        result = replay_result(given).after(*clear)
     return rehearsed(given, result)
 
 
@@ -181,19 +161,19 @@ def replay_result(given: StepInput) -> StepResult:
     found = given.state.answer
     must = given.spec.launch.require_certified
     if found is not None and found.has_replay:
-        return StepResult(truth=Truth.UNKNOWN, reason="Comparing", actions=(Solve(),))
+        return StepResult(UNKNOWN, "Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
         child = given.state.child(ChildKind.REPLAY, found.unreplayed)
         if child is None or child in outdated_children(given.state):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
-            return StepResult(truth=Truth.UNKNOWN, reason="Replaying", actions=start)
-        result = of_child(given, child, "Replay", StoreReplay(child=child))
+            return StepResult(UNKNOWN, "Replaying", actions=start)
+        result = of_child(given, child)
         return result if must or not result.is_final else skipped(result)
     rounds = found.num_rounds if found is not None else 0
     return StepResult(
-        truth=Truth.FALSE,
-        reason="ReplayDisagrees",
-        message=f"search and replay do not agree after {rounds} rounds",
+        FALSE,
+        "ReplayDisagrees",
+        f"search and replay do not agree after {rounds} rounds",
         is_final=must,
         goes_on=not must,
     )

@@ -41,7 +41,7 @@ def question_of(
     offers: Sequence[Offer],
     overheads: Iterable[DeviceOverhead],
 ) -> Problem:
-    """Return the problem.
+    """Question to the search.
 
     Args:
         spec: what a person asks for.
@@ -103,7 +103,7 @@ def check_engine(spec: TrainingPlanSpec) -> None:
 
 
 def engine_of(spec: TrainingPlanSpec, profile: ModelProfile) -> EngineTraits:
-    """Return the engine that trains, as it is on the profile's torch."""
+    """Engine that trains, as it is on the profile's torch."""
     check_engine(spec)
     return engine_named(spec.search.engine, profile.fingerprint.torch_version)
 

@@ -19,14 +19,14 @@ from dataclasses import replace
 
 from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
-from plimsoll_operator.api.status import Truth
-from plimsoll_operator.rules.actions import Action, StartRehearsal, StoreRehearsal
+from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
+from plimsoll_operator.rules.actions import StartRehearsal
 from plimsoll_operator.rules.child_steps import (
     clearing,
     of_child,
     outdated_children,
 )
-from plimsoll_operator.rules.failures import FIXED, UNFIXED
+from plimsoll_operator.rules.failures import fixed_text
 from plimsoll_operator.rules.observed_state import (
     ChildKind,
     Ending,
@@ -42,32 +42,23 @@ LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")
 
 
 def rehearsed(given: StepInput, result: StepResult) -> StepResult:
-    """The result for `Certified`, the rehearsal included.
-
-    Args:
-        given: what the step reads.
-        result: of the replay.
-    """
+    """The result of the replay, for `Certified`, and the rehearsal after it."""
     found = given.state.answer
-    goes_on = result.truth is Truth.TRUE or result.goes_on
-    if found is None or not (goes_on and found.plan_digest):
-        return with_actions(result, clearing(given, ChildKind.REHEARSAL, ""))
+    clear = clearing(given, ChildKind.REHEARSAL, "")
+    if found is None or not (result.may_go_on and found.plan_digest):
+        return replace(result, actions=(*result.actions, *clear))
     rehearsal = found.rehearsal
     if rehearsal is None and is_wanted(given, found.plan_digest):
         return under_way(given, result, found)
-    result = with_actions(result, clearing(given, ChildKind.REHEARSAL, ""))
+    result = replace(result, actions=(*result.actions, *clear))
     return result if rehearsal is None else with_result(given, result, rehearsal)
 
 
 def is_wanted(given: StepInput, digest: str) -> bool:
-    """Whether a plan without a result is to be rehearsed.
+    """Whether the plan of a digest, without a result, is to be rehearsed.
 
-    Where a device is used only if it is free, a plan that was launched before says more
+    If a device is used only when it is free, a plan that was launched before says more
     than its rehearsal would.
-
-    Args:
-        given: what the step reads.
-        digest: of the plan.
     """
     rehearse, state = given.spec.launch.rehearse, given.state
     was_tried = any(one.plan_digest == digest for one in state.attempts)
@@ -78,23 +69,17 @@ def is_wanted(given: StepInput, digest: str) -> bool:
 def with_result(
     given: StepInput, result: StepResult, rehearsal: ObservedRehearsal
 ) -> StepResult:
-    """The result for `Certified` with that of the rehearsal.
-
-    Args:
-        given: what the step reads.
-        result: of the replay.
-        rehearsal: its result.
-    """
+    """The result of the replay, for `Certified`, with that of the rehearsal."""
     if not rehearsal.fits:
         return StepResult(
-            truth=Truth.FALSE,
-            reason="RehearsalOOM",
-            message=f"{rehearsal.message}; {no_other_plan(given)}",
+            FALSE,
+            "RehearsalOOM",
+            f"{rehearsal.message}; {no_other_plan(given)}",
             actions=result.actions,
             is_final=True,
         )
     message = joined(result.message, rehearsal.message, given.state.refuted)
-    if result.truth is not Truth.TRUE:  # the other ranks are as uncertain as before
+    if result.truth is not TRUE:  # the other ranks are as uncertain as before
         return replace(result, message=message)
     return replace(result, reason="Rehearsed", message=message)
 
@@ -111,25 +96,23 @@ def under_way(
     before = (*result.actions, *clearing(given, ChildKind.REHEARSAL, digest))
     if child is None and given.spec.suspend:
         return StepResult(
-            truth=Truth.UNKNOWN,
-            reason=WAITING,
-            message="the rehearsal waits while the plan is suspended",
+            UNKNOWN,
+            WAITING,
+            "the rehearsal waits while the plan is suspended",
             actions=before,
             goes_on=True,
         )
     if child is None or child in outdated_children(given.state):
         start = (StartRehearsal(digest=digest),) if child is None else ()
-        return StepResult(
-            truth=Truth.UNKNOWN, reason="Rehearsing", actions=(*before, *start)
-        )
-    now = of_child(given, child, "Rehearsal", StoreRehearsal(child=child))
+        return StepResult(UNKNOWN, "Rehearsing", actions=(*before, *start))
+    now = of_child(given, child)
     if is_without_device(given, now):
         # The child stays as a mark: without it the wait would begin again.
         is_busy = child.ending is Ending.DEVICE_BUSY
         why = f"not rehearsed: {child.message}" if is_busy else NO_DEVICE
         message = joined(result.message, why)
         return replace(result, message=message, actions=before)
-    return replace(now, actions=(*before, *now.actions))
+    return now.after(*before)
 
 
 def is_without_device(given: StepInput, now: StepResult) -> bool:
@@ -138,16 +121,10 @@ def is_without_device(given: StepInput, now: StepResult) -> bool:
     return if_device and now.is_final and now.reason in LEFT_OUT
 
 
-def with_actions(result: StepResult, actions: tuple[Action, ...]) -> StepResult:
-    """A step with more to do."""
-    return replace(result, actions=(*result.actions, *actions))
-
-
 def no_other_plan(given: StepInput) -> str:
     """Why no other plan is looked for, and what to do."""
     if given.is_fixed_by_hand:
-        fewest = given.fewest_unfixed
-        return FIXED + (UNFIXED.format(fewest) if fewest else "")
+        return fixed_text(given)
     limit = given.spec.run_policy.oom_replan_limit
     return (
         f"runPolicy.oomReplanLimit lets {counted(limit, 'other plan')} be looked for: "

@@ -1,12 +1,12 @@
-"""What a step of a decision reads, and its result for a condition."""
+"""The input of a step of a decision, and its result for a condition."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Self
 
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
-from plimsoll_operator.api.status import Truth
+from plimsoll_operator.api.status import TRUE, Truth
 from plimsoll_operator.rules.actions import Action
 from plimsoll_operator.rules.observed_state import Attempt, Child, ObservedState
 from plimsoll_planner.records.problem import BatchStatistics
@@ -14,7 +14,7 @@ from plimsoll_planner.records.problem import BatchStatistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepInput:
-    """What a step reads."""
+    """Input of a step."""
 
     spec: TrainingPlanSpec
     state: ObservedState
@@ -57,13 +57,14 @@ class StepInput:
         return child.since_s + self.spec.run_policy.pending_seconds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """The result of a step for its condition."""
 
     truth: Truth
     reason: str
     message: str = ""
+    _: KW_ONLY
     actions: tuple[Action, ...] = ()
     is_final: bool = False
     """Nothing more is tried: the plan ends here."""
@@ -72,13 +73,20 @@ class StepResult:
     goes_on: bool = False
     """The next step is taken, also if this one is not True."""
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the next step is taken."""
+        return self.truth is TRUE or self.goes_on
+
+    def after(self, *actions: Action) -> Self:
+        """The result with actions before its own."""
+        return replace(self, actions=(*actions, *self.actions))
+
 
 def is_fixed_by_hand(spec: TrainingPlanSpec, has_batch_statistics: bool) -> bool:
     """Whether a person fixed more of a plan than it needs.
 
-    Args:
-        spec: what the person asks for.
-        has_batch_statistics: layers such as BatchNorm need a micro-batch.
+    With batch statistics, layers such as BatchNorm need a micro-batch.
     """
     fixed, chosen_by = spec.override, spec.training.batch_statistics
     if has_batch_statistics and chosen_by is BatchStatistics.FIXED_MICRO_BATCH:

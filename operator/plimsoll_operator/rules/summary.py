@@ -42,7 +42,7 @@ SHORT_STEP_S = 0.01
 
 
 def profile_status(state: ObservedState) -> ProfileStatus | None:
-    """Return the profile that is planned with, None before there is one."""
+    """Profile that is planned with, None before there is one."""
     if state.profile is None:
         return None
     return ProfileStatus(
@@ -55,7 +55,7 @@ def profile_status(state: ObservedState) -> ProfileStatus | None:
 def observed_status(
     plan: HybridPlan, observations: Iterable[Observation]
 ) -> ObservedStatus | None:
-    """Return what the ranks of a plan used, None before one has finished a step.
+    """Peaks and steps of the ranks of a plan, None before one has finished a step.
 
     Until then no rank has come to its peak.
     """
@@ -78,7 +78,7 @@ def observed_status(
 
 
 def observed_rehearsal(plan: HybridPlan, found: Rehearsal) -> ObservedRehearsal:
-    """What the rehearsal of a plan's fullest rank says, as a decision looks at it."""
+    """Result of the rehearsal of a plan's fullest rank, as a decision reads it."""
     state, full = found.observation, found.full_device
     stage = plan.stage_of(state.rank)
     peak = stage.peak()
@@ -102,7 +102,7 @@ def observed_rehearsal(plan: HybridPlan, found: Rehearsal) -> ObservedRehearsal:
 
 
 def others_text(found: Rehearsal) -> str:
-    """What other processes had of the device, as the end of a sentence."""
+    """Bytes of other processes on the device, as the end of a sentence."""
     if found.other_bytes is None:
         return "; what other processes use of it is unknown"
     if found.other_bytes == 0:
@@ -117,7 +117,7 @@ def bytes_range(interval: ByteInterval) -> str:
 
 
 def step_fault(plan: HybridPlan, observed: ObservedStatus | None) -> str:
-    """Return that a step did not take what was predicted; empty where it did."""
+    """Warning that a step did not take the predicted time; empty if it did."""
     predicted, measured = plan.step_time, observed and observed.step_seconds
     if predicted is None or not measured:
         return ""
@@ -131,7 +131,7 @@ def step_fault(plan: HybridPlan, observed: ObservedStatus | None) -> str:
 
 
 def step_advice(measured_s: float) -> str:
-    """What to do about a step that did not take what was predicted."""
+    """Advice about a step that did not take the predicted time."""
     if measured_s < SHORT_STEP_S:
         return (
             f"a step below {SHORT_STEP_S * 1000:g} ms is mostly overhead, which no "
@@ -143,12 +143,12 @@ def step_advice(measured_s: float) -> str:
 
 
 def observed_peak_bytes(observation: Observation) -> int:
-    """Return the most of a device that a rank has used."""
+    """Largest use of a device by a rank, bytes."""
     return max(peak.device_bytes for peak in observation.peaks)
 
 
 def predicted_peaks(plan: HybridPlan) -> dict[int, int]:
-    """Return the expected peak of every rank's device, bytes."""
+    """Expected peak of every rank's device, bytes."""
     return {
         rank: max((peak.device.expected_bytes for peak in stage.peaks), default=0)
         for stage in plan.stages
@@ -157,19 +157,19 @@ def predicted_peaks(plan: HybridPlan) -> dict[int, int]:
 
 
 def rounded(value: float) -> Decimal:
-    """Return a number with four significant digits, as a status tells it."""
+    """Number with four significant digits, as in a status."""
     return Decimal(f"{value:.4g}")
 
 
 def headline_of(problem: Problem, answer: Solution | Infeasible) -> str:
-    """Return an answer in one line."""
+    """Answer in one line."""
     if isinstance(answer, Solution):
         return headline_text(problem, answer)
     return IN_SPEC.text("; ".join(infeasible_lines(answer)))
 
 
 def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
-    """Return a plan in short."""
+    """Plan in short."""
     mesh = plan.mesh or Mesh(pipeline=len(plan.stages))
     offer = plan.offers[0]
     return PlanStatus(
@@ -191,7 +191,7 @@ def plan_status(plan: HybridPlan, limits: Limits) -> PlanStatus:
 
 
 def alternatives_of(answer: Solution) -> tuple[PlanStatus, ...]:
-    """Return what else could be had, the first few."""
+    """First few of the other plans that fit."""
     limits = answer.certificate.space.limits
     return tuple(
         plan_status(plan, limits) for plan in answer.alternatives[:MOST_ALTERNATIVES]
@@ -217,9 +217,7 @@ def certificate_status(answer: Solution) -> CertificateStatus:
 def reason_of(certificate: Certificate, below: CountVerdict | None) -> str:
     """Reason of a certificate in short.
 
-    Args:
-        certificate: of the answer.
-        below: verdict on the count just below the plan's, None where it was not judged.
+    `below` is the verdict on the count just below the plan's, None if there is none.
     """
     if certificate.paid_gpus is not None:
         return paid_text(certificate, certificate.paid_gpus)

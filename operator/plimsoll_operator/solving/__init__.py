@@ -1,4 +1,4 @@
-"""The search: what it is asked, what it answered, and where it runs.
+"""The search: its questions, its answers, and the processes that it runs in.
 
 solve_cache      questions and answers, kept in the store
 search_thread    beside the loop of one machine

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Return what work returns, or raise what it raises."""
+    """Result of work, or the error that it raises."""
     events = asyncio.get_running_loop()
     done: asyncio.Future[T] = events.create_future()
 

@@ -1,4 +1,4 @@
-"""What the search is asked for a plan, and what it said: through the store.
+"""Questions to the search and its answers, kept in the store.
 
 In: a plan with all that is known of it. Out: a question that was put in writing, its
 answer, and whether the replay that it waits for has come. Called where plans are
@@ -181,7 +181,7 @@ class SolveCache:
     async def _kept(
         self, request: SolveRequest, occasion: Occasion
     ) -> StoredQuestion | None:
-        """Return what was asked for a dry run, where an edit left that as it was.
+        """Question of the dry run before, if an edit left that as it was.
 
         So that what is launched is the plan that people have looked at, though free
         machines and calibrations have changed since.
@@ -200,7 +200,7 @@ class SolveCache:
     async def answer(
         self, asked: StoredQuestion, *, rehearsed_by: str = ""
     ) -> ObservedAnswer | None:
-        """Return what the search said, and whether the replay it waits for has come.
+        """Answer of the search, and whether the replay that it waits for has come.
 
         Args:
             asked: the question.
@@ -235,12 +235,7 @@ class SolveCache:
     async def rehearsed_plan(
         self, asked: StoredQuestion, digest: str
     ) -> AskedRehearsal | None:
-        """The plan that is to be rehearsed; None: another one answers the question.
-
-        Args:
-            asked: the question.
-            digest: of the plan that was decided on.
-        """
+        """The plan that is to be rehearsed; None: another one answers the question."""
         found = await self._store.answers.find(asked.digest)
         if found is None or not isinstance(found.answer, Solution):
             return None

@@ -1,13 +1,12 @@
-"""What the search said, by the digest of what it was asked."""
+"""Answers of the search, by the digest of the problem."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import AnswerRow
-from plimsoll_operator.store.uses import use
+from plimsoll_operator.store.uses import UsedRepository
 from plimsoll_planner.records.solution import Infeasible, Solution
 
 
@@ -23,19 +22,17 @@ class StoredAnswer:
     """Of search and replay."""
 
 
-class Answers(Repository):
+class Answers(UsedRepository):
     """The latest answer to each problem, within a scope."""
 
     async def find(self, problem_digest: str) -> StoredAnswer | None:
         """The answer to a problem."""
-        key = {"scope": self._scope, "problem_digest": problem_digest}
-        async with self._database.read() as session:
-            row = await session.get(AnswerRow, key)
+        row = await self._used(AnswerRow, self._scope, problem_digest)
         if row is None:
             return None
-        await use(self._database, row)
+        kind = Solution if row.is_feasible else Infeasible
         return StoredAnswer(
-            answer=await answer_of(row),
+            answer=await large_record_of(kind, row.document),
             unreplayed=row.unreplayed,
             is_certified=row.is_certified,
             num_rounds=row.num_rounds,
@@ -43,7 +40,7 @@ class Answers(Repository):
 
     async def save(self, problem_digest: str, answer: StoredAnswer) -> None:
         """Keep an answer in place of the one before."""
-        said = AnswerRow(
+        row = AnswerRow(
             scope=self._scope,
             problem_digest=problem_digest,
             is_feasible=isinstance(answer.answer, Solution),
@@ -53,12 +50,4 @@ class Answers(Repository):
             used_s=self._database.clock(),
             document=await large_text_of(answer.answer),
         )
-        async with self._database.write() as session:
-            await session.merge(said)
-
-
-async def answer_of(row: AnswerRow) -> Solution | Infeasible:
-    """A plan with its proof, or why there is none."""
-    if row.is_feasible:
-        return await large_record_of(Solution, row.document)
-    return await large_record_of(Infeasible, row.document)
+        await self._replace(row)

@@ -1,4 +1,4 @@
-"""Plans of record, and what became of them."""
+"""Plans of record, and how their attempts ended."""
 
 from __future__ import annotations
 
@@ -27,14 +27,9 @@ class Attempts(Repository):
 
     async def of(self, plan_uid: str) -> tuple[StoredAttempt, ...]:
         """The attempts of a plan, the oldest first."""
-        wanted = (
-            select(AttemptRow)
-            .where(AttemptRow.plan_uid == plan_uid)
-            .order_by(AttemptRow.number)
-        )
-        async with self._database.read() as session:
-            rows = (await session.scalars(wanted)).all()
-        return tuple(map(attempt_of, rows))
+        mine = select(AttemptRow).where(AttemptRow.plan_uid == plan_uid)
+        wanted = mine.order_by(AttemptRow.number)
+        return tuple(map(attempt_of, await self._all(wanted)))
 
     async def record(
         self,
@@ -77,7 +72,7 @@ class Attempts(Repository):
 
     async def end(self, plan_uid: str, ended: Attempt) -> None:
         """Write down what became of an attempt; what stands there already stays."""
-        told = (
+        end = (
             update(AttemptRow)
             .where(
                 AttemptRow.plan_uid == plan_uid,
@@ -93,8 +88,7 @@ class Attempts(Repository):
                 phase=ended.phase,
             )
         )
-        async with self._database.write() as session:
-            await session.execute(told)
+        await self._execute(end)
 
 
 def attempt_of(row: AttemptRow) -> StoredAttempt:

@@ -1,4 +1,4 @@
-"""What sits on devices besides tensors, fitted anew from what was observed.
+"""Overheads: bytes on devices besides tensors, fitted to observations.
 
 In: rows of observations and shortages. Out: one overhead for each key. Called when an
 attempt has ended, and where a person forgets shortages. Observations are never removed,
@@ -21,16 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Row,
-    Select,
-    Subquery,
-    and_,
-    delete,
-    func,
-    select,
-)
+from sqlalchemy import ColumnElement, Row, Select, Subquery, and_, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from plimsoll_operator.store.database import Database, Repository
@@ -94,19 +85,14 @@ class Calibrations(Repository):
         return await self._known(CalibrationRow.scope == self._scope)
 
     async def of(self, device_products: Collection[str]) -> tuple[DeviceOverhead, ...]:
-        """Return what is known of some products."""
+        """All that is known of some products."""
         products = CalibrationRow.device_product.in_(device_products)
         return await self._known(CalibrationRow.scope == self._scope, products)
 
     async def to_plan_with(
         self, offers: Collection[Offer], fingerprint: Fingerprint
     ) -> tuple[DeviceOverhead, ...]:
-        """Return what is known of devices, and wider where others saw more.
-
-        Args:
-            offers: whose devices they are.
-            fingerprint: of what is to run on them.
-        """
+        """All that is known of devices for some code, wider if others saw more."""
         products = {offer.device_product for offer in offers}
         own = await self.of(products)
         if not self._shares:
@@ -124,11 +110,10 @@ class Calibrations(Repository):
         return with_other_namespaces(offers, fingerprint, own, foreign, shortages)
 
     async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
-        """Return what is known where all conditions hold, in the order of the keys."""
+        """All that is known where conditions hold, in the order of the keys."""
         wanted = select(CalibrationRow.document).where(*where)
         ordered = wanted.order_by(*CalibrationRow.__table__.primary_key)
-        async with self._database.read() as session:
-            texts = (await session.scalars(ordered)).all()
+        texts = await self._all(ordered)
         return tuple(record_of(DeviceOverhead, text) for text in texts)
 
     async def forget_shortages(self, device_product: str) -> int:
@@ -178,11 +163,17 @@ class Calibrations(Repository):
     async def _bases(
         self, session: AsyncSession, wanted: Keys
     ) -> dict[OverheadKey, Basis]:
-        """Return what a fit begins with."""
-        return {
-            key: await basis_of(session, self._scope, key)
-            for key in await wanted(session)
-        }
+        """State that a fit begins with, by key."""
+        bases: dict[OverheadKey, Basis] = {}
+        for key in await wanted(session):
+            mine = counts_for(self._scope, key, CalibrationRow)
+            bases[key] = Basis(
+                before=await session.scalar(
+                    select(CalibrationRow.document).where(*mine)
+                ),
+                shortages=await shortages_of(session, self._scope, key),
+            )
+        return bases
 
 
 def fit_all(
@@ -212,18 +203,10 @@ async def put(
         session.add(row)
 
 
-async def basis_of(session: AsyncSession, scope: str, key: OverheadKey) -> Basis:
-    """Return what a fit of a key begins with."""
-    mine = counts_for(scope, key, CalibrationRow)
-    before = await session.scalar(select(CalibrationRow.document).where(*mine))
-    found = await shortages_of(session, scope, key)
-    return Basis(before=before, shortages=tuple(found))
-
-
 async def with_others(
     session: AsyncSession, scope: str, keys: set[OverheadKey]
 ) -> set[OverheadKey]:
-    """Return keys, with every known version of NCCL where one leaves that open."""
+    """Keys, with every known version of NCCL where one leaves that open."""
     found = set(keys)
     for key in keys:
         if not key.nccl_version:
@@ -267,7 +250,7 @@ def ranks_of(scope: str, key: OverheadKey) -> Select[Any]:
 
 
 def newest_groups(scope: str, key: OverheadKey) -> Subquery:
-    """Select worker groups until their ranks are enough for a fit.
+    """Worker groups until their ranks are enough for a fit.
 
     The newest one of each plan comes first: one that is trained every night would push
     all others out, and teaches nothing new.
@@ -281,16 +264,16 @@ def newest_groups(scope: str, key: OverheadKey) -> Subquery:
         func.max(planned),
         func.sum(planned),
     )
-    told_s = func.max(seen.reported_s)
+    reported_s = func.max(seen.reported_s)
     repeats = func.row_number().over(
-        partition_by=like, order_by=(told_s.desc(), seen.plan_uid, seen.attempt)
+        partition_by=like, order_by=(reported_s.desc(), seen.plan_uid, seen.attempt)
     )
     groups = (
         select(
             seen.plan_uid,
             seen.attempt,
             func.count().label("num_ranks"),
-            told_s.label("told_s"),
+            reported_s.label("reported_s"),
             repeats.label("repeats"),
         )
         .where(seen.num_steps > 0, *counts_for(scope, key, seen))
@@ -298,7 +281,7 @@ def newest_groups(scope: str, key: OverheadKey) -> Subquery:
         .subquery()
     )
     one = groups.c
-    in_turn = (one.repeats, one.told_s.desc(), one.plan_uid, one.attempt)
+    in_turn = (one.repeats, one.reported_s.desc(), one.plan_uid, one.attempt)
     before = func.sum(one.num_ranks).over(order_by=in_turn) - one.num_ranks
     turns = select(one.plan_uid, one.attempt, before.label("before")).subquery()
     taken = select(turns.c.plan_uid, turns.c.attempt).where(turns.c.before < MOST_RANKS)
@@ -306,7 +289,7 @@ def newest_groups(scope: str, key: OverheadKey) -> Subquery:
 
 
 def rank_of(row: Row[Any]) -> ObservedRank:
-    """Return what a rank held, from a row of `ranks_of`."""
+    """Bytes that a rank held, from a row of `ranks_of`."""
     return ObservedRank(
         attempt=f"{row.plan_uid}/{row.attempt}",
         micro_batch=row.micro_batch,
@@ -320,11 +303,11 @@ def rank_of(row: Row[Any]) -> ObservedRank:
 
 async def shortages_of(
     session: AsyncSession, scope: str, key: OverheadKey
-) -> list[Shortage]:
-    """Return every shortage that counts for a key.
+) -> tuple[Shortage, ...]:
+    """Every shortage that counts for a key.
 
-    So does one of a rank that had not told its version of NCCL yet.
+    So does one of a rank that had not reported its version of NCCL yet.
     """
     versions = ShortageRow.nccl_version.in_({key.nccl_version, ""})
     found = await found_where(session, *runs_like(scope, key, ShortageRow), versions)
-    return [replace(one, key=key) for one in found]
+    return tuple(replace(one, key=key) for one in found)

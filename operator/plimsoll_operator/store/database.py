@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import TypeVar
 
+from sqlalchemy import Executable, Select, inspect
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from plimsoll_operator.errors import StoreError, StoreVersionError
 from plimsoll_operator.store.places import system_at
+from plimsoll_operator.store.rows import Base
 from plimsoll_operator.store.system import WRITING, DatabaseSystem
 
+T = TypeVar("T")
+Row = TypeVar("Row", bound=Base)
 NEWEST_REVISION = "0004"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
 
@@ -28,12 +33,7 @@ class Database:
     def __init__(
         self, system: DatabaseSystem, clock: Callable[[], float] = time.time
     ) -> None:
-        """Open it.
-
-        Args:
-            system: where it is.
-            clock: seconds since 1970.
-        """
+        """Open it; `clock` gives seconds since 1970."""
         self.clock = clock
         self._system = system
         self._engine = system.engine()
@@ -85,12 +85,40 @@ class Database:
 
 
 class Repository:
-    """What works on one table or a few."""
+    """Base of what works on one table or a few."""
 
     def __init__(self, database: Database, scope: str = "") -> None:
         """Work on a database, within a scope of it."""
         self._database = database
         self._scope = scope
+
+    async def _row(self, kind: type[Row], *key: object) -> Row | None:
+        """The row of a primary key, in the order of its columns."""
+        async with self._database.read() as session:
+            return await session.get(kind, key)
+
+    async def _all(self, wanted: Select[T]) -> Sequence[T]:
+        """All that a query of one entity or column finds."""
+        async with self._database.read() as session:
+            return (await session.scalars(wanted)).all()
+
+    async def _replace(self, row: Base) -> None:
+        """Keep a row in place of the one with its key."""
+        async with self._database.write() as session:
+            await session.merge(row)
+
+    async def _keep_first(self, row: Base) -> None:
+        """Keep a row, unless there is one with its key."""
+        kind = type(row)
+        async with self._database.write() as session:
+            key = inspect(kind).primary_key_from_instance(row)
+            if await session.get(kind, key) is None:
+                session.add(row)
+
+    async def _execute(self, statement: Executable) -> None:
+        """Do one thing in a transaction of its own."""
+        async with self._database.write() as session:
+            await session.execute(statement)
 
 
 @asynccontextmanager

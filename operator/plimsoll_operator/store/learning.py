@@ -1,4 +1,4 @@
-"""What attempts and rehearsals teach: peaks of ranks, and where memory was short.
+"""Lessons of attempts and rehearsals: peaks of ranks, and shortages of memory.
 
 In: what ranks observed, and how that ended. Out: rows in the store, and overheads
 fitted anew. Called before an end or a rehearsal is written down; called again after a
@@ -33,7 +33,7 @@ class Lesson:
     limits: Limits
     """Of the search that made it."""
     observations: Sequence[Observation]
-    """The latest of each rank that has told."""
+    """The latest of each rank that has reported."""
     full_device: FullDevice | None
     """The first rank that ran out of device memory."""
     ending: Ending
@@ -129,7 +129,7 @@ def rehearsal_uid(plan_uid: str, seen: Observation) -> str:
 
 
 def shortage_of(lesson: Lesson) -> Shortage:
-    """Return what is learned from a rank that ran out of device memory."""
+    """Shortage of the rank that ran out of device memory."""
     plan, limits, full = lesson.plan, lesson.limits, lesson.full_device
     if full is None:
         return unreported_shortage(plan, limits)

@@ -1,4 +1,4 @@
-"""What ranks really used, beside what was predicted for them."""
+"""Measured use of ranks, beside the prediction."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint
 from plimsoll_planner.records.observation import Observation, ObservedPeak
 from plimsoll_planner.records.plan import Phase, PhasePeak
+
+COLUMNS = (
+    *("attempt", "rank", "plan_digest", "revision", "device_kind"),
+    *("num_communicators", "num_steps", "step_s"),
+)
+"""Fields of an observation that a row has as they are."""
 
 
 class Observations(Repository):
@@ -55,17 +61,11 @@ class Observations(Repository):
         """The latest report of each rank, by rank."""
         wanted = (
             select(ObservationRow)
-            .where(
-                ObservationRow.scope == self._scope,
-                ObservationRow.plan_uid == plan_uid,
-                ObservationRow.attempt == attempt,
-            )
+            .filter_by(scope=self._scope, plan_uid=plan_uid, attempt=attempt)
             .order_by(ObservationRow.rank)
             .options(selectinload(ObservationRow.peaks))
         )
-        async with self._database.read() as session:
-            rows = (await session.scalars(wanted)).all()
-        return tuple(map(observation_of, rows))
+        return tuple(map(observation_of, await self._all(wanted)))
 
     async def news(self, since_s: float) -> set[str]:
         """The uids of plans of all scopes with reports of that time or later.
@@ -75,37 +75,24 @@ class Observations(Repository):
         """
         row = ObservationRow
         wanted = select(row.plan_uid).where(row.reported_s >= since_s).distinct()
-        async with self._database.read() as session:
-            return set(await session.scalars(wanted))
+        return set(await self._all(wanted))
 
 
 def row_of(
     plan_uid: str, observation: Observation, predicted: PhasePeak
 ) -> ObservationRow:
-    """An observation as its rows."""
+    """An observation as its rows; a column has the name of its field."""
+    fields = observation.to_json()
     return ObservationRow(
+        **{name: fields[name] for name in COLUMNS},
         **observation.overhead_key.to_json(),
         plan_uid=plan_uid,
-        attempt=observation.attempt,
-        rank=observation.rank,
-        plan_digest=observation.plan_digest,
-        revision=observation.revision,
-        device_kind=observation.device_kind,
         fingerprint=canonical_text(observation.fingerprint),
-        num_communicators=observation.num_communicators,
-        num_steps=observation.num_steps,
-        step_s=list(observation.step_s),
         predicted_allocated_bytes=predicted.allocated.expected_bytes,
         predicted_device_bytes=predicted.device.expected_bytes,
         predicted_upper_bytes=predicted.device.upper_bytes,
         peaks=[
-            ObservedPeakRow(
-                place=place,
-                phase=peak.phase,
-                allocated_bytes=peak.allocated_bytes,
-                reserved_bytes=peak.reserved_bytes,
-                device_bytes=peak.device_bytes,
-            )
+            ObservedPeakRow(place=place, **peak.to_json())
             for place, peak in enumerate(observation.peaks)
         ],
     )

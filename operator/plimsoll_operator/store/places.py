@@ -16,7 +16,7 @@ SCHEMES = ("postgresql", "postgres")
 
 
 def system_at(place: Path | str) -> DatabaseSystem:
-    """Return what is at a place.
+    """Database system of a place.
 
     Args:
         place: the path of a file, or `postgresql://user:password@host:port/database`.

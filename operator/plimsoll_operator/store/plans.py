@@ -58,9 +58,7 @@ class Plans(Repository):
             .where(PlanRow.current_name.is_not(None))
             .order_by(PlanRow.created_s.desc(), PlanRow.name)
         )
-        async with self._database.read() as session:
-            rows = (await session.scalars(wanted)).all()
-        return tuple(map(plan_of, rows))
+        return tuple(map(plan_of, await self._all(wanted)))
 
     async def create(
         self,
@@ -125,33 +123,24 @@ class Plans(Repository):
 
     async def save_status(self, uid: str, status: Status) -> None:
         """Keep where a plan stands, if there still is one."""
-        said = (
-            update(PlanRow)
-            .where(PlanRow.uid == uid)
-            .values(status=canonical_text(status))
-        )
-        async with self._database.write() as session:
-            await session.execute(said)
+        await self._set(uid, status=canonical_text(status))
 
     async def set_suspended(self, uid: str, is_suspended: bool) -> None:
         """Write down that a person stops a plan, or lets it go on."""
-        asked = (
-            update(PlanRow).where(PlanRow.uid == uid).values(is_suspended=is_suspended)
-        )
-        async with self._database.write() as session:
-            await session.execute(asked)
+        await self._set(uid, is_suspended=is_suspended)
 
     async def set_told(self, uid: str) -> None:
         """Write down that a person has seen how a plan ended."""
-        seen = update(PlanRow).where(PlanRow.uid == uid).values(was_told=True)
-        async with self._database.write() as session:
-            await session.execute(seen)
+        await self._set(uid, was_told=True)
+
+    async def _set(self, uid: str, **values: object) -> None:
+        """Change columns of a plan, if there still is one."""
+        await self._execute(update(PlanRow).where(PlanRow.uid == uid).values(values))
 
     async def of_name(self, name: str) -> tuple[StoredPlan, ...]:
         """All plans of a name, also those that are not current."""
-        mine = select(PlanRow).where(PlanRow.name == name)
-        async with self._database.read() as session:
-            return tuple(plan_of(row) for row in await session.scalars(mine))
+        wanted = select(PlanRow).where(PlanRow.name == name)
+        return tuple(map(plan_of, await self._all(wanted)))
 
     async def delete(self, name: str) -> None:
         """Forget all plans of a name, but not what their ranks were observed to use."""

@@ -1,4 +1,4 @@
-"""How pods ended, as they told it themselves: a stopped one is gone before we look."""
+"""Ends of pods, as they reported them: a stopped pod is gone before it is observed."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ class PodEnds(Repository):
     async def save(
         self, plan_uid: str, attempt: int, place: int, pod_uid: str, end: End
     ) -> None:
-        """Keep what a pod told; the first end of a pod wins."""
-        key = {"plan_uid": plan_uid, "attempt": attempt, "pod_uid": pod_uid}
-        async with self._database.write() as session:
-            if await session.get(PodEndRow, key) is None:
-                text = canonical_text(end)
-                session.add(PodEndRow(**key, place=place, document=text))
+        """Keep the report of a pod; the first end of a pod wins."""
+        row = PodEndRow(
+            plan_uid=plan_uid,
+            attempt=attempt,
+            pod_uid=pod_uid,
+            place=place,
+            document=canonical_text(end),
+        )
+        await self._keep_first(row)
 
     async def of(self, plan_uid: str, attempt: int) -> dict[str, StoredEnd]:
-        """Return what the pods of an attempt told, by their uids.
+        """Reported ends of the pods of an attempt, by their uids.
 
         The one that ended first comes first, by the clocks of the pods, and of those
         that ended at once the one with the smaller uid. So of pods in one place, where
@@ -45,8 +48,7 @@ class PodEnds(Repository):
         wanted = select(PodEndRow).where(
             PodEndRow.plan_uid == plan_uid, PodEndRow.attempt == attempt
         )
-        async with self._database.read() as session:
-            rows = (await session.scalars(wanted)).all()
+        rows = await self._all(wanted)
         ends = {
             row.pod_uid: StoredEnd(place=row.place, end=record_of(End, row.document))
             for row in rows

@@ -16,8 +16,7 @@ transaction, so that a pooler such as PgBouncer may stand in between.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import psycopg
 from sqlalchemy import (
@@ -31,7 +30,7 @@ from sqlalchemy import (
     make_url,
     text,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -44,7 +43,12 @@ from plimsoll_operator.errors import (
     StorePathError,
     StoreVersionError,
 )
-from plimsoll_operator.store.system import REVISION_TABLE, WRITING, writes
+from plimsoll_operator.store.system import (
+    REVISION_TABLE,
+    WRITING,
+    DatabaseSystem,
+    writes,
+)
 
 CONNECT_S = 10
 """For each address of the server."""
@@ -110,10 +114,12 @@ REFUSALS: Mapping[str, Meaning] = {
 One that speaks another language is said to be down, in its words."""
 
 
-class PostgresqlServer:
-    """A store in a database of a server; see `DatabaseSystem`."""
+class PostgresqlServer(DatabaseSystem):
+    """A store in a database of a server, which says itself that it is gone."""
 
     advice = "name another database"
+    patience_s = PATIENCE_S
+    driver_errors = (psycopg.Error, NoConnectionError, TimeoutError)
 
     def __init__(self, url: URL) -> None:
         """Remember the address."""
@@ -123,26 +129,17 @@ class PostgresqlServer:
         )
         self.name = str(shown)
 
-    @property
-    def patience_s(self) -> float:
-        """How long a transaction may take in all."""
-        return PATIENCE_S
-
     def prepare(self) -> str:
         """The revision of the tables; empty where there are none."""
         engine = self._engine_for_one()
         try:
             with self.explaining(), engine.connect() as connection:
-                return self._revision(connection)
+                tables = inspect(connection).get_table_names()
+                if REVISION_TABLE in tables:
+                    found = text(f"SELECT version_num FROM {REVISION_TABLE}")  # noqa: S608 - a constant
+                    return connection.scalar(found) or ""
         finally:
             engine.dispose()
-
-    def _revision(self, connection: Connection) -> str:
-        """The revision, or refuse a database of something else."""
-        tables = inspect(connection).get_table_names()
-        if REVISION_TABLE in tables:
-            found = text(f"SELECT version_num FROM {REVISION_TABLE}")  # noqa: S608 - a constant
-            return connection.scalar(found) or ""
         if tables:
             raise StoreDamagedError(
                 f"{self.name} is a database of something else: name another one"
@@ -179,27 +176,14 @@ class PostgresqlServer:
         return engine
 
     def _connect_args(self) -> dict[str, object]:
-        """Return what goes to the driver besides the address."""
+        """Arguments of the driver besides the address."""
         ours = {k: v for k, v in CONNECTING.items() if k not in self._url.query}
         return ours | {"prepare_threshold": None}
 
-    @contextmanager
-    def explaining(self) -> Generator[None]:
-        """Turn what psycopg, SQLAlchemy and our patience raise into a `StoreError`."""
-        try:
-            yield
-        except DBAPIError as error:
-            raise self._explained(error.orig or error) from None
-        except (psycopg.Error, NoConnectionError, TimeoutError) as error:
-            raise self._explained(error) from None
-
-    def _explained(self, error: BaseException) -> StoreError:
-        """Return what an error means, and what to do next."""
+    def explained(self, error: BaseException) -> StoreError:
+        """The meaning of an error, and what to do next."""
         kind, what, advice = meaning_of(error)
         return kind(f"{self.name} {what} ({words_of(error)}): {advice}")
-
-    def check(self) -> None:
-        """Do nothing: a server says itself that a database is gone."""
 
 
 def server_at(address: str) -> PostgresqlServer:
@@ -223,7 +207,7 @@ def server_at(address: str) -> PostgresqlServer:
 
 
 def begin(connection: Connection) -> None:
-    """Say what a transaction is; one that writes takes its turn before it reads."""
+    """Set up a transaction; one that writes takes its turn before it reads."""
     limits = {
         "lock_timeout": BUSY_S,
         "statement_timeout": STATEMENT_S,
@@ -239,7 +223,7 @@ def begin(connection: Connection) -> None:
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """Return what an error means."""
+    """Meaning of an error."""
     if isinstance(error, NoConnectionError):
         return BUSY
     if isinstance(error, TimeoutError):
@@ -256,7 +240,7 @@ def meaning_of(error: BaseException) -> Meaning:
 
 
 def words_of(error: BaseException) -> str:
-    """Return what an error says, in one line; its details may show documents."""
+    """Text of an error in one line; its details may show documents."""
     if isinstance(error, psycopg.Error) and error.diag.message_primary:
         return error.diag.message_primary
     if isinstance(error, NoConnectionError):

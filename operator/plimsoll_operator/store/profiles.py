@@ -1,4 +1,4 @@
-"""What workloads cost, found by what was asked for."""
+"""Costs of workloads, by request key."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import (
     large_digest_of,
     large_record_of,
     large_text_of,
 )
 from plimsoll_operator.store.rows import ProfileRow
-from plimsoll_operator.store.uses import use
+from plimsoll_operator.store.uses import UsedRepository
 from plimsoll_planner.records.model_profile import ModelProfile
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredProfile:
-    """A profile, and since when there is one."""
-
-    profile: ModelProfile
-    digest: str
-    made_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,18 +22,24 @@ class KnownProfile:
 
     digest: str
     made_s: float
+    """Seconds since 1970."""
 
 
-class Profiles(Repository):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProfile(KnownProfile):
+    """A profile as it was stored."""
+
+    profile: ModelProfile
+
+
+class Profiles(UsedRepository):
     """The newest profile of each request key."""
 
     async def find(self, request_key: str) -> StoredProfile | None:
         """The profile that answers a request."""
-        async with self._database.read() as session:
-            row = await session.get(ProfileRow, request_key)
+        row = await self._used(ProfileRow, request_key)
         if row is None:
             return None
-        await use(self._database, row)
         profile = await large_record_of(ModelProfile, row.document)
         return StoredProfile(profile=profile, digest=row.digest, made_s=row.made_s)
 
@@ -60,12 +56,11 @@ class Profiles(Repository):
 
     async def save(self, profile: ModelProfile, made_s: float) -> None:
         """Keep a profile, in place of the one that answered its request before."""
-        made = ProfileRow(
+        row = ProfileRow(
             request_key=profile.request_key,
             digest=await large_digest_of(profile),
             made_s=made_s,
             used_s=self._database.clock(),
             document=await large_text_of(profile),
         )
-        async with self._database.write() as session:
-            await session.merge(made)
+        await self._replace(row)

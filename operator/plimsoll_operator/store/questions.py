@@ -1,4 +1,4 @@
-"""What the search was asked for a plan, each question fixed once it was put.
+"""Questions to the search for a plan, each fixed once it was put.
 
 Offers and calibrations change all the time; a question that was put stays as it is, so
 that its answer and replays still belong together after a restart. Another question is
@@ -8,7 +8,7 @@ profiled again. The older ones stay: by them the older attempts were planned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import func, select
 
@@ -47,16 +47,8 @@ class Questions(Repository):
 
     async def find(self, occasion: Occasion) -> StoredQuestion | None:
         """The question that was put on an occasion."""
-        row = QuestionRow
-        wanted = select(row).where(
-            row.plan_uid == occasion.plan_uid,
-            row.generation == occasion.generation,
-            row.round == occasion.round,
-            row.profile_digest == occasion.profile_digest,
-        )
-        async with self._database.read() as session:
-            found = (await session.scalars(wanted)).one_or_none()
-        return None if found is None else await question_of(found)
+        found = await self._all(select(QuestionRow).filter_by(**asdict(occasion)))
+        return await question_of(found[0]) if found else None
 
     async def digests(self, plan_uid: str, generation: int) -> tuple[str, ...]:
         """Digests of what was asked for a plan since its latest edit, in order."""
@@ -66,19 +58,13 @@ class Questions(Repository):
             .where(row.plan_uid == plan_uid, row.generation == generation)
             .order_by(row.number)
         )
-        async with self._database.read() as session:
-            return tuple(await session.scalars(wanted))
+        return tuple(await self._all(wanted))
 
     async def of(self, plan_uid: str) -> tuple[StoredQuestion, ...]:
         """All questions of a plan, the latest first."""
-        wanted = (
-            select(QuestionRow)
-            .where(QuestionRow.plan_uid == plan_uid)
-            .order_by(QuestionRow.number.desc())
-        )
-        async with self._database.read() as session:
-            found = (await session.scalars(wanted)).all()
-        return tuple([await question_of(row) for row in found])
+        mine = select(QuestionRow).where(QuestionRow.plan_uid == plan_uid)
+        wanted = mine.order_by(QuestionRow.number.desc())
+        return tuple([await question_of(row) for row in await self._all(wanted)])
 
     async def put(self, occasion: Occasion, problem: Problem) -> StoredQuestion:
         """Put a question; whoever decides has found that there is none yet."""
@@ -91,11 +77,8 @@ class Questions(Repository):
             )
             session.add(
                 QuestionRow(
-                    plan_uid=occasion.plan_uid,
+                    **asdict(occasion),
                     number=(before or 0) + 1,
-                    generation=occasion.generation,
-                    round=occasion.round,
-                    profile_digest=occasion.profile_digest,
                     problem_digest=digest,
                     document=text,
                 )
@@ -104,10 +87,10 @@ class Questions(Repository):
 
     async def hand_on(self, plan_uid: str, later_uid: str) -> None:
         """Put the latest question of a plan for a later one that asks the same."""
-        row = QuestionRow
-        latest = select(row).where(row.plan_uid == plan_uid).order_by(row.number.desc())
+        mine = select(QuestionRow).where(QuestionRow.plan_uid == plan_uid)
+        latest = mine.order_by(QuestionRow.number.desc()).limit(1)
         async with self._database.write() as session:
-            found = (await session.scalars(latest.limit(1))).one_or_none()
+            found = (await session.scalars(latest)).one_or_none()
             if found is not None:
                 session.add(
                     QuestionRow(

@@ -37,14 +37,11 @@ class Rehearsals(Repository):
             capacity_bytes=asked.capacity_bytes,
             plan=await large_text_of(asked.plan),
         )
-        key = plan_uid, row.plan_digest
-        async with self._database.write() as session:
-            if await session.get(RehearsalRow, key) is None:
-                session.add(row)
+        await self._keep_first(row)
 
     async def asked(self, plan_uid: str, plan_digest: str) -> AskedRehearsal | None:
         """The rehearsal that was asked for; None: none was."""
-        row = await self._row(plan_uid, plan_digest)
+        row = await self._row(RehearsalRow, plan_uid, plan_digest)
         if row is None:
             return None
         plan = await large_record_of(HybridPlan, row.plan)
@@ -52,14 +49,14 @@ class Rehearsals(Repository):
 
     async def find(self, plan_uid: str, plan_digest: str) -> Rehearsal | None:
         """The result of a rehearsal; None: there is none yet."""
-        row = await self._row(plan_uid, plan_digest)
+        row = await self._row(RehearsalRow, plan_uid, plan_digest)
         if row is None or row.document is None:
             return None
         return await large_record_of(Rehearsal, row.document)
 
     async def ran_out(self, plan_uid: str, plan_digest: str) -> bool:
         """Whether a rehearsal ran out of device memory."""
-        row = await self._row(plan_uid, plan_digest)
+        row = await self._row(RehearsalRow, plan_uid, plan_digest)
         return row is not None and row.fits is False
 
     async def save(self, plan_uid: str, rehearsal: Rehearsal) -> None:
@@ -70,8 +67,3 @@ class Rehearsals(Repository):
             row = await session.get(RehearsalRow, key)
             if row is not None and row.document is None:
                 row.document, row.fits = text, rehearsal.fits
-
-    async def _row(self, plan_uid: str, plan_digest: str) -> RehearsalRow | None:
-        """Row of a rehearsal."""
-        async with self._database.read() as session:
-            return await session.get(RehearsalRow, (plan_uid, plan_digest))

@@ -134,7 +134,7 @@ class QuestionRow(Base):
 
 
 class AnswerRow(UsedRow):
-    """What the search said to a problem."""
+    """The answer of the search to a problem."""
 
     __tablename__ = "answer"
 
@@ -262,7 +262,7 @@ class ShortageRow(OverheadKeyColumns, Base):
 
 
 class PodEndRow(Base):
-    """What a pod told when all of its processes had ended."""
+    """The report of a pod after the end of all of its processes."""
 
     __tablename__ = "pod_end"
 

@@ -25,16 +25,14 @@ class Shortages(Repository):
 
     async def save(self, plan_uid: str, attempt: int, shortage: Shortage) -> None:
         """Keep a shortage; the first one of an attempt wins."""
-        found = ShortageRow(
+        row = ShortageRow(
             **shortage.key.to_json(),
             scope=self._scope,
             plan_uid=plan_uid,
             attempt=attempt,
             **{name: getattr(shortage, name) for name in FIGURES},
         )
-        async with self._database.write() as session:
-            if await session.get(ShortageRow, (plan_uid, attempt)) is None:
-                session.add(found)
+        await self._keep_first(row)
 
 
 async def found_where(

@@ -15,14 +15,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Generator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from plimsoll_operator.errors import (
@@ -34,7 +32,12 @@ from plimsoll_operator.errors import (
     StorePathError,
     StoreVersionError,
 )
-from plimsoll_operator.store.system import REVISION_TABLE, WRITING, writes
+from plimsoll_operator.store.system import (
+    REVISION_TABLE,
+    WRITING,
+    DatabaseSystem,
+    writes,
+)
 
 BUSY_S = 60.0
 """Waited for another process, whose transactions last milliseconds."""
@@ -50,38 +53,55 @@ CANNOT_GROW = (
 """What quotas and limits end in; a full disk in SQLITE_FULL."""
 
 
-class SqliteFile:
-    """A store in a file; what its methods are for stands in `DatabaseSystem`."""
+class SqliteFile(DatabaseSystem):
+    """A store in a file."""
 
     advice = "name another --home"
     patience_s = None
+    driver_errors = (sqlite3.Error,)
 
     def __init__(self, path: Path) -> None:
         """Remember which file, wherever the process moves."""
         self.path = path.absolute()
+        self.name = str(self.path)
         self._opened: tuple[int, int] | None = None
 
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
     def prepare(self) -> str:
-        """Make the file where there is none; return the revision of its tables."""
-        return prepare(self.path)
+        """Make the file if there is none; the revision of its tables."""
+        path = self.path
+        check_path(path)
+        with (
+            self.explaining(),
+            closing(sqlite3.connect(path, BUSY_S, isolation_level=None)) as file,
+        ):
+            check_owner(path, file)
+            turn_on_wal(file)
+            file.execute("BEGIN IMMEDIATE")
+            revision = revision_of(file)
+            file.execute("ROLLBACK")
+            return revision
 
     def engine(self) -> AsyncEngine:
-        """An engine on a file that exists."""
+        """An engine on a file that exists; it never makes one."""
         self._opened = file_at(self.path)
-        return engine_for(self.path)
+        url = url_of(self.path, "sqlite+aiosqlite")
+        engine = create_async_engine(url, connect_args={"timeout": BUSY_S})
+        listen(engine.sync_engine)
+        return engine
 
     def migration_engine(self) -> Engine:
         """An engine for a thread that changes tables."""
-        return migration_engine_for(self.path)
+        engine = create_engine(
+            url_of(self.path, "sqlite"),
+            connect_args={"timeout": BUSY_S},
+            execution_options=WRITING,
+        )
+        listen(engine)
+        return engine
 
-    def explaining(self) -> AbstractContextManager[None]:
-        """Turn what SQLite and SQLAlchemy raise into a `StoreError`."""
-        return explaining(self.path)
+    def explained(self, error: BaseException) -> StoreError:
+        """The meaning of an error of SQLite, and what to do next."""
+        return explained(self.path, error)
 
     def check(self) -> None:
         """Raise where the file is not the one that was opened."""
@@ -93,35 +113,12 @@ class SqliteFile:
 
 
 def file_at(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file at a path from another one."""
+    """What tells the file at a path from another one."""
     try:
         found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def prepare(path: Path) -> str:
-    """Make the file where there is none; return the revision of its tables.
-
-    Returns:
-        Empty where there are no tables yet.
-
-    Raises:
-        StorePathError: there is no such folder, or it cannot be written.
-        StoreError: see `explained`.
-    """
-    check_path(path)
-    with (
-        explaining(path),
-        closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as file,
-    ):
-        check_owner(path, file)
-        turn_on_wal(file)
-        file.execute("BEGIN IMMEDIATE")
-        revision = revision_of(file)
-        file.execute("ROLLBACK")
-        return revision
 
 
 def check_path(path: Path) -> None:
@@ -178,27 +175,8 @@ def turn_on_wal(file: sqlite3.Connection) -> None:
             time.sleep(RETRY_S)
 
 
-def engine_for(path: Path) -> AsyncEngine:
-    """An engine on a file that exists; it never makes one."""
-    url = url_of(path, "sqlite+aiosqlite")
-    engine = create_async_engine(url, connect_args={"timeout": BUSY_S})
-    listen(engine.sync_engine)
-    return engine
-
-
-def migration_engine_for(path: Path) -> Engine:
-    """An engine for a thread that changes tables."""
-    engine = create_engine(
-        url_of(path, "sqlite"),
-        connect_args={"timeout": BUSY_S},
-        execution_options=WRITING,
-    )
-    listen(engine)
-    return engine
-
-
 def url_of(path: Path, driver: str) -> URL:
-    """Return what SQLAlchemy calls a file."""
+    """Address of a file for SQLAlchemy."""
     name = f"file:{quote(os.fsencode(path))}"
     return URL.create(driver, database=name, query={"mode": "rw", "uri": "true"})
 
@@ -223,19 +201,8 @@ def begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes(connection) else "BEGIN")
 
 
-@contextmanager
-def explaining(path: Path) -> Generator[None]:
-    """Turn what SQLite and SQLAlchemy raise into a `StoreError`."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise explained(path, error.orig) from None
-    except sqlite3.Error as error:
-        raise explained(path, error) from None
-
-
-def explained(path: Path, error: BaseException | None) -> StoreError:
-    """Return what an error of SQLite means, and what to do next."""
+def explained(path: Path, error: BaseException) -> StoreError:
+    """The meaning of an error of SQLite, and what to do next."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     kind = code & PRIMARY_CODE
     if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

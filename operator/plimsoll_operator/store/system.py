@@ -7,11 +7,15 @@ A `DatabaseSystem` stands for all that is SQLite's or PostgreSQL's own: `sqlite`
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
+
+from plimsoll_operator.errors import StoreError
 
 REVISION_TABLE = "plimsoll_revision"
 """Of Alembic, under a name that tells our stores from others'."""
@@ -19,26 +23,21 @@ WRITING = {"writes": True}
 """Execution options of an engine whose transactions write."""
 
 
-class DatabaseSystem(Protocol):
+class DatabaseSystem(ABC):
     """One place where a store is, or will be."""
 
-    @property
-    def name(self) -> str:
-        """What messages call it; never with a password."""
-        ...
+    name: str
+    """For messages; never with a password."""
+    advice: str
+    """What a person does who cannot use it: names another one."""
+    patience_s: float | None
+    """How long a transaction may take in all; None where nothing can hang."""
+    driver_errors: tuple[type[Exception], ...]
+    """Errors besides those that SQLAlchemy wraps."""
 
-    @property
-    def advice(self) -> str:
-        """What a person does who cannot use it: names another one."""
-        ...
-
-    @property
-    def patience_s(self) -> float | None:
-        """How long a transaction may take in all; None where nothing can hang."""
-        ...
-
+    @abstractmethod
     def prepare(self) -> str:
-        """Make sure that a store can be there; return the revision of its tables.
+        """Make sure that a store can be there; the revision of its tables.
 
         Returns:
             Empty where there are no tables yet.
@@ -46,23 +45,31 @@ class DatabaseSystem(Protocol):
         Raises:
             StoreError: none can, or something else is there.
         """
-        ...
 
+    @abstractmethod
     def engine(self) -> AsyncEngine:
         """An engine; a transaction with `WRITING` takes its turn to write."""
-        ...
 
+    @abstractmethod
     def migration_engine(self) -> Engine:
         """An engine that writes, for a thread that changes tables."""
-        ...
 
-    def explaining(self) -> AbstractContextManager[None]:
-        """Turn what driver and SQLAlchemy raise into a `StoreError`."""
-        ...
+    @abstractmethod
+    def explained(self, error: BaseException) -> StoreError:
+        """The meaning of an error, and what to do next."""
 
-    def check(self) -> None:
+    @contextmanager
+    def explaining(self) -> Generator[None]:
+        """Turn errors of driver, SQLAlchemy and our patience into a `StoreError`."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise self.explained(error.orig or error) from None
+        except self.driver_errors as error:
+            raise self.explained(error) from None
+
+    def check(self) -> None:  # noqa: B027 - a server needs no check
         """Raise a `StoreLostError` where it is not what the engine was opened on."""
-        ...
 
 
 def writes(connection: Connection) -> bool:

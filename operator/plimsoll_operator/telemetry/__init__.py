@@ -1,4 +1,4 @@
-"""What the operator shows of itself.
+"""Logs, metrics and health of the operator.
 
 logs           one line an event, with the plan it is about
 plan_metrics   numbers of each plan

@@ -47,7 +47,7 @@ class Facts:
 
 
 def stale(facts: Facts, now_s: float) -> str:
-    """Say what has been silent for too long; empty where all is well."""
+    """Name of what has been silent for too long; empty if all is well."""
     if now_s - facts.beat_s > LONGEST_PAUSE_S:
         return f"the loop stands still for {now_s - facts.beat_s:.0f} s"
     for kind, heard_s in sorted(facts.heard_s.items()):

@@ -1,4 +1,4 @@
-"""What the operator writes into its log: one line an event, with the plan it is about.
+"""The log of the operator: one line an event, with the plan it is about.
 
 In: a format and a level. Out: the standard library's logging, set up; libraries such as
 kopf write through it as well. Called once by the entry point. `about` names a plan for
@@ -42,13 +42,7 @@ CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # n
 
 @contextmanager
 def about(namespace: str, plan: str, attempt: int = 0) -> Generator[None]:
-    """Name the plan that is worked on.
-
-    Args:
-        namespace: of the plan.
-        plan: its name.
-        attempt: 0 where it is about none.
-    """
+    """Name the plan that is worked on, and its attempt; 0: none."""
     fields: dict[str, object] = {"namespace": namespace, "plan": plan}
     if attempt:
         fields["attempt"] = attempt
@@ -80,7 +74,7 @@ def configure(
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """Return what a record is about: by its context, by kopf, by its own fields."""
+    """Fields of a record: of its context, of kopf, and its own."""
     given = vars(record)
     fields = dict(CONTEXT.get())
     found: object = given.get("k8s_ref")

@@ -1,4 +1,4 @@
-"""What the operator measures of itself, for Prometheus.
+"""Metrics of the operator, for Prometheus.
 
 In: what happened, in words of the domain. Out: a registry that `health` serves. Called
 by the loop, the ingest and the Lease; none of them knows a label. All labels are of
@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
@@ -26,7 +27,8 @@ from plimsoll_operator.telemetry.plan_metrics import PlanMetrics, RankPeak
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.version import __version__
 
-PREFIX = "trainingplan_"
+PREFIX = "trainingplan"
+"""Opens the name of each metric; the client puts `_` behind it."""
 PASS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 """Bounds of buckets: a pass is a few requests."""
 SOLVER_S = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900)
@@ -46,6 +48,8 @@ REASONS: tuple[tuple[type[Exception], str], ...] = (
 """What an error counts as; the first that it is one of."""
 UNEXPECTED = "Unexpected"
 """Any other: a defect."""
+END_RESULTS = {True: "succeeded", False: "failed"}
+"""What the end of a plan counts as, by whether it trained."""
 
 
 class Pass(StrEnum):
@@ -67,30 +71,6 @@ class Stage(StrEnum):
     RUN = "run"
 
 
-class Instruments:
-    """Makes instruments in a registry of its own; nothing is kept in the process."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.registry = CollectorRegistry()
-
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        """Make what goes up and down."""
-        return Gauge(PREFIX + name, text, labels, registry=self.registry)
-
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        """Make what only goes up; its name gets `_total`."""
-        return Counter(PREFIX + name, text, labels, registry=self.registry)
-
-    def histogram(
-        self, name: str, text: str, bounds: tuple[float, ...], *labels: str
-    ) -> Histogram:
-        """Make what is spread over buckets with these upper bounds."""
-        return Histogram(
-            PREFIX + name, text, labels, registry=self.registry, buckets=bounds
-        )
-
-
 class Metrics:
     """What happened, counted."""
 
@@ -100,48 +80,55 @@ class Metrics:
         Args:
             per_plan: tell of each plan as well, with its name.
         """
-        make = Instruments()
-        self.registry = make.registry
+        self.registry = CollectorRegistry()
         self._plans = PlanMetrics(per_plan=per_plan)
         self.registry.register(self._plans)
-        build = Info(f"{PREFIX}build", "Plimsoll and Python.", registry=self.registry)
+        gauge = partial(Gauge, namespace=PREFIX, registry=self.registry)
+        counter = partial(Counter, namespace=PREFIX, registry=self.registry)
+        histogram = partial(Histogram, namespace=PREFIX, registry=self.registry)
+        build = Info(
+            "build", "Plimsoll and Python.", namespace=PREFIX, registry=self.registry
+        )
         build.info({"version": __version__, "python": platform.python_version()})
-        self._leads = make.gauge("leader", "1 where this process decides.")
-        self._store_up = make.gauge(
+        self._leads = gauge("leader", "1 where this process decides.")
+        self._store_up = gauge(
             "store_up",
             "1 where the store has answered the latest time that it was asked.",
         )
-        self._heard_s = make.gauge(
+        self._heard_s = gauge(
             "watch_last_event_timestamp_seconds",
             "When objects of a kind were last heard of, since 1970.",
-            "kind",
+            ["kind"],
         )
-        self._passes = make.histogram(
-            "reconcile_duration_seconds", "Of one pass.", PASS_S, "result"
+        self._passes = histogram(
+            "reconcile_duration_seconds", "Of one pass.", ["result"], buckets=PASS_S
         )
-        self._errors = make.counter(
-            "reconcile_errors", "Passes that failed, by reason.", "reason"
+        self._errors = counter(
+            "reconcile_errors", "Passes that failed, by reason.", ["reason"]
         )
-        self._stages = make.histogram(
-            "phase_duration_seconds", "That a plan was in a stage.", STAGE_S, "stage"
+        self._stages = histogram(
+            "phase_duration_seconds",
+            "That a plan was in a stage.",
+            ["stage"],
+            buckets=STAGE_S,
         )
-        self._solver = make.histogram(
-            "solver_duration_seconds", "Of one search.", SOLVER_S
+        self._solver = histogram(
+            "solver_duration_seconds", "Of one search.", buckets=SOLVER_S
         )
-        self._over = make.counter("plans", "Plans that came to their end.", "result")
-        self._replans = make.counter(
+        self._over = counter("plans", "Plans that came to their end.", ["result"])
+        self._replans = counter(
             "oom_replans", "Plans made anew, for one ran out of device memory."
         )
-        self._cached = make.counter(
+        self._cached = counter(
             "profile_cache_hits", "Plans whose profile was there before."
         )
-        self._off = make.histogram(
+        self._off = histogram(
             "memory_prediction_error_ratio",
             "By how much of its predicted peak a rank's device was off.",
-            ERROR_RATIOS,
+            buckets=ERROR_RATIOS,
         )
-        self._reports = make.counter(
-            "ingest_requests", "Reports of pods, answered.", "route", "status"
+        self._reports = counter(
+            "ingest_requests", "Reports of pods, answered.", ["route", "status"]
         )
         self._begin()
 
@@ -149,8 +136,8 @@ class Metrics:
         """Show a zero where nothing has happened: rates need one to begin from."""
         for reason in (*(reason for _, reason in REASONS), UNEXPECTED):
             self._errors.labels(reason)
-        for is_trained in (True, False):
-            self._over.labels(result_of(is_trained))
+        for result in END_RESULTS.values():
+            self._over.labels(result)
         for came_of_it in Pass:
             self._passes.labels(came_of_it)
         for stage in Stage:
@@ -189,7 +176,7 @@ class Metrics:
 
     def plan_over(self, *, is_trained: bool) -> None:
         """Count a plan that came to its end: all that was asked for, or a failure."""
-        self._over.labels(result_of(is_trained)).inc()
+        self._over.labels(END_RESULTS[is_trained]).inc()
 
     def plan_seen(self, namespace: str, name: str, status: Status) -> None:
         """Show where a plan stands."""
@@ -221,10 +208,5 @@ class Metrics:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error counts as."""
+    """Reason that an error counts as."""
     return next((word for kind, word in REASONS if isinstance(error, kind)), UNEXPECTED)
-
-
-def result_of(is_trained: bool) -> str:
-    """Return what the end of a plan counts as."""
-    return "succeeded" if is_trained else "failed"

@@ -1,4 +1,4 @@
-"""What Prometheus is told of each TrainingPlan, made up anew at every scrape.
+"""Metrics of each TrainingPlan, made anew at every scrape of Prometheus.
 
 In: the plans that were seen last. Out: how many stand where, and, where it is switched
 on, a few numbers of each. Held by `metrics`. Nothing has to be taken back when a plan
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from heapq import nlargest
 
 from prometheus_client.core import GaugeMetricFamily
@@ -113,22 +114,17 @@ class PlanMetrics(Collector):
     def _of_plans(self) -> Iterator[GaugeMetricFamily]:
         """Yield the numbers that a plan has one of."""
         labels = ("namespace", "trainingplan")
-        gpus = GaugeMetricFamily(
-            "trainingplan_gpus", "GPUs that the plan takes.", labels=labels
-        )
-        capacity = GaugeMetricFamily(
+        gauge = partial(GaugeMetricFamily, labels=labels)
+        gpus = gauge("trainingplan_gpus", "GPUs that the plan takes.")
+        capacity = gauge(
             "trainingplan_capacity_bytes",
             "Memory of each of its devices, less the headroom.",
-            labels=labels,
         )
-        bound = GaugeMetricFamily(
+        bound = gauge(
             "trainingplan_peak_memory_upper_bound_bytes",
             "Most that a rank may use by the plan, which was chosen by it.",
-            labels=labels,
         )
-        running = GaugeMetricFamily(
-            "trainingplan_running", "1 while its ranks run, else 0.", labels=labels
-        )
+        running = gauge("trainingplan_running", "1 while its ranks run, else 0.")
         cost = GaugeMetricFamily(
             "trainingplan_hourly_cost",
             "Price of its nodes for an hour, in the currency of the label.",

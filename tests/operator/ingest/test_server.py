@@ -21,11 +21,11 @@ import pytest
 
 from plimsoll_operator import names
 from plimsoll_operator.ingest import bodies, server
-from plimsoll_operator.ingest.records import Records
 from plimsoll_operator.ingest.server import Clocks, Ingest, serving
 from plimsoll_operator.kube.api import CONFIG_MAPS, PODS
 from plimsoll_operator.objects.bounded import bounded_document
 from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of, to_text
@@ -93,7 +93,8 @@ async def running(
     async with open_store(path) as store:
         ingest = Ingest(
             cluster,
-            Records(store, shares=shares),
+            store,
+            shares=shares,
             told=told.append,
             counted=lambda route, status: counted.append((route, status)),
             clocks=Clocks(now=lambda: NOW_S, steady=lambda: 0.0),
@@ -609,9 +610,9 @@ def test_documents_wait_unparsed_while_the_store_hangs(
     monkeypatch.setattr(server, "MOST_BYTES_EACH", 5 * MIB // 2)
     monkeypatch.setattr(server, "MOST_PARSED_BYTES", 3 * MIB // 2)
     goes_on, parsed = asyncio.Event(), [0]
-    keep, parse = Records.keep_profile, bounded_document
+    keep, parse = Profiles.save, bounded_document
 
-    async def kept_later(self: Records, *given: Any) -> None:
+    async def kept_later(self: Profiles, *given: Any) -> None:
         await goes_on.wait()
         await keep(self, *given)
 
@@ -619,7 +620,7 @@ def test_documents_wait_unparsed_while_the_store_hangs(
         parsed[0] += 1
         return parse(*given)
 
-    monkeypatch.setattr(Records, "keep_profile", kept_later)
+    monkeypatch.setattr(Profiles, "save", kept_later)
     monkeypatch.setattr(server, "bounded_document", counted)
     body = to_text(a_profile()).ljust(MIB)
 

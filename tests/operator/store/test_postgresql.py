@@ -123,7 +123,7 @@ def test_a_frozen_server_does_not_freeze_us(
         begun_s = time.monotonic()
         try:
             with monkeypatch.context() as impatient:
-                impatient.setattr(postgresql, "PATIENCE_S", 0.5)
+                impatient.setattr(postgresql.PostgresqlServer, "patience_s", 0.5)
                 asked = (store.profiles.save(a_profile(), 2.0) for _ in range(3))
                 told = await asyncio.gather(*asked, return_exceptions=True)
         finally:

@@ -14,7 +14,7 @@ from plimsoll_operator.errors import (
     StoreDamagedError,
     StorePathError,
 )
-from plimsoll_operator.store.sqlite import prepare
+from plimsoll_operator.store.sqlite import SqliteFile
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_profile
 from tests.support.stores import (
@@ -88,7 +88,7 @@ def test_opening_waits_for_who_else_makes_the_store(tmp_path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         ended = threading.Timer(0.3, other.rollback)
         ended.start()
-        assert prepare(path) == ""
+        assert SqliteFile(path).prepare() == ""
         assert ended.finished.is_set()
         ended.join()
 
