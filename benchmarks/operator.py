@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks.frame import CannotRunError, Goal, Measurement, run
 from plimsoll_operator.api.definition import definition
-from plimsoll_operator.backends.pods import admission
+from plimsoll_operator.backends import admission
 from plimsoll_operator.backends.pods.job import JobBackend
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,

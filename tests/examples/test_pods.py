@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
-from plimsoll_operator.backends.pods.admission import UNSAVED
+from plimsoll_operator.backends.admission import UNSAVED
 from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.records.task import ChildKind, Command, Task
 from tests.lab.cluster import Cluster

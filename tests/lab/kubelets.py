@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from plimsoll_operator.backends.workloads import JOB_NAME
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
@@ -27,7 +28,6 @@ from plimsoll_operator.names import (
     GPU_RESOURCE,
     SUBJECT_ANNOTATION,
 )
-from plimsoll_operator.objects.jobs import JOB_NAME
 from plimsoll_operator.objects.pods import index_of
 from plimsoll_operator.objects.record_maps import plan_in
 from plimsoll_operator.rules.observed_state import ChildKind

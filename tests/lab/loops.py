@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.backends.pods.admission import Admission
+from plimsoll_operator.backends.admission import Admission
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.observe import PlanObserver
 from plimsoll_operator.control.reconcile import Reconciler, Scope

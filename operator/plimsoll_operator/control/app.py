@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from plimsoll_operator.backends.pods.admission import Admission
+from plimsoll_operator.backends.admission import Admission
 from plimsoll_operator.control.configuration import Configuration
 from plimsoll_operator.control.initial_sync import InitialSync
 from plimsoll_operator.control.loop import Loop

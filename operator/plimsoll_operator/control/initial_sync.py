@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plimsoll_operator.backends.workloads import begun, children_in, is_ending
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.reconcile import decision_on
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, PLANS, Kind, Object
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL, PlanKey
-from plimsoll_operator.objects.jobs import begun, children_in, is_ending
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_operator.objects.record_maps import attempts_in
 from plimsoll_operator.rules.actions import WakeAt

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.backends.admission import Admission, holds_to_one_node
 from plimsoll_operator.backends.planning_state import (
     PlanningState,
     observed_profile,
     with_answer,
 )
-from plimsoll_operator.backends.pods.admission import Admission, holds_to_one_node
+from plimsoll_operator.backends.workloads import JobObserver
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, Api
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
 from plimsoll_operator.nodes.machines import Machines
-from plimsoll_operator.objects.jobs import JobObserver
 from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in

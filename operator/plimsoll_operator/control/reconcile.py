@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
+from plimsoll_operator.backends.admission import backend_for
 from plimsoll_operator.backends.executor import Executor
-from plimsoll_operator.backends.pods.admission import backend_for
 from plimsoll_operator.control.observe import ClusterState, PlanObserver
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue

@@ -22,8 +22,7 @@ from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, SERVICES, Api, Object
 from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
 from plimsoll_operator.objects.children import Owner
-from plimsoll_operator.objects.jobs import stop_reason
-from plimsoll_operator.objects.plans import PlanObject
+from plimsoll_operator.objects.plans import PlanObject, stop_reason
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_planner.records.task import Task
 

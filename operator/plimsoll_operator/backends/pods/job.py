@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from plimsoll_operator.backends.pods.pod_backend import PodBackend
+from plimsoll_operator.backends.pod_backend import PodBackend
 from plimsoll_operator.backends.protocols import AttemptReports
+from plimsoll_operator.backends.workloads import JobObserver
 from plimsoll_operator.kube.api import JOBS, Kind, Object
 from plimsoll_operator.objects.children import PORT, Owner, child_name
-from plimsoll_operator.objects.jobs import JobObserver
 from plimsoll_operator.rules.observed_state import ChildKind
 
 

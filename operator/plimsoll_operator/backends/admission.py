@@ -14,8 +14,8 @@ from typing import Final
 
 from plimsoll_operator.api.spec import Backend, LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.backends.pod_backend import PodBackend
 from plimsoll_operator.backends.pods.job import JobBackend
-from plimsoll_operator.backends.pods.pod_backend import PodBackend
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
 from plimsoll_operator.kube.api import CLAIMS, PODS, Api, Kind, Object
 from plimsoll_operator.nodes.placement import node_affinity_for

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
-from plimsoll_operator.objects.jobs import (
-    STOPPED_BY_US,
+from plimsoll_operator.backends.workloads import (
     after,
     begun,
     belongs_to,
@@ -22,8 +20,9 @@ from plimsoll_operator.objects.jobs import (
     is_ending,
     lost_with_nodes,
     settled,
-    stop_reason,
 )
+from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
+from plimsoll_operator.objects.plans import STOPPED_BY_US, stop_reason
 from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_planner.records.task import End, Exit

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from plimsoll_operator.api.status import Condition, ConditionType, Status
+from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.kube.api import PODS, Api, Object
 from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.names import (
@@ -29,7 +29,7 @@ from plimsoll_operator.names import (
     SUBJECT_ANNOTATION,
 )
 from plimsoll_operator.nodes.machines import Machines
-from plimsoll_operator.objects.plans import PlanObject
+from plimsoll_operator.objects.plans import PlanObject, launched_s, stop_reason
 from plimsoll_operator.objects.pods import (
     condition_of,
     ending_of_pods,
@@ -52,13 +52,6 @@ from plimsoll_planner.pod_names import TASK_VARIABLE
 from plimsoll_planner.records.task import End
 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
-STOPPED_BY_US: Final = (
-    "Suspending",
-    "Replanning",
-    "DeadlineExceeded",
-    "PendingTimeout",
-)
-"""Reasons that stand in the status before we delete a Job that trains."""
 DEFAULT_NODE_LOST_S: Final = 300.0
 
 
@@ -334,23 +327,6 @@ def is_ending(job: Object) -> bool:
     is_leaving = job.get("status", {}).get("terminating", 0) > 0
     is_deleted = "deletionTimestamp" in job["metadata"]
     return is_leaving or is_deleted or is_true(job, "FailureTarget")
-
-
-def launched_s(status: Status) -> float:
-    """Since when the ranks run, 0 where they do not."""
-    said: Condition | None = status.condition(ConditionType.LAUNCHED)
-    if said is None or not status.holds(ConditionType.LAUNCHED):
-        return 0.0
-    return time_s(said.last_transition_time)
-
-
-def stop_reason(status: Status) -> str:
-    """Why we have asked for the end of a worker group; empty if we have not."""
-    for kind in (ConditionType.SUCCEEDED, ConditionType.LAUNCHED):
-        said = status.condition(kind)
-        if said is not None and said.reason in STOPPED_BY_US:
-            return said.reason
-    return ""
 
 
 def belongs_to(pod: Object, uid: str) -> bool:
