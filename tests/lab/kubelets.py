@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from plimsoll_operator.backends.workloads import JOB_NAME
+from plimsoll_operator.backends.pods.job import JOB_NAME
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.backends.pods.job import JobBackend
+from plimsoll_operator.backends.launch_backend import Workload
+from plimsoll_operator.backends.pods.job import BACKEND, JobBackend
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
 from plimsoll_operator.objects.children import Owner, child_metadata
@@ -81,6 +82,11 @@ def a_job(
     made = JobBackend.render(child_metadata(OWNER, kind, subject), template, num_pods)
     made["metadata"] |= {"uid": JOB_UID, "creationTimestamp": CREATED} | metadata
     return made | {"status": status or {}}
+
+
+def a_workload(*args: Any, **fields: Any) -> Workload:
+    """Build a Job as `a_job` does, beside the back end that reads it."""
+    return Workload(BACKEND, a_job(*args, **fields))
 
 
 def over(kind: str, at: str = LATER, **fields: Any) -> Object:

@@ -3,7 +3,7 @@
 In: what the executor wants of one plan. Out: the effect. Each may be wanted again, also
 after a crash in the middle of it: what was done is found, and left as it is.
 
-    Backend          processes (`backends.local.backend`), Jobs (`backends.pods.job`)
+    Backend          processes (`backends.local.backend`), pods (`backends.pod_backend`)
     AttemptRecords   rows of the store (`backends.local.backend`), ConfigMaps
                      (`objects.record_maps`)
 """

@@ -1,9 +1,9 @@
-"""The Jobs of a plan as children: where each stands, and how it ended.
+"""The workloads of a plan as children: their state, and how each ended.
 
-In: Jobs as the API server has them. Out: a `Child` each, and one for a worker group
-that is gone. Pods are listed only if a Job waits, is ending or has ended.
+In: objects that make pods, such as Jobs. Out: a `Child` each, and one for a worker
+group that is gone. Pods are listed only if a workload waits, is ending or has ended.
 
-    Complete or Failed          ended: its pods, or what they told, say how
+    complete or failed          ended: its pods, or what they reported, say how
     all pods have begun         running
     else                        pending: scheduler or kubelet say why
     failing, or being deleted   as it was, until nobody waits for its pods any more
@@ -20,6 +20,8 @@ from dataclasses import replace
 from typing import Final
 
 from plimsoll_operator.api.status import ConditionType, Status
+from plimsoll_operator.backends.launch_backend import LaunchBackend, Workload
+from plimsoll_operator.backends.pods import backend_for
 from plimsoll_operator.kube.api import PODS, Api, Object
 from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.names import (
@@ -31,10 +33,8 @@ from plimsoll_operator.names import (
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.objects.plans import PlanObject, launched_s, stop_reason
 from plimsoll_operator.objects.pods import (
-    condition_of,
     ending_of_pods,
     is_over,
-    is_true,
     lost_nodes_text,
     waiting_text,
 )
@@ -48,15 +48,13 @@ from plimsoll_operator.rules.observed_state import (
 )
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store
-from plimsoll_planner.pod_names import TASK_VARIABLE
 from plimsoll_planner.records.task import End
 
-JOB_NAME: Final = "batch.kubernetes.io/job-name"
 DEFAULT_NODE_LOST_S: Final = 300.0
 
 
-class JobObserver:
-    """Looks at the Jobs of plans."""
+class WorkloadObserver:
+    """Observes the workloads of plans."""
 
     def __init__(self, api: Api, store: Store, machines: Machines) -> None:
         """Ask an API server for pods, and the store for what pods told."""
@@ -67,7 +65,7 @@ class JobObserver:
     async def children(
         self,
         plan: PlanObject,
-        jobs: Sequence[Object],
+        workloads: Sequence[Workload],
         attempts: Sequence[Attempt],
         now_s: float,
     ) -> tuple[Child, ...]:
@@ -75,7 +73,7 @@ class JobObserver:
 
         Args:
             plan: whose they are.
-            jobs: those that belong to it.
+            workloads: those that belong to it.
             attempts: of it.
             now_s: seconds since 1970.
 
@@ -84,47 +82,50 @@ class JobObserver:
         """
         latest = attempts[-1] if attempts else None
         found = [
-            await self._child(plan, job, now_s) for job in children_in(jobs, latest)
+            await self._child(plan, one, now_s)
+            for one in children_in(workloads, latest)
         ]
         if latest is not None and latest.ending is None:
             gone = await self._gone(plan, latest, found, now_s)
             found += [gone] if gone is not None else []
         return tuple(found)
 
-    async def _child(self, plan: PlanObject, job: Object, now_s: float) -> Child:
-        """A Job as a child."""
-        child = begun(job, plan.status, now_s)
+    async def _child(self, plan: PlanObject, one: Workload, now_s: float) -> Child:
+        """A workload as a child."""
+        child = begun(one, plan.status, now_s)
         if child.state is ChildState.ENDED:
-            return await self._ended(plan, child, job)
-        if child.state is ChildState.RUNNING and not is_ending(job):
+            return await self._ended(plan, child, one)
+        if child.state is ChildState.RUNNING and not one.is_ending:
             return child
-        pods = await self._pods(plan, child)
-        text = waiting_text(pods, job["spec"]["completions"])
-        if is_ending(job):
+        pods = await self._pods(plan, child, one.backend)
+        text = waiting_text(pods, one.status.num_pods)
+        if one.is_ending:
             return await self._leaving(plan, child, pods, text, now_s)
         return replace(child, message=text)
 
     async def end(
-        self, plan: PlanObject, job: Object | None, attempt: int
+        self, plan: PlanObject, workload: Workload | None, attempt: int
     ) -> End | None:
         """The end of all processes of a worker group, as far as any is known.
 
         Args:
             plan: whose attempt it is.
-            job: of the worker group; None where it is gone.
+            workload: of the worker group; None if it is gone.
             attempt: its number.
         """
         told = await self._store.pod_ends.of(plan.owner.uid, attempt)
-        if job is None:
+        if workload is None:
             return ending_of_pods([], told, "")[2]
-        pods = await self._pods(plan, begun(job, plan.status, 0.0))
-        return ending_of_pods(pods, told, container_of(job))[2]
+        child = begun(workload, plan.status, 0.0)
+        pods = await self._pods(plan, child, workload.backend)
+        return ending_of_pods(pods, told, workload.container)[2]
 
-    async def _ended(self, plan: PlanObject, child: Child, job: Object) -> Child:
-        """How a Job ended."""
-        pods, told = await self._pods(plan, child), await self._told(plan, child)
-        found, line, _ = ending_of_pods(pods, told, container_of(job))
-        ending, line = settled(child, job, (found, line))
+    async def _ended(self, plan: PlanObject, child: Child, one: Workload) -> Child:
+        """How a workload ended."""
+        pods = await self._pods(plan, child, one.backend)
+        told = await self._told(plan, child)
+        found, line, _ = ending_of_pods(pods, told, one.container)
+        ending, line = settled(child, one, (found, line))
         message = advised(line, child.kind, ON_CLUSTER)[:1024]
         return replace(child, ending=ending, message=message)
 
@@ -136,7 +137,7 @@ class JobObserver:
         waits_for: str,
         now_s: float,
     ) -> Child:
-        """Whether anybody still waits for the pods of a Job that is ending."""
+        """Whether anybody still waits for the pods of a workload that is ending."""
         policy = plan.spec.run_policy if plan.spec is not None else None
         lost_s = policy.node_lost_seconds if policy is not None else DEFAULT_NODE_LOST_S
         text = lost_nodes_text(
@@ -157,10 +158,9 @@ class JobObserver:
     async def _gone(
         self, plan: PlanObject, attempt: Attempt, found: Sequence[Child], now_s: float
     ) -> Child | None:
-        """Return what became of a worker group whose Job is there no more.
+        """Child of a worker group whose workload is gone; None if it was never there.
 
-        A Job that was never seen was never made, as far as anybody knows. Its pods may
-        end later than it does, where a person has deleted it.
+        Its pods may end later than it does if a person has deleted it.
         """
         subject, ref = str(attempt.number), plan.status.workload_ref
         is_there = any(
@@ -178,23 +178,25 @@ class JobObserver:
             workload_uid=ref.uid,
             workload_name=ref.name,
         )
-        pods = await self._pods(plan, child)
+        backend = backend_for(plan.spec)
+        pods = await self._pods(plan, child, backend)
         if any(not is_over(pod) for pod in pods):
             return await self._leaving(plan, child, pods, "", now_s)
         child = replace(child, state=ChildState.ENDED)
         if not child.stopping:
-            text = f"Job {ref.name} was deleted by somebody"
+            text = f"{backend.name} {ref.name} was deleted by somebody"
             return replace(child, ending=Ending.DELETED, message=text)
         ending, line, _ = ending_of_pods([], await self._told(plan, child), "")
         message = advised(line, child.kind, ON_CLUSTER)[:1024]
         return after(child, plan.status, (ending, message))
 
-    async def _pods(self, plan: PlanObject, child: Child) -> list[Object]:
-        """The pods of a Job that are still there."""
-        pods = await self._api.list(
-            PODS, plan.owner.namespace, labels=f"{JOB_NAME}={child.workload_name}"
-        )
-        return [pod for pod in pods if belongs_to(pod, child.workload_uid)]
+    async def _pods(
+        self, plan: PlanObject, child: Child, backend: LaunchBackend
+    ) -> list[Object]:
+        """The pods of a workload that are still there."""
+        selector = backend.pod_selector(child.workload_name)
+        pods = await self._api.list(PODS, plan.owner.namespace, labels=selector)
+        return [pod for pod in pods if backend.owns(pod, child.workload_uid)]
 
     async def _told(self, plan: PlanObject, child: Child) -> dict[str, StoredEnd]:
         """Return what the pods of a worker group told of their end."""
@@ -203,15 +205,15 @@ class JobObserver:
         return await self._store.pod_ends.of(plan.owner.uid, int(child.subject))
 
 
-def is_kept(job: Object, latest: Attempt | None) -> bool:
-    """Whether a Job is left alone: the latest worker group, once its end is recorded.
+def is_kept(one: Workload, latest: Attempt | None) -> bool:
+    """Whether a workload is left alone: the latest worker group, its end recorded.
 
     People read the logs of its pods, which hold nothing any more; it goes when the next
     one starts, or with the plan.
     """
     if latest is None or latest.ending is None:
         return False
-    number = str(job["metadata"]["labels"].get(ATTEMPT_LABEL))
+    number = str(one.metadata["labels"].get(ATTEMPT_LABEL))
     return number == str(latest.number)
 
 
@@ -232,16 +234,19 @@ def after(child: Child, status: Status, found: tuple[Ending, str]) -> Child:
     return replace(child, ending=ending, message=message)
 
 
-def settled(child: Child, job: Object, found: tuple[Ending, str]) -> tuple[Ending, str]:
-    """How a Job that is over ended, where its pods and it do not agree.
+def settled(
+    child: Child, workload: Workload, found: tuple[Ending, str]
+) -> tuple[Ending, str]:
+    """How a workload that is over ended, if its pods and it do not agree.
 
     Args:
-        child: the Job.
-        job: as the API server has it.
+        child: the workload.
+        workload: as the API server has it.
         found: the ending and its message, as far as pods tell.
     """
-    if found[0] is Ending.DONE and not is_true(job, "Complete"):
-        return Ending.DISRUPTED, "its Job failed, though its pods did not"
+    if found[0] is Ending.DONE and not workload.status.is_complete:
+        text = f"its {workload.backend.name} failed, though its pods did not"
+        return Ending.DISRUPTED, text
     if found[0] is Ending.CHECKPOINTED and not child.stopping:
         return Ending.DISRUPTED, "somebody else asked its pods to leave; they saved"
     return found
@@ -266,39 +271,35 @@ def lost_with_nodes(
     return Ending.DISRUPTED, text
 
 
-def children_in(jobs: Sequence[Object], latest: Attempt | None) -> list[Object]:
-    """The Jobs that count as children of a plan, by its latest attempt."""
-    return [job for job in jobs if is_child(job) and not is_kept(job, latest)]
+def children_in(
+    workloads: Sequence[Workload], latest: Attempt | None
+) -> list[Workload]:
+    """The workloads that count as children of a plan, by its latest attempt."""
+    return [one for one in workloads if is_child(one) and not is_kept(one, latest)]
 
 
-def is_child(job: Object) -> bool:
-    """Whether a Job says what it is for; a person may change its labels."""
-    metadata = job["metadata"]
-    labels: Object = metadata.get("labels") or {}
-    notes: Object = metadata.get("annotations") or {}
+def is_child(one: Workload) -> bool:
+    """Whether a workload says what it is for; a person may change its labels."""
+    labels: Object = one.metadata.get("labels") or {}
+    notes: Object = one.metadata.get("annotations") or {}
     kind, subject = labels.get(CHILD_LABEL), str(notes.get(SUBJECT_ANNOTATION, ""))
     if kind == ChildKind.TRAIN:
         return subject.isdecimal()
     return kind in list(ChildKind) and bool(subject)
 
 
-def begun(job: Object, status: Status, now_s: float) -> Child:
-    """Where a Job stands, as far as it says so itself."""
-    metadata, told = job["metadata"], job.get("status", {})
+def begun(workload: Workload, status: Status, now_s: float) -> Child:
+    """A workload as a child, as far as the object itself says it."""
+    metadata, own = workload.metadata, workload.status
     kind = ChildKind(metadata["labels"][CHILD_LABEL])
     created_s = time_s(metadata["creationTimestamp"])
     seen_s = launched_s(status) if kind is ChildKind.TRAIN else 0.0
-    num_begun = sum(told.get(name, 0) for name in ("ready", "succeeded", "failed"))
-    is_failing = is_true(job, "FailureTarget")
     state, since_s, started_s = ChildState.PENDING, created_s, 0.0
-    if seen_s or num_begun >= job["spec"]["completions"] or is_failing:
-        state = ChildState.RUNNING
+    if own.ended_s is not None:
+        state, since_s, started_s = ChildState.ENDED, own.ended_s, seen_s or created_s
+    elif seen_s or own.num_begun >= own.num_pods or own.is_failing:
         started_s = seen_s or now_s
-        since_s = started_s
-    over = next((c for c in ends_in(job) if c["status"] == "True"), None)
-    if over is not None:
-        state, since_s = ChildState.ENDED, time_s(over["lastTransitionTime"])
-        started_s = seen_s or created_s
+        state, since_s = ChildState.RUNNING, started_s
     return Child(
         kind=kind,
         subject=metadata["annotations"][SUBJECT_ANNOTATION],
@@ -310,38 +311,3 @@ def begun(job: Object, status: Status, now_s: float) -> Child:
         workload_uid=metadata["uid"],
         workload_name=metadata["name"],
     )
-
-
-def ends_in(job: Object) -> list[Object]:
-    """The conditions that say that a Job is over."""
-    found = (condition_of(job, kind) for kind in ("Complete", "Failed"))
-    return [one for one in found if one is not None]
-
-
-def is_ending(job: Object) -> bool:
-    """Whether a Job is failing or being deleted, and its pods may still run.
-
-    A Job of which pods alone are being deleted does not say that it fails until they
-    are gone; on a node that nobody can reach they never are.
-    """
-    is_leaving = job.get("status", {}).get("terminating", 0) > 0
-    is_deleted = "deletionTimestamp" in job["metadata"]
-    return is_leaving or is_deleted or is_true(job, "FailureTarget")
-
-
-def belongs_to(pod: Object, uid: str) -> bool:
-    """Whether a pod is controlled by a Job."""
-    references = pod["metadata"].get("ownerReferences", ())
-    return any(one.get("uid") == uid for one in references)
-
-
-def container_of(job: Object) -> str:
-    """The name of the container that runs our process."""
-    containers = job["spec"]["template"]["spec"]["containers"]
-    ours = (one for one in containers if gives(one, TASK_VARIABLE))
-    return str(next(ours, containers[0])["name"])
-
-
-def gives(container: Object, variable: str) -> bool:
-    """Whether a container has a variable in its environment."""
-    return any(one.get("name") == variable for one in container.get("env") or ())

@@ -60,6 +60,18 @@ class Kind:
     """Of its group and version."""
     plural: str
     is_namespaced: bool = True
+    is_optional: bool = False
+    """Its definition may be absent; then there are no objects of it."""
+
+    @property
+    def group(self) -> str:
+        """Group of its API, which is not the core's."""
+        return self.path.split("/")[1]
+
+    @property
+    def version(self) -> str:
+        """Version of its API."""
+        return self.path.rpartition("/")[2]
 
 
 PLANS = Kind(path=f"apis/{GROUP}/{VERSION}", plural=PLURAL)
@@ -149,13 +161,18 @@ class Api:
         accept = {"Accept": METADATA_ONLY} if metadata_only else {}
         path, token = path_of(kind, namespace), ""
         while True:
-            reply = await self._ask(
-                *("GET", path),
-                label_selector=labels or None,
-                limit=PAGE,
-                _continue=token or None,
-                header_params=dict(accept),
-            )
+            try:
+                reply = await self._ask(
+                    *("GET", path),
+                    label_selector=labels or None,
+                    limit=PAGE,
+                    _continue=token or None,
+                    header_params=dict(accept),
+                )
+            except ApiRefusedError as error:
+                if kind.is_optional and error.status == HTTPStatus.NOT_FOUND:
+                    return
+                raise
             yield reply.object["items"] or []  # null where there are none
             token = reply.object["metadata"].get("continue", "")
             if not token:

@@ -15,6 +15,8 @@ from plimsoll_operator.api.status import (
     Status,
     Truth,
 )
+from plimsoll_operator.backends.launch_backend import Workload
+from plimsoll_operator.backends.pods.job import BACKEND
 from plimsoll_operator.control.initial_sync import state_from_lists, trimmed
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.rules.observed_state import Attempt, ChildKind, Ending
@@ -64,7 +66,8 @@ def test_a_glance_suffices_where_nobody_else_need_be_asked(
 ) -> None:
     """Neither pods nor nodes nor the store: all ranks train, or all is over."""
     plan = a_plan_object(status)
-    found = state_from_lists(plan, [trimmed(job) for job in jobs], attempts, LATER_S)
+    workloads = [Workload(BACKEND, trimmed(job, BACKEND)) for job in jobs]
+    found = state_from_lists(plan, workloads, attempts, LATER_S)
     assert (found is not None) is suffices
 
 

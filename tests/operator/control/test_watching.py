@@ -30,7 +30,7 @@ class Ears:
     def __init__(self) -> None:
         """Hear of nothing yet."""
         self.plans: list[tuple[tuple[str, str], str, str, bool]] = []
-        self.children: list[tuple[tuple[str, str], str, str]] = []
+        self.children: list[tuple[tuple[str, str], str, str, str]] = []
         registry: Any = registry_for(
             lambda *told: self.plans.append(told),
             lambda *told: self.children.append(told),
@@ -65,7 +65,7 @@ def test_an_event_of_a_job_is_one_of_its_plan(kind: str | None) -> None:
     ears = Ears()
     job = a_job(ChildKind.TRAIN, "1", resourceVersion="77")
     ears.hear("jobs", kind, job)
-    assert ears.children == [(KEY, JOB_UID, "77")]
+    assert ears.children == [(KEY, JOB_UID, "77", "jobs")]
     assert ears.plans == []
 
 
