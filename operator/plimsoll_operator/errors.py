@@ -11,7 +11,7 @@
         │   └── ApiRefusedError     what was asked is wrong; `status` says how
         ├── TooLargeError       a document is too large for where it has to go
         ├── RefusedReportError  what a pod told is not taken; `status` says how
-        ├── HomeError           processes or folders of a back end cannot be used
+        ├── LocalBackendError   processes or folders of one machine cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
         │   └── SlowStartError          a process was started and has not begun
@@ -98,19 +98,19 @@ class RefusedReportError(OperatorError):
         self.retry_after_s = retry_after_s
 
 
-class HomeError(OperatorError):
+class LocalBackendError(OperatorError):
     """Processes or folders of this machine do not do what they should."""
 
 
-class AlreadyRunningError(HomeError):
+class AlreadyRunningError(LocalBackendError):
     """Another process runs the plan."""
 
 
-class DiskFullError(HomeError):
+class DiskFullError(LocalBackendError):
     """A job cannot save; asked again when there is room, it does."""
 
 
-class SlowStartError(HomeError):
+class SlowStartError(LocalBackendError):
     """A process was started and has not begun; asked again, it is found or started."""
 
 

@@ -1,8 +1,8 @@
 """The operator's loop in this process, on a lab's API server, with kubelets that act.
 
-Eyes, executor, queue, solver and store are the real ones, and so are the server and its
-controllers. There are no nodes: pods stay unbound, and `Kubelets` say of them what a
-kubelet would, by a script. What a pod would tell us goes into the store as the ingest
+Observer, executor, queue, solver and store are the real ones, and so are the server and
+its controllers. There are no nodes: pods stay unbound, and `Kubelets` say of them what
+a kubelet would, by a script. What a pod would tell us goes into the store as the ingest
 puts it there.
 
     Process    one life of the operator; it may be told to die around any effect

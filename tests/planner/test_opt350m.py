@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
@@ -26,7 +26,7 @@ from tests.support.builders import an_engine
 from tests.support.chains import Activation, Layer, chain_profile
 
 GIB = 2**30
-HELD = held_by(an_engine().holds)
+HELD = holding_factors(an_engine().holds)
 T1 = [(53608448, 2097152), *[(12596224, 90181632)] * 24, (51513344, 208673536)]
 T4 = [
     (15073280, 2101760),

@@ -60,7 +60,7 @@ def a_plan_manifest(spec: Object | None = None, **metadata: Any) -> Object:
 
 
 def a_plan_object(status: Status | None = None, **spec: Any) -> PlanObject:
-    """Build a TrainingPlan as the eyes read it."""
+    """Build a TrainingPlan as observers read it."""
     said = {"status": (status or Status()).to_json()}
     return plan_of(a_plan_manifest(spec) | said)
 

@@ -15,8 +15,8 @@ from typing import Any
 from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.backends.commands import report_of
-from plimsoll_operator.backends.local.state_dir import HomeFolder
-from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.local.state_dir import StateFolder
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.rules.observed_state import ChildKind
 from plimsoll_planner.records.task import END, Command, Task
 from tests.support.builders import DIGEST, a_plan, an_offer
@@ -60,14 +60,14 @@ class HomePlan:
     uid: str
 
     @property
-    def home(self) -> HomeFolder:
+    def home(self) -> StateFolder:
         """No other plan lies there."""
-        return HomeFolder(self.root)
+        return StateFolder(self.root)
 
     @cached_property
-    def children(self) -> Children:
+    def children(self) -> TaskProcesses:
         """What runs of it."""
-        return Children(self.home.plan(self.uid).children)
+        return TaskProcesses(self.home.plan(self.uid).children)
 
     def say(self, status: Status, *, is_suspended: bool = False) -> None:
         """Write down where it stands."""

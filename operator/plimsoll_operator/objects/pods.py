@@ -1,7 +1,7 @@
 """What the pods of a Job say: what they wait for, how they ended, who lost a node.
 
 In: pods and nodes as plain JSON, and what pods told before they were gone. Out: lines
-for people, an `End` of all processes. Pure; called by the eyes.
+for people, an `End` of all processes. Pure; called by observers.
 
     told to us, or its termination message     how its processes ended
     container reason OOMKilled                 the host's memory was full

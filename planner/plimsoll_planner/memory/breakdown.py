@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import MemoryKind, Peak, StageLoad, phase_peaks
 from plimsoll_planner.records.plan import HybridPlan, Phase, Stage
@@ -72,7 +72,7 @@ def tensor_parts(
         ),
     )
     chain = chain_bytes(problem.profile, Bound.EXPECTED, plan.micro_batch)
-    peaks = phase_peaks(chain, load, held_by(problem.engine.holds))
+    peaks = phase_peaks(chain, load, holding_factors(problem.engine.holds))
     return peaks[phase_in_formula(reported, stage, peaks)]
 
 

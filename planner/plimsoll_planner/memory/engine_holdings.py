@@ -1,8 +1,8 @@
 """What the engine holds besides the mathematics, as numbers that the formula reads.
 
-In: `EngineHoldings`. Out: `Held`: factors of boundaries and gradients. With all of them
-as Plimsoll's own trainer has them (torch 2.15) the formula of `rank_peak` stands as it
-is; other engines differ by these numbers and by no branch elsewhere.
+In: `EngineHoldings`. Out: `HoldingFactors`, of boundaries and gradients. With all of
+them as Plimsoll's own trainer has them (torch 2.15) the formula of `rank_peak` stands
+as it is; other engines differ by these numbers and by no branch elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_SHARED_BUFFERS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class HoldingFactors:
     """Factors; each multiplies the bytes that its name says."""
 
     buffers: ReceiveBuffers
@@ -60,14 +60,14 @@ class Held:
                 return 0
 
 
-def held_by(holds: EngineHoldings) -> Held:
+def holding_factors(holds: EngineHoldings) -> HoldingFactors:
     """Factors of one engine.
 
     A stage of 1F1B waits for its sends inside the step, so `sends_waited_at_step_end`,
     which is about several stages on a rank, adds nothing here.
     """
     just_in_time = int(holds.receive_buffers is ReceiveBuffers.JUST_IN_TIME)
-    return Held(
+    return HoldingFactors(
         buffers=holds.receive_buffers,
         input_in_flight=just_in_time,
         gradient_received=just_in_time,

@@ -67,7 +67,7 @@ from plimsoll_planner.memory.chain_bytes import (
     Flags,
     Ints,
 )
-from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.pareto import groups_of, stays_of_four, stays_of_two
 from plimsoll_planner.memory.pruning import least_places, part_starts
 from plimsoll_planner.memory.run_options import (
@@ -138,7 +138,7 @@ def most_options(num_starts: int) -> int:
 
 def build_options(
     chain: ChainBytes,
-    held: Held,
+    factors: HoldingFactors,
     recompute_s: Floats | None,
     *,
     starts: Ints | None = None,
@@ -149,7 +149,7 @@ def build_options(
 
     Args:
         chain: the bytes.
-        held: what the engine holds.
+        factors: of what the engine holds.
         recompute_s: seconds that recomputing adds, for each layer; None where only the
             least memory is asked, which needs far fewer options.
         starts: the layers that a stage may begin with, 0 first; None: all.
@@ -159,7 +159,7 @@ def build_options(
     """
     if starts is None:
         starts = np.arange(chain.num_layers)
-    on = ground(chain, held, recompute_s, starts)
+    on = ground(chain, factors, recompute_s, starts)
     limit = most_options(len(starts)) if most is None else most
     spares = most is None and len(starts) == chain.num_layers
     pruned = np.zeros(len(on.ends), dtype=np.bool_)

@@ -51,7 +51,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from plimsoll_planner.memory.chain_bytes import KEPT, RECOMPUTED, ChainBytes
-from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.records.plan import Phase
 
@@ -101,19 +101,21 @@ class StageLoad:
         return range(self.first, self.end)
 
 
-def rank_peak(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+def rank_peak(chain: ChainBytes, load: StageLoad, factors: HoldingFactors) -> int:
     """Peak of a rank over all phases of a step, allocated bytes."""
-    return max(peak.total() for peak in phase_peaks(chain, load, held).values())
+    return max(peak.total() for peak in phase_peaks(chain, load, factors).values())
 
 
-def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, Peak]:
+def phase_peaks(
+    chain: ChainBytes, load: StageLoad, factors: HoldingFactors
+) -> dict[Phase, Peak]:
     """Peak of every phase of a step; of several layers that reach it the first's."""
-    state = state_bytes(chain, load, held)
-    buffers = Peak({MemoryKind.BOUNDARIES: buffer_bytes(chain, load, held)})
+    state = state_bytes(chain, load, factors)
+    buffers = Peak({MemoryKind.BOUNDARIES: buffer_bytes(chain, load, factors)})
     standing = state + buffers + input_bytes(chain, load)
     standing[MemoryKind.GRADIENTS] += waiting_bytes(chain, load)
-    standing[MemoryKind.BOUNDARIES] += logits_bytes(chain, load, held)
-    forward, backward = pass_peaks(chain, load, held)
+    standing[MemoryKind.BOUNDARIES] += logits_bytes(chain, load, factors)
+    forward, backward = pass_peaks(chain, load, factors)
     step = max(int(chain.optimizer_transient[at]) for at in load.layers)
     return {
         Phase.FORWARD: standing + max(forward, key=Peak.total),
@@ -123,7 +125,7 @@ def phase_peaks(chain: ChainBytes, load: StageLoad, held: Held) -> dict[Phase, P
 
 
 def pass_peaks(
-    chain: ChainBytes, load: StageLoad, held: Held
+    chain: ChainBytes, load: StageLoad, factors: HoldingFactors
 ) -> tuple[list[Peak], list[Peak]]:
     """What passes hold above what stands, of each layer and the exchange.
 
@@ -136,7 +138,7 @@ def pass_peaks(
     sent = int(chain.boundary[last]) if load.end < chain.num_layers else 0
     u_out = sent if chain.own_output[last] else 0
     choice = {at: RECOMPUTED if at in load.recomputed else KEPT for at in load.layers}
-    keeps_output = held.output_kept or bool(chain.keeps_output[choice[last], last])
+    keeps_output = factors.output_kept or bool(chain.keeps_output[choice[last], last])
     # [1] S, what a micro-batch in flight holds, of it what is alive before each layer.
     before, saved = {first: 0}, 0
     alive = {at: alive_boundary(chain, choice, at) for at in load.layers[:-1]}
@@ -146,13 +148,13 @@ def pass_peaks(
         saved += alive.get(at, 0)
     # [2] What the stage starts from.
     goes_on = load.flow.num_micro_batches > load.flow.in_flight
-    stale = u_in * held.gradient_sent if goes_on else 0
+    stale = u_in * factors.gradient_sent if goes_on else 0
     if chain.past_output:
-        stale += sent * held.outputs_past(
+        stale += sent * factors.outputs_past(
             load.flow.in_flight, load.flow.num_micro_batches
         )
     others = load.flow.in_flight - 1
-    held_boundaries = load.flow.in_flight * u_in * held.input_in_flight + stale
+    held_boundaries = load.flow.in_flight * u_in * factors.input_in_flight + stale
     held_boundaries += others * u_out * keeps_output
 
     def peak(own_saved: int, boundaries: int, working: int) -> Peak:
@@ -170,7 +172,9 @@ def pass_peaks(
     for at in load.layers:
         received = int(chain.boundary[at - 1]) if at > first else 0
         working = int(chain.forward_transient[choice[at], at])
-        forward.append(peak(before[at] + received, u_out * held.output_unsent, working))
+        forward.append(
+            peak(before[at] + received, u_out * factors.output_unsent, working)
+        )
         gradient, turned = u_out, int(chain.backward_transient[choice[at], at])
         if at == last:
             gradient = 0
@@ -180,7 +184,7 @@ def pass_peaks(
         backward.append(peak(before[at] + alive.get(at - 1, 0), gradient, turned))
     # [4] The exchange with the stage behind.
     if load.end < chain.num_layers:
-        exchanged = held.gradient_received + 1
+        exchanged = factors.gradient_received + 1
         forward.append(peak(saved, u_out * exchanged, 0))
     return forward, backward
 
@@ -194,7 +198,7 @@ def alive_boundary(chain: ChainBytes, choice: dict[int, int], layer: int) -> int
     return int(chain.boundary[layer]) if kept else 0
 
 
-def state_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> Peak:
+def state_bytes(chain: ChainBytes, load: StageLoad, factors: HoldingFactors) -> Peak:
     """Parameters, gradients, buffers and optimizer state, shared ones once."""
 
     def total(column: str) -> int:
@@ -207,7 +211,7 @@ def state_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> Peak:
         {
             MemoryKind.PARAMETERS: total("parameter"),
             MemoryKind.GRADIENTS: gradients
-            + bucket_bytes(gradients, load.flow.data_degree, held),
+            + bucket_bytes(gradients, load.flow.data_degree, factors),
             MemoryKind.OPTIMIZER: total("optimizer"),
             MemoryKind.BUFFERS: total("buffer"),
         }
@@ -223,9 +227,9 @@ def waiting_bytes(chain: ChainBytes, load: StageLoad) -> int:
     )
 
 
-def bucket_bytes(gradient_bytes: int, data_degree: int, held: Held) -> int:
+def bucket_bytes(gradient_bytes: int, data_degree: int, factors: HoldingFactors) -> int:
     """Copies of gradients that their exchange holds."""
-    return int(gradient_bytes * held.gradient_copies) if data_degree > 1 else 0
+    return int(gradient_bytes * factors.gradient_copies) if data_degree > 1 else 0
 
 
 def input_bytes(chain: ChainBytes, load: StageLoad) -> Peak:
@@ -236,9 +240,9 @@ def input_bytes(chain: ChainBytes, load: StageLoad) -> Peak:
     return Peak({MemoryKind.INPUTS: (first + last) * samples})
 
 
-def buffer_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+def buffer_bytes(chain: ChainBytes, load: StageLoad, factors: HoldingFactors) -> int:
     """Buffers to receive into that the engine holds for good."""
-    count = held.standing(load.flow.in_flight, load.flow.num_micro_batches)
+    count = factors.standing(load.flow.in_flight, load.flow.num_micro_batches)
     total = 0
     if load.first > 0:
         total += count * int(chain.boundary[load.first - 1])
@@ -247,7 +251,7 @@ def buffer_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
     return total
 
 
-def logits_bytes(chain: ChainBytes, load: StageLoad, held: Held) -> int:
+def logits_bytes(chain: ChainBytes, load: StageLoad, factors: HoldingFactors) -> int:
     """Logits that the engine keeps on the last stage."""
     is_last = load.end == chain.num_layers
-    return held.logits_kept * int(chain.boundary[load.end - 1]) if is_last else 0
+    return factors.logits_kept * int(chain.boundary[load.end - 1]) if is_last else 0

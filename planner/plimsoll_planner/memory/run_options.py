@@ -20,7 +20,7 @@ from plimsoll_planner.memory.chain_bytes import (
     Flags,
     Ints,
 )
-from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.engine_holdings import HoldingFactors
 
 Floats = NDArray[np.float64]
 NO_NODE = -1
@@ -33,7 +33,7 @@ class Ground:
     """What the options of every run are built from."""
 
     chain: ChainBytes
-    held: Held
+    factors: HoldingFactors
     added_s: Floats
     """[c, l]: seconds that a way adds to the backward pass."""
     useful: Flags
@@ -76,7 +76,7 @@ class Options:
 
 
 def ground(
-    chain: ChainBytes, held: Held, recompute_s: Floats | None, starts: Ints
+    chain: ChainBytes, factors: HoldingFactors, recompute_s: Floats | None, starts: Ints
 ) -> Ground:
     """Prepare what all runs share; the arguments are those of `build_options`."""
     size = chain.num_layers
@@ -88,7 +88,7 @@ def ground(
         added_s[RECOMPUTED] = recompute_s
     return Ground(
         chain=chain,
-        held=held,
+        factors=factors,
         added_s=added_s,
         useful=useful_ways(chain),
         ends=ends,
@@ -116,18 +116,18 @@ def useful_ways(chain: ChainBytes) -> Flags:
 
 def single(on: Ground, layer: int) -> Options:
     """Options of the run that is one layer; none where it may not end."""
-    chain, held = on.chain, on.held
+    chain, factors = on.chain, on.factors
     end = int(np.searchsorted(on.ends, layer + 1))
     is_last = layer == chain.num_layers - 1
     u_out = int(on.sent[end])
-    keeps = chain.keeps_output[:, layer] | held.output_kept
+    keeps = chain.keeps_output[:, layer] | factors.output_kept
     saved = chain.saved[:, layer] + np.where(keeps, u_out, 0)
     peak = np.maximum(
-        chain.forward_transient[:, layer] + u_out * held.output_unsent,
+        chain.forward_transient[:, layer] + u_out * factors.output_unsent,
         chain.backward_transient_at_end[:, layer],
     )
     if not is_last:
-        exchanged = held.gradient_received + np.where(keeps, 0, 1)
+        exchanged = factors.gradient_received + np.where(keeps, 0, 1)
         peak = np.maximum(peak, saved + exchanged * u_out)
     ways = np.array(WAYS)
     built = Options(
@@ -186,7 +186,7 @@ def in_front(
     base = saved + np.where(alive, u, 0)[behind.first]
     own_forward = int(chain.forward_transient[way, layer])
     next_forward = saved + u + chain.forward_transient[:, layer + 1][behind.first]
-    forward = np.maximum(own_forward, next_forward) + u_out * on.held.output_unsent
+    forward = np.maximum(own_forward, next_forward) + u_out * on.factors.output_unsent
     backward = int(chain.backward_transient[way, layer]) + u_out
     peak = np.maximum(base + behind.peak, np.maximum(forward, backward))
     if chain.keeps_output[way, layer]:

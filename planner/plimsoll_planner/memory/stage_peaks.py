@@ -21,7 +21,7 @@ from plimsoll_planner.memory.chain_bytes import (
     ChainBytes,
     Ints,
 )
-from plimsoll_planner.memory.engine_holdings import Held
+from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 
@@ -30,7 +30,7 @@ from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 class StageBytes:
     """What does not depend on the flow, for all stages [A, B]."""
 
-    held: Held
+    factors: HoldingFactors
     parameter: Ints
     gradient: Ints
     """Without copies for their exchange."""
@@ -60,42 +60,42 @@ class StageBytes:
     def state_of(self, flow: Flow) -> Ints:
         """All state, copies for the exchange of gradients included."""
         state = self.state
-        if flow.data_degree > 1 and self.held.gradient_copies > 0:
-            state += (self.gradient * self.held.gradient_copies).astype(np.int64)
+        if flow.data_degree > 1 and self.factors.gradient_copies > 0:
+            state += (self.gradient * self.factors.gradient_copies).astype(np.int64)
         return state
 
     def start(self, flow: Flow) -> Ints:
         """Return what a stage holds before k - 1 micro-batches' S and the peak Q."""
-        held = self.held
+        factors = self.factors
         k, num_micro_batches = flow.in_flight, flow.num_micro_batches
-        standing = held.standing(k, num_micro_batches)
-        times = standing + k * held.input_in_flight
-        times += (num_micro_batches > k) * held.gradient_sent
+        standing = factors.standing(k, num_micro_batches)
+        times = standing + k * factors.input_in_flight
+        times += (num_micro_batches > k) * factors.gradient_sent
         samples = flow.micro_batch * num_micro_batches
         total = self.state_of(flow) + self.waiting + (times * self.received)[:, None]
-        past = held.outputs_past(k, num_micro_batches) if self.past_output else 0
+        past = factors.outputs_past(k, num_micro_batches) if self.past_output else 0
         total += (standing + past) * self.sent
         total[0] += self.inputs_per_sample * samples
         total[:, -1] += (
-            self.targets_per_sample * samples + held.logits_kept * self.logits
+            self.targets_per_sample * samples + factors.logits_kept * self.logits
         )
         return total
 
     def optimizer_step(self, flow: Flow) -> Ints:
         """Peak of the optimizer step."""
-        standing = self.held.standing(flow.in_flight, flow.num_micro_batches)
+        standing = self.factors.standing(flow.in_flight, flow.num_micro_batches)
         buffers = standing * (self.received[:, None] + self.sent)
         return self.state_of(flow) + buffers + self.optimizer_transient
 
 
 def stage_bytes(
-    chain: ChainBytes, held: Held, starts: Ints | None = None
+    chain: ChainBytes, factors: HoldingFactors, starts: Ints | None = None
 ) -> StageBytes:
     """Matrices of one chain; A counts the layers that a stage may begin with.
 
     Args:
         chain: the bytes.
-        held: what the engine holds.
+        factors: of what the engine holds.
         starts: those layers; None: all.
     """
     size = chain.num_layers
@@ -122,7 +122,7 @@ def stage_bytes(
         transient[first, first + 1 :] = largest[bounds[first + 1 :] - layer - 1]
     before = np.append(0, chain.boundary)[bounds]
     return StageBytes(
-        held=held,
+        factors=factors,
         **columns,
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,

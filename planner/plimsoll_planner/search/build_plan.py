@@ -101,7 +101,7 @@ def stage_peaks(
         bound: phase_peaks(
             search.tables.bytes(bound, candidate.micro_batch, found.choices[place]),
             load,
-            search.tables.held,
+            search.tables.factors,
         )
         for bound in BOUNDS
     }

@@ -30,7 +30,7 @@ from plimsoll_planner.memory.chain_bytes import (
     require_chain,
     with_outputs_held_once,
 )
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.option_arrays import OptionArrays, build_options
 from plimsoll_planner.memory.stage_peaks import StageBytes, stage_bytes
 from plimsoll_planner.records.problem import Problem
@@ -75,7 +75,7 @@ class CostTables:
                 f"{problem.engine.engine}, which cuts equal stages: profile larger "
                 "blocks as one layer"
             )
-        self.held = held_by(problem.engine.holds)
+        self.factors = holding_factors(problem.engine.holds)
         self.num_pruned = 0
         """Runs of layers of which options were pruned, in the options with the most."""
         self._kept: dict[Hashable, Any] = {}
@@ -141,7 +141,7 @@ class CostTables:
 
         def make() -> ChainBytes:
             chain = countable(chain_bytes(self.problem.profile, bound, micro_batch))
-            if bound is Bound.LOWER and self.held.output_kept:
+            if bound is Bound.LOWER and self.factors.output_kept:
                 chain = with_outputs_held_once(chain)
             fixed = self.problem.override.recomputed_layers
             if fixed is None:
@@ -186,7 +186,7 @@ class CostTables:
                 name: np.minimum.reduce([getattr(chain, name) for chain in chains])
                 for name in COUNTED
             }
-            if self.held.output_kept:
+            if self.factors.output_kept:
                 least["backward_transient_at_end"] *= 0
                 least["own_output"] = np.zeros_like(chains[0].own_output)
             return replace(chains[0], **least)
@@ -199,7 +199,7 @@ class CostTables:
             ("relaxed options", bound),
             lambda: build_options(
                 self.relaxed_bytes(bound),
-                self.held,
+                self.factors,
                 None,
                 starts=self.starts,
                 is_lower=True,
@@ -211,7 +211,7 @@ class CostTables:
         return self._once(
             ("relaxed stages", bound, choice),
             lambda: stage_bytes(
-                choice.bytes(self.relaxed_bytes(bound)), self.held, self.starts
+                choice.bytes(self.relaxed_bytes(bound)), self.factors, self.starts
             ),
         )
 
@@ -224,7 +224,7 @@ class CostTables:
             return self.stages(bound, micro_batch)
         return self._once(
             ("stages", bound, micro_batch, choice),
-            lambda: stage_bytes(chain, self.held, self.starts),
+            lambda: stage_bytes(chain, self.factors, self.starts),
         )
 
     def least_peak_options(
@@ -236,7 +236,7 @@ class CostTables:
             lambda: self._built(
                 build_options(
                     self.bytes(bound, micro_batch),
-                    self.held,
+                    self.factors,
                     None,
                     starts=self.starts,
                     is_lower=merge,
@@ -305,7 +305,7 @@ class CostTables:
             self._options[key] = self._built(
                 build_options(
                     self.bytes(bytes_bound, micro_batch),
-                    self.held,
+                    self.factors,
                     self.seconds(offer, seconds_bound, micro_batch).recompute,
                     starts=self.starts,
                     is_lower=merge,

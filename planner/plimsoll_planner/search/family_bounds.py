@@ -143,10 +143,10 @@ class FamilyBounds:
     def dominated(self, candidate: Candidate) -> int:
         """Least peak, lower bytes, of a tuple that has no more; 0 if none is known."""
         tables, stages = self._context.tables, candidate.num_stages
-        held = tables.held
+        factors = tables.factors
         is_monotone = (
-            held.buffers is ReceiveBuffers.JUST_IN_TIME
-            and not held.output_kept
+            factors.buffers is ReceiveBuffers.JUST_IN_TIME
+            and not factors.output_kept
             and candidate.schedule.is_saturated(stages, candidate.num_micro_batches)
             and self._context.placement(stages).is_free
         )

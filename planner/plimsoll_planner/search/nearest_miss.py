@@ -78,7 +78,7 @@ def fullest(
             flow=search.stage_flow(candidate, place, choice),
         )
         chain = search.tables.bytes(bound, candidate.micro_batch, choice)
-        for phase, peak in phase_peaks(chain, load, search.tables.held).items():
+        for phase, peak in phase_peaks(chain, load, search.tables.factors).items():
             found.append((peak.total(), -place, phase))
     num_bytes, place, phase = max(found, key=lambda entry: entry[:2])
     return -place, phase, num_bytes

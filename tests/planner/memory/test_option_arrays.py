@@ -17,7 +17,7 @@ from plimsoll_planner.memory.chain_bytes import (
     chain_bytes,
     with_outputs_held_once,
 )
-from plimsoll_planner.memory.engine_holdings import Held, held_by
+from plimsoll_planner.memory.engine_holdings import HoldingFactors, holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
@@ -101,7 +101,7 @@ def subsets(chain: ChainBytes, first: int, end: int) -> Iterator[frozenset[int]]
 
 def peak(
     chain: ChainBytes,
-    held: Held,
+    factors: HoldingFactors,
     flow: Flow,
     run: tuple[int, int],
     again: frozenset[int],
@@ -113,7 +113,7 @@ def peak(
         recomputed=again,
         flow=flow,
     )
-    return rank_peak(chain, load, held)
+    return rank_peak(chain, load, factors)
 
 
 def check_against_formula(
@@ -125,7 +125,7 @@ def check_against_formula(
     is_lower: bool = False,
 ) -> None:
     """Compare options and queries of every run with all of its choices."""
-    held = held_by(holds)
+    factors = holding_factors(holds)
     chain = chain_bytes(profile, Bound.EXPECTED, flow.micro_batch)
     if is_lower:
         chain = with_outputs_held_once(chain)
@@ -133,17 +133,18 @@ def check_against_formula(
     slopes = profile.costs.recompute.slope_s_per_sample
     added = np.array([slopes[row] for row in chain.row])
     options, stages = (
-        build_options(chain, held, added),
-        stage_bytes(chain, held),
+        build_options(chain, factors, added),
+        stage_bytes(chain, factors),
     )
     every = np.indices(options.least_peak.shape).reshape(2, -1)
     peaks = option_peaks(stages, options, flow, (every[0], every[1])).reshape(
         options.peak.shape
     )
-    at_any_speed = least_peaks(stages, build_options(chain, held, None), flow)
+    at_any_speed = least_peaks(stages, build_options(chain, factors, None), flow)
     for run in itertools.combinations(range(chain.num_layers + 1), 2):
         by_choice = {
-            again: peak(chain, held, flow, run, again) for again in subsets(chain, *run)
+            again: peak(chain, factors, flow, run, again)
+            for again in subsets(chain, *run)
         }
         least = min(by_choice.values())
         assert at_any_speed[run] == least
@@ -209,7 +210,7 @@ def test_a_run_of_n_equal_layers_has_n_options_more() -> None:
         again=Activation(keeps_input=True, forward=5, backward=13),
     )
     chain = chain_bytes(chain_profile([block] * 12), Bound.EXPECTED, 1)
-    options = build_options(chain, held_by(an_engine().holds), np.ones(12))
+    options = build_options(chain, holding_factors(an_engine().holds), np.ones(12))
     assert (options.peak[0, 12] < LARGEST_BYTES).sum() == 13
     found = [options.recomputed(0, 12, place) for place in range(13)]
     assert sorted(found) == [tuple(range(size)) for size in range(13)]
@@ -224,6 +225,6 @@ def test_a_layer_that_gains_nothing_is_kept() -> None:
         again=Activation(keeps_input=True, forward=2, backward=2),
     )
     chain = chain_bytes(chain_profile([embedding, useless]), Bound.EXPECTED, 1)
-    options = build_options(chain, held_by(an_engine().holds), np.zeros(2))
+    options = build_options(chain, holding_factors(an_engine().holds), np.zeros(2))
     assert (options.peak[1, 2] < LARGEST_BYTES).sum() == 1
     assert options.recomputed(1, 2, 0) == ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, chain_bytes
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
@@ -23,7 +23,7 @@ from plimsoll_planner.memory.stage_peaks import (
 from tests.support.chains import LAYERS, Activation, Layer, chain_profile, full_flow
 from tests.support.drawing import draws
 
-HELD = held_by(PLIMSOLL.holds)
+HELD = holding_factors(PLIMSOLL.holds)
 DIFFERENT = st.lists(LAYERS, min_size=4, max_size=8)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from plimsoll_planner.engines import PLIMSOLL_ON_TORCH_2_11
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
-from plimsoll_planner.memory.engine_holdings import Held, held_by
+from plimsoll_planner.memory.engine_holdings import HoldingFactors, holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, phase_peaks
 from plimsoll_planner.records.engine import EngineHoldings, ReceiveBuffers
@@ -72,7 +72,7 @@ def peaks_of(
         LAYERS, tied=tied, input_bytes_per_sample=1000, target_bytes_per_sample=100
     )
     chain = chain_bytes(profile, Bound.EXPECTED, load.flow.micro_batch)
-    peaks = phase_peaks(chain, load, held_by(holds))
+    peaks = phase_peaks(chain, load, holding_factors(holds))
     return {phase: peak.total() for phase, peak in peaks.items()}
 
 
@@ -214,11 +214,11 @@ def test_copies_of_gradients_need_replicas() -> None:
 
 def test_our_engine_holds_nothing_besides() -> None:
     """Plimsoll's own trainer is the formula as it stands."""
-    held: Held = held_by(OURS)
-    assert (held.input_in_flight, held.gradient_received) == (1, 1)
-    assert (held.output_kept, held.logits_kept, held.gradient_copies) == (
+    factors: HoldingFactors = holding_factors(OURS)
+    assert (factors.input_in_flight, factors.gradient_received) == (1, 1)
+    assert (factors.output_kept, factors.logits_kept, factors.gradient_copies) == (
         False,
         0,
         0,
     )
-    assert held.standing(4, 8) == 0
+    assert factors.standing(4, 8) == 0

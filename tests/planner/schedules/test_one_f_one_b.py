@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.stage_peaks import stage_bytes
 from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.records.strategy import Mesh
@@ -38,7 +38,7 @@ def bounds_of(layer: Layer, offer: Offer, num_micro_batches: int) -> list[StageB
     """Bounds of four stages of four equal layers."""
     profile = chain_profile([layer] * 4)
     chain = chain_bytes(profile, Bound.EXPECTED, 1)
-    stages = stage_bytes(chain, held_by(an_engine().holds))
+    stages = stage_bytes(chain, holding_factors(an_engine().holds))
     placed = topology(offer, Mesh(pipeline=4))
     runs = stage_runs(
         run_seconds(chain_seconds(profile, offer, Bound.EXPECTED, 1)),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.stage_peaks import stage_bytes
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Link, Offer
@@ -112,7 +112,7 @@ def test_bounds_are_bounds(
     added = [data.draw(st.integers(0, 3)) for _ in cuts]
     placed = topology(offer, Mesh(pipeline=len(cuts), data=data_degree))
     sums = run_seconds(seconds)
-    stages = stage_bytes(chain, held_by(an_engine().holds))
+    stages = stage_bytes(chain, holding_factors(an_engine().holds))
     gradients = Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges)
     runs = stage_runs(sums, chain.boundary, gradients, placed)
     places = list(zip(cuts, (*cuts[1:], size), strict=True))

@@ -41,7 +41,7 @@ def check_plan(search: TupleSearch, found: Found) -> None:
             flow=search.stage_flow(candidate, place, found.choices[place]),
         )
         chain = search.tables.bytes(Bound.UPPER, candidate.micro_batch)
-        assert rank_peak(chain, load, search.tables.held) == found.peaks[place]
+        assert rank_peak(chain, load, search.tables.factors) == found.peaks[place]
 
 
 @settings(max_examples=draws(40))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
 from plimsoll_planner.memory.stage_peaks import (
@@ -31,7 +31,7 @@ from tests.support.chains import (
 )
 from tests.support.drawing import draws
 
-HELD = held_by(PLIMSOLL.holds)
+HELD = holding_factors(PLIMSOLL.holds)
 
 
 def quiet() -> Any:

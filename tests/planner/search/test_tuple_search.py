@@ -93,7 +93,7 @@ class Oracle:
         self.chain: ChainBytes = search.tables.bytes(Bound.UPPER, candidate.micro_batch)
         self.seconds = search.tables.seconds(0, Bound.EXPECTED, candidate.micro_batch)
         self.placed: Topology = search.placed(candidate)
-        self.held = search.tables.held
+        self.factors = search.tables.factors
         self.options = {
             (stage, first, end): list(self.evaluate(stage, first, end))
             for stage in range(candidate.num_stages)
@@ -134,7 +134,7 @@ class Oracle:
                 data_degree=c.mesh.data,
             ),
         )
-        return rank_peak(choice.bytes(self.chain), load, self.held)
+        return rank_peak(choice.bytes(self.chain), load, self.factors)
 
     def bound(
         self,

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from plimsoll_planner.engines import engine_named
 from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
-from plimsoll_planner.memory.engine_holdings import held_by
+from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
 from plimsoll_planner.records.layer_costs import Source
@@ -114,8 +114,8 @@ def predicted_peaks(case: Case) -> list[int]:
         )
         for place, part in enumerate(job.slices)
     ]
-    held = held_by(engine_named("plimsoll", str(torch.__version__)).holds)
-    return [rank_peak(chain, load, held) for load in loads]
+    factors = holding_factors(engine_named("plimsoll", str(torch.__version__)).holds)
+    return [rank_peak(chain, load, factors) for load in loads]
 
 
 BF16 = (("depth", 4), ("precision", "bf16"))

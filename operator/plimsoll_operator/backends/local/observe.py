@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
 from plimsoll_operator.backends.local.fingerprint import fingerprint_now
 from plimsoll_operator.backends.local.rank_reports import WorkerGroupReports
-from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.backends.planning_state import (
     PlanningState,
     observed_profile,
@@ -42,7 +42,7 @@ class LocalState(PlanningState):
     attempts: tuple[StoredAttempt, ...] = ()
 
 
-class Eyes:
+class LocalObserver:
     """Observes the plans of a state directory."""
 
     def __init__(self, store: Store, gpu_products: Collection[str]) -> None:
@@ -68,7 +68,7 @@ class Eyes:
         is_here = kind is DeviceKind.EMULATED or bool(self._gpu_products)
         return profile_request_of(plan.spec, kind, plan.folder, is_here=is_here)
 
-    async def observe(self, plan: StoredPlan, children: Children) -> LocalState:
+    async def observe(self, plan: StoredPlan, processes: TaskProcesses) -> LocalState:
         """The state of one plan."""
         wanted = self.profile_request(plan)
         profile = await self._store.profiles.find(wanted.key)
@@ -87,10 +87,10 @@ class Eyes:
             offers=plan.offers,
             has_device=can_rehearse(plan.offers, self._gpu_products),
             attempts=attempts,
-            children=children.observe(),
+            children=processes.observe(),
         )
         if attempts:
-            reports = self.reports(plan, attempts[-1], children)
+            reports = self.reports(plan, attempts[-1], processes)
             told = reports.observations or await self._store.observations.of(
                 plan.uid, attempts[-1].number
             )
@@ -127,14 +127,14 @@ class Eyes:
         )
 
     def reports(
-        self, plan: StoredPlan, attempt: StoredAttempt, children: Children
+        self, plan: StoredPlan, attempt: StoredAttempt, processes: TaskProcesses
     ) -> WorkerGroupReports:
         """Return what the ranks of an attempt have told so far."""
         place = plan.uid, attempt.number
         if place not in self._reports:
             child = ChildKind.TRAIN, str(attempt.number)
-            folder = children.folder(*child)
-            logs = children.logs(*child)
+            folder = processes.folder(*child)
+            logs = processes.logs(*child)
             folder = logs if logs.exists() and not folder.exists() else folder
             self._reports[place] = WorkerGroupReports(folder, attempt.plan.num_gpus)
         self._reports[place].read()
