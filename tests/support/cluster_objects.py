@@ -16,7 +16,7 @@ from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
 from plimsoll_operator.objects.children import Owner, child_metadata
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_planner.records.document import to_text
-from plimsoll_planner.records.task import ChildKind, Command, End, Exit, Task
+from plimsoll_planner.records.task import Command, End, Exit, Task, TaskKind
 from tests.support.specs import LEAST
 
 OWNER = Owner(namespace="team", name="tiny", uid="uid-of-plan")
@@ -29,7 +29,7 @@ A_SPEC: Object = LEAST | {
     },
 }
 TASK = Task(
-    child_kind=ChildKind.TRAIN,
+    child_kind=TaskKind.TRAIN,
     subject="1",
     commands=(Command(words=("-m", "plimsoll_trainer")),),
     folder="",
@@ -66,7 +66,7 @@ def a_plan_object(status: Status | None = None, **spec: Any) -> PlanObject:
 
 
 def a_job(
-    kind: ChildKind = ChildKind.TRAIN,
+    kind: TaskKind = TaskKind.TRAIN,
     subject: str = "1",
     *,
     num_pods: int = 2,

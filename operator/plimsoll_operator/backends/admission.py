@@ -23,7 +23,7 @@ from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line
 from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.task import ChildKind, Command, Task
+from plimsoll_planner.records.task import Command, Task, TaskKind
 
 SHARED_MODES: Final = frozenset({"ReadWriteMany"})
 """Of a volume that pods of several nodes may write to."""
@@ -71,7 +71,7 @@ class Admission:
         check_paths(plan.spec)
         check_claim(plan.spec, claim, plan.owner.namespace)
         backend = backend_for(plan.spec)
-        metadata = child_metadata(plan.owner, ChildKind.TRAIN, DRY)
+        metadata = child_metadata(plan.owner, TaskKind.TRAIN, DRY)
         made = backend.render(metadata, template)
         warnings = [
             *await self._try(backend.makes, plan, made),
@@ -156,7 +156,7 @@ def dry_parts(plan: PlanObject, offer: Offer) -> PodParts:
     spec = plan.spec
     assert spec is not None  # noqa: S101 - asked by `check`
     command = Command(words=("-m", "plimsoll_trainer"))
-    task = Task(child_kind=ChildKind.TRAIN, subject=DRY, commands=(command,), folder="")
+    task = Task(child_kind=TaskKind.TRAIN, subject=DRY, commands=(command,), folder="")
     return PodParts(
         task=task,
         labels={},

@@ -41,13 +41,13 @@ from plimsoll_operator.objects.pod_template import (
     Release,
     pod_template,
 )
-from plimsoll_operator.rules.observed_state import Child, ChildKind
+from plimsoll_operator.rules.observed_state import Child, TaskKind
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 
-WITH_INPUTS = (ChildKind.REPLAY, ChildKind.REHEARSAL)
+WITH_INPUTS = (TaskKind.REPLAY, TaskKind.REHEARSAL)
 """Kinds of children with a ConfigMap of their name."""
 
 
@@ -71,11 +71,11 @@ class PodBackend:
         assert self.plan.spec is not None  # noqa: S101 - it was decided on
         return self.plan.spec
 
-    def where(self, kind: ChildKind, subject: str) -> Where:
+    def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a child runs: the folders of a pod."""
         root, wanted, owner = Path(CHECKPOINTS), self.spec.checkpoint, self.plan.owner
         meeting: tuple[str, ...] = ()
-        if kind is ChildKind.TRAIN:
+        if kind is TaskKind.TRAIN:
             meeting = ("--meet-at", self.launch.meeting_point(owner, int(subject)))
         return Where(
             folder=Path(f"{ROOT}/work"),
@@ -93,7 +93,7 @@ class PodBackend:
 
     async def stop(self, attempt: int) -> None:
         """Let the pods of an attempt end, and go once they have."""
-        name = child_name(self.plan.owner, ChildKind.TRAIN, str(attempt))
+        name = child_name(self.plan.owner, TaskKind.TRAIN, str(attempt))
         await self.objects.delete(
             self.launch.makes, self.plan.owner, name, foreground=True
         )
@@ -113,7 +113,7 @@ class PodBackend:
     async def reports(self, attempt: int) -> AttemptReports:
         """Reports of the pods of an attempt on its end; the store has the rest."""
         owner = self.plan.owner
-        name = child_name(owner, ChildKind.TRAIN, str(attempt))
+        name = child_name(owner, TaskKind.TRAIN, str(attempt))
         found = await self.objects.find(self.launch.makes, owner, name)
         workload = None if found is None else Workload(self.launch, found)
         observer = WorkloadObserver(self.objects.api, self.store, self.machines)
@@ -128,7 +128,7 @@ class PodBackend:
         """
         owner, task = self.plan.owner, request.task
         inputs = await self._inputs(request)
-        if task.child_kind is ChildKind.TRAIN:
+        if task.child_kind is TaskKind.TRAIN:
             await self.objects.create(SERVICES, owner, service_of(owner))
         template, note = await self._template(request, inputs)
         metadata = child_metadata(
@@ -150,7 +150,7 @@ class PodBackend:
         What an attempt trains by is there already: its plan of record.
         """
         owner, task = self.plan.owner, request.task
-        if task.child_kind is ChildKind.TRAIN:
+        if task.child_kind is TaskKind.TRAIN:
             return child_name(owner, PLAN_OF_RECORD, task.subject)
         if task.child_kind not in WITH_INPUTS:
             return ""
@@ -161,7 +161,7 @@ class PodBackend:
 
     async def _template(self, request: ChildRequest, inputs: str) -> tuple[Object, str]:
         """Template of a child's pods, and what people are told of it."""
-        launch, trains = self.spec.launch, request.task.child_kind is ChildKind.TRAIN
+        launch, trains = self.spec.launch, request.task.child_kind is TaskKind.TRAIN
         num_gpus, affinity = needs_of(request.devices)
         parts = PodParts(
             task=request.task,

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from plimsoll_operator.backends.commands import Where
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
@@ -58,7 +58,7 @@ ChildResult = ModelProfile | Replay | Rehearsal
 class Backend(Protocol):
     """Launches the children of one plan."""
 
-    def where(self, kind: ChildKind, subject: str) -> Where:
+    def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a child runs."""
         ...
 

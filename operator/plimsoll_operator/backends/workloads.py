@@ -42,9 +42,9 @@ from plimsoll_operator.rules.advice import ON_CLUSTER, advised
 from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
-    ChildKind,
     ChildState,
     Ending,
+    TaskKind,
 )
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store
@@ -164,12 +164,12 @@ class WorkloadObserver:
         """
         subject, ref = str(attempt.number), plan.status.workload_ref
         is_there = any(
-            (one.kind, one.subject) == (ChildKind.TRAIN, subject) for one in found
+            (one.kind, one.subject) == (TaskKind.TRAIN, subject) for one in found
         )
         if is_there or ref is None or ref.attempt != attempt.number:
             return None
         child = Child(
-            kind=ChildKind.TRAIN,
+            kind=TaskKind.TRAIN,
             subject=subject,
             state=ChildState.RUNNING,
             since_s=now_s,
@@ -200,7 +200,7 @@ class WorkloadObserver:
 
     async def _told(self, plan: PlanObject, child: Child) -> dict[str, StoredEnd]:
         """Return what the pods of a worker group told of their end."""
-        if child.kind is not ChildKind.TRAIN:
+        if child.kind is not TaskKind.TRAIN:
             return {}
         return await self._store.pod_ends.of(plan.owner.uid, int(child.subject))
 
@@ -283,17 +283,17 @@ def is_child(one: Workload) -> bool:
     labels: Object = one.metadata.get("labels") or {}
     notes: Object = one.metadata.get("annotations") or {}
     kind, subject = labels.get(CHILD_LABEL), str(notes.get(SUBJECT_ANNOTATION, ""))
-    if kind == ChildKind.TRAIN:
+    if kind == TaskKind.TRAIN:
         return subject.isdecimal()
-    return kind in list(ChildKind) and bool(subject)
+    return kind in list(TaskKind) and bool(subject)
 
 
 def begun(workload: Workload, status: Status, now_s: float) -> Child:
     """A workload as a child, as far as the object itself says it."""
     metadata, own = workload.metadata, workload.status
-    kind = ChildKind(metadata["labels"][CHILD_LABEL])
+    kind = TaskKind(metadata["labels"][CHILD_LABEL])
     created_s = time_s(metadata["creationTimestamp"])
-    seen_s = launched_s(status) if kind is ChildKind.TRAIN else 0.0
+    seen_s = launched_s(status) if kind is TaskKind.TRAIN else 0.0
     state, since_s, started_s = ChildState.PENDING, created_s, 0.0
     if own.ended_s is not None:
         state, since_s, started_s = ChildState.ENDED, own.ended_s, seen_s or created_s

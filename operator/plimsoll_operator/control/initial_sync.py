@@ -32,9 +32,9 @@ from plimsoll_operator.rules.actions import WakeAt
 from plimsoll_operator.rules.decide import is_closed
 from plimsoll_operator.rules.observed_state import (
     Attempt,
-    ChildKind,
     ChildState,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.telemetry.metrics import Pass
 
@@ -166,7 +166,7 @@ def state_from_lists(
     if latest is None or latest.ending is not None:
         return None
     is_left_alone = not any(one.is_ending for one in shown)
-    workers = state.child(ChildKind.TRAIN, str(latest.number))
+    workers = state.child(TaskKind.TRAIN, str(latest.number))
     trains = workers is not None and workers.state is ChildState.RUNNING
     others = [child.state for child in children if child is not workers]
     is_quiet = all(state is ChildState.ENDED for state in others)

@@ -46,7 +46,7 @@ from plimsoll_operator.kube.api import (
 )
 from plimsoll_operator.kube.ttl_cache import TtlCache
 from plimsoll_operator.objects.children import Owner
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""
@@ -79,7 +79,7 @@ class Reporter:
     plan_name: str
     plan_uid: str
     job_name: str
-    kind: ChildKind
+    kind: TaskKind
     subject: str
     attempt: int
     """0 where it belongs to none."""

@@ -23,7 +23,7 @@ from plimsoll_operator.kube.api import Api, Kind, Object
 from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
 from plimsoll_operator.objects.children import Owner
 from plimsoll_operator.objects.plans import PlanObject, stop_reason
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.records.task import Task
 
 
@@ -90,7 +90,7 @@ class NameConflicts:
 def waiting(child: Child, status: Status) -> Child:
     """A child that waits, or has waited for too long."""
     is_late = stop_reason(status) == "PendingTimeout"
-    if child.kind is not ChildKind.TRAIN or not is_late:
+    if child.kind is not TaskKind.TRAIN or not is_late:
         return child
     return replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
 

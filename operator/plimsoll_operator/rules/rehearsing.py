@@ -28,10 +28,10 @@ from plimsoll_operator.rules.child_steps import (
 )
 from plimsoll_operator.rules.failures import FIXED, UNFIXED
 from plimsoll_operator.rules.observed_state import (
-    ChildKind,
     Ending,
     ObservedAnswer,
     ObservedRehearsal,
+    TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.text.explain import counted
@@ -51,11 +51,11 @@ def rehearsed(given: StepInput, result: StepResult) -> StepResult:
     found = given.state.answer
     goes_on = result.truth is Truth.TRUE or result.goes_on
     if found is None or not (goes_on and found.plan_digest):
-        return with_actions(result, clearing(given, ChildKind.REHEARSAL, ""))
+        return with_actions(result, clearing(given, TaskKind.REHEARSAL, ""))
     rehearsal = found.rehearsal
     if rehearsal is None and is_wanted(given, found.plan_digest):
         return under_way(given, result, found)
-    result = with_actions(result, clearing(given, ChildKind.REHEARSAL, ""))
+    result = with_actions(result, clearing(given, TaskKind.REHEARSAL, ""))
     return result if rehearsal is None else with_result(given, result, rehearsal)
 
 
@@ -107,8 +107,8 @@ def under_way(
     A training that rests takes no device.
     """
     digest = found.plan_digest
-    child = given.state.child(ChildKind.REHEARSAL, digest)
-    before = (*result.actions, *clearing(given, ChildKind.REHEARSAL, digest))
+    child = given.state.child(TaskKind.REHEARSAL, digest)
+    before = (*result.actions, *clearing(given, TaskKind.REHEARSAL, digest))
     if child is None and given.spec.suspend:
         return StepResult(
             truth=Truth.UNKNOWN,

@@ -21,7 +21,7 @@ from plimsoll_operator.backends.workloads import (
 )
 from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
 from plimsoll_operator.objects.plans import STOPPED_BY_US, stop_reason
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_planner.records.task import End, Exit
 from tests.support.cluster_objects import (
@@ -36,7 +36,7 @@ from tests.support.cluster_objects import (
 )
 
 NOW_S = LATER_S + 100.0
-ENDED = Child(kind=ChildKind.TRAIN, subject="1", state=ChildState.ENDED, since_s=NOW_S)
+ENDED = Child(kind=TaskKind.TRAIN, subject="1", state=ChildState.ENDED, since_s=NOW_S)
 
 
 def saying(kind: ConditionType, truth: Truth, reason: str, message: str = "") -> Status:
@@ -71,7 +71,7 @@ def test_a_job_stands_where_its_status_says(
     child = begun(a_workload(status=status), Status(), NOW_S)
     assert child.state is state
     assert (child.workload_uid, child.workload_name) == (JOB_UID, "tiny-train-1")
-    assert (child.kind, child.subject) == (ChildKind.TRAIN, "1")
+    assert (child.kind, child.subject) == (TaskKind.TRAIN, "1")
     assert (
         child.since_s
         == {
@@ -86,7 +86,7 @@ def test_a_gang_that_ran_still_runs_when_a_pod_is_not_ready() -> None:
     """The status says since when; profiling and replaying have no such word."""
     child = begun(a_workload(), LAUNCHED, NOW_S)
     assert (child.state, child.started_s) == (ChildState.RUNNING, LATER_S)
-    other = a_workload(ChildKind.PROFILE, "sha256:0123", num_pods=1)
+    other = a_workload(TaskKind.PROFILE, "sha256:0123", num_pods=1)
     assert begun(other, LAUNCHED, NOW_S).state is ChildState.PENDING
 
 

@@ -28,7 +28,7 @@ from plimsoll_operator.backends.protocols import (
     ChildResult,
 )
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.plans import StoredPlan
@@ -96,7 +96,7 @@ class LocalBackend:
             lambda problem, known: in_thread(partial(search_once, problem, known)),
         )
 
-    def where(self, kind: ChildKind, subject: str) -> Where:
+    def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a child runs."""
         return self.where_in(self.processes.folder(kind, subject))
 
@@ -132,7 +132,7 @@ class LocalBackend:
             if found is not None:
                 check_room(self.checkpoints, checkpoint_bytes(found.profile))
         self.stopped.add(attempt)
-        self.processes.stop(ChildKind.TRAIN, str(attempt))
+        self.processes.stop(TaskKind.TRAIN, str(attempt))
 
     async def clear(self, child: Child) -> None:
         """End a child and remove its folder."""
@@ -145,9 +145,9 @@ class LocalBackend:
             UnreadableError: it has made nothing.
         """
         folder = self.processes.folder(child.kind, child.subject)
-        if child.kind is ChildKind.PROFILE:
+        if child.kind is TaskKind.PROFILE:
             return load(folder / PROFILE, ModelProfile)
-        if child.kind is ChildKind.REPLAY:
+        if child.kind is TaskKind.REPLAY:
             return printed(folder, Replay)
         return printed(folder, Rehearsal)
 

@@ -44,7 +44,7 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.decide import Decision, decide
-from plimsoll_operator.rules.observed_state import ChildKind, ChildState, ObservedState
+from plimsoll_operator.rules.observed_state import ChildState, ObservedState, TaskKind
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import DISK_FULL
 
@@ -254,7 +254,7 @@ class Loop:
     def work(self, state: LocalState) -> Path | None:
         """Where a child that prepares the plan prints what it does."""
         for child in state.children:
-            if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
+            if child.kind is not TaskKind.TRAIN and child.state is ChildState.RUNNING:
                 folder = self.backend.processes.folder(child.kind, child.subject)
                 return folder / "0.out"
         return None
@@ -269,7 +269,7 @@ class Loop:
         """Let whatever trains save and leave."""
         processes = self.backend.processes
         for child in processes.observe():
-            if child.kind is ChildKind.TRAIN:
+            if child.kind is TaskKind.TRAIN:
                 processes.stop(child.kind, child.subject)
 
     async def leave(self, state: LocalState) -> None:
@@ -279,7 +279,7 @@ class Loop:
         """
         processes = self.backend.processes
         for child in state.children:
-            if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
+            if child.kind is not TaskKind.TRAIN and child.state is ChildState.RUNNING:
                 await asyncio.to_thread(processes.clear, child.kind, child.subject)
         await asyncio.to_thread(processes.end_all)
 
@@ -301,4 +301,4 @@ def is_training(state: ObservedState) -> bool:
     latest = state.attempts[-1] if state.attempts else None
     if latest is None or latest.ending is not None:
         return False
-    return state.child(ChildKind.TRAIN, str(latest.number)) is not None
+    return state.child(TaskKind.TRAIN, str(latest.number)) is not None

@@ -20,7 +20,7 @@ from plimsoll_operator.backends.planning_state import (
     observed_profile,
     with_answer,
 )
-from plimsoll_operator.rules.observed_state import ChildKind, ObservedProfile
+from plimsoll_operator.rules.observed_state import ObservedProfile, TaskKind
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
 from plimsoll_operator.rules.question import require_sound
@@ -132,7 +132,7 @@ class LocalObserver:
         """Return what the ranks of an attempt have told so far."""
         place = plan.uid, attempt.number
         if place not in self._reports:
-            child = ChildKind.TRAIN, str(attempt.number)
+            child = TaskKind.TRAIN, str(attempt.number)
             folder = processes.folder(*child)
             logs = processes.logs(*child)
             folder = logs if logs.exists() and not folder.exists() else folder

@@ -16,7 +16,7 @@ from plimsoll_operator.api.spec import Checkpoint
 from plimsoll_operator.backends.commands import PLAN, train_task
 from plimsoll_operator.backends.local.backend import LocalBackend
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
@@ -80,7 +80,7 @@ async def prove(
             if (plan.peak_bytes or 0) <= usable_bytes:
                 yield fitting(plan, answer)
                 continue
-            place = processes.folder(ChildKind.TRAIN, str(number))
+            place = processes.folder(TaskKind.TRAIN, str(number))
             task = two_steps(backend, number, plan, place, usable_bytes)
             child = await run_to_the_end(processes, task, plan)
             text = child.message or str(child.ending)

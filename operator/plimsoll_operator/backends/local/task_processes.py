@@ -26,7 +26,7 @@ import psutil
 from plimsoll_operator.errors import LocalBackendError, SlowStartError
 from plimsoll_operator.rules.advice import AT_HOME, advised
 from plimsoll_operator.rules.endings import ending_of
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
@@ -50,7 +50,7 @@ class TaskProcesses:
         self._root = root.resolve()
         self._supervisors: list[subprocess.Popen[bytes]] = []
 
-    def folder(self, kind: ChildKind, subject: str) -> Path:
+    def folder(self, kind: TaskKind, subject: str) -> Path:
         """The folder of a child."""
         short = subject.removeprefix("sha256:")[:SUBJECT_LENGTH]
         return self._root / f"{kind}-{short}"
@@ -111,7 +111,7 @@ class TaskProcesses:
                 raise SlowStartError(f"{folder}: no supervisor after {START_S:g} s")
             time.sleep(POLL_S)
 
-    def stop(self, kind: ChildKind, subject: str) -> None:
+    def stop(self, kind: TaskKind, subject: str) -> None:
         """Ask a child to save and leave; asked twice is asked once."""
         folder = self.folder(kind, subject)
         for process in self._alive().get(folder, ()):
@@ -123,11 +123,11 @@ class TaskProcesses:
         while alive := self._alive():
             kill(process for found in alive.values() for process in found)
 
-    def logs(self, kind: ChildKind, subject: str) -> Path:
+    def logs(self, kind: TaskKind, subject: str) -> Path:
         """Where the logs of a child lie that was cleared away."""
         return self._root.parent / "logs" / self.folder(kind, subject).name
 
-    def clear(self, kind: ChildKind, subject: str) -> None:
+    def clear(self, kind: TaskKind, subject: str) -> None:
         """End what is alive of a child, and remove its folder; its logs stay."""
         folder = self.folder(kind, subject)
         kill(self._alive().get(folder, ()))

@@ -10,7 +10,7 @@ from plimsoll_operator.kube.api import JOBS, Object
 from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.objects.children import PORT, Owner, child_name
 from plimsoll_operator.objects.pods import condition_of, is_true
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
@@ -42,7 +42,7 @@ class JobBackend(LaunchBackend):
     @staticmethod
     def meeting_point(owner: Owner, attempt: int) -> str:
         """Host and port of the first pod of a Job."""
-        job = child_name(owner, ChildKind.TRAIN, str(attempt))
+        job = child_name(owner, TaskKind.TRAIN, str(attempt))
         return f"{job}-0.{owner.service}:{PORT}"
 
     @staticmethod

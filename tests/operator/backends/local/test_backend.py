@@ -11,7 +11,7 @@ from plimsoll_operator.backends.local.observe import LocalObserver, LocalState
 from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.rules.actions import RecordEnding
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_peak, a_plan, a_stage, an_offer
@@ -20,7 +20,7 @@ from tests.support.stores import in_store
 
 CAPACITY = limits_of(a_spec()).usable_bytes(an_offer().device_memory_bytes)
 FULL = Child(
-    kind=ChildKind.TRAIN,
+    kind=TaskKind.TRAIN,
     subject="1",
     state=ChildState.ENDED,
     since_s=2.0,

@@ -19,7 +19,7 @@ from plimsoll_operator.backends.local.task_processes import (
     TaskProcesses,
 )
 from plimsoll_operator.errors import SlowStartError
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import END, TASK, Command, End, Task, Variable
 
@@ -53,7 +53,7 @@ def children(tmp_path: Path) -> Generator[TaskProcesses]:
 def a_task(folder: Path, *programs: str, timeout_s: float | None = None) -> Task:
     """Run Python programs side by side."""
     return Task(
-        child_kind=ChildKind.TRAIN,
+        child_kind=TaskKind.TRAIN,
         subject="1",
         commands=tuple(
             Command(
@@ -111,9 +111,9 @@ def test_a_child_runs_and_ends(children: TaskProcesses, tmp_path: Path) -> None:
     told = "import os; print('rank', os.environ['RANK'])"
     children.start(a_task(tmp_path, told, told))
     assert ended(children).ending is Ending.DONE
-    children.clear(ChildKind.TRAIN, "1")
+    children.clear(TaskKind.TRAIN, "1")
     assert children.observe() == ()
-    logs = children.logs(ChildKind.TRAIN, "1")
+    logs = children.logs(TaskKind.TRAIN, "1")
     assert (logs / "1.out").read_text() == "rank 1\n"
 
 
@@ -124,13 +124,13 @@ def test_a_child_is_started_once(children: TaskProcesses, tmp_path: Path) -> Non
     children.start(task)
     ended(children)
     children.start(task)
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     assert (folder / "0.out").read_text() == "here\n"
 
 
 def test_two_keepers_keep_one_child(children: TaskProcesses, tmp_path: Path) -> None:
     """Whoever comes second leaves: a crash between two steps starts nothing twice."""
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, "print('here', flush=True)"))
     keepers = [
@@ -163,7 +163,7 @@ def test_a_supervisor_of_an_older_release_goes_on(
     children.start(a_task(tmp_path, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 2 and len(keepers(tmp_path)) == 1)
     [supervisor] = keepers(tmp_path)
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     older = subprocess.Popen(
         [
             sys.executable,
@@ -210,11 +210,11 @@ def test_what_a_rank_started_itself_is_ended_with_it(
 def test_a_stop_is_passed_on(children: TaskProcesses, tmp_path: Path) -> None:
     """The ranks save and leave by themselves."""
     children.start(a_task(tmp_path, SAVES, SAVES))
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     until(
         lambda: [path.stat().st_size > 0 for path in folder.glob("?.out")] == [True] * 2
     )
-    children.stop(ChildKind.TRAIN, "1")
+    children.stop(TaskKind.TRAIN, "1")
     assert ended(children).ending is Ending.CHECKPOINTED
 
 
@@ -224,7 +224,7 @@ def test_a_stop_before_anybody_listens_is_no_saving(
     """A rank that the signal kills while it starts has saved nothing, and says so."""
     children.start(a_task(tmp_path, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 2)
-    children.stop(ChildKind.TRAIN, "1")
+    children.stop(TaskKind.TRAIN, "1")
     child = ended(children)
     assert child.ending is Ending.DISRUPTED
     assert child.message == "it was stopped before it could save"
@@ -251,7 +251,7 @@ def test_who_does_not_leave_when_asked_is_killed_in_the_end(
     children: TaskProcesses, tmp_path: Path
 ) -> None:
     """A rank that hangs keeps nobody waiting for ever; here for half a second."""
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, HANGS))
     text = (
@@ -284,7 +284,7 @@ def test_a_later_rank_that_fails_takes_the_first_along(
     """Whichever of them it is, the others are not waited for."""
     children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(1)"))
     assert ended(children).ending is Ending.APPLICATION_ERROR
-    end = load(children.folder(ChildKind.TRAIN, "1") / END, End)
+    end = load(children.folder(TaskKind.TRAIN, "1") / END, End)
     assert end.first == 1
     assert end.exits[0].by_keeper
 
@@ -295,12 +295,12 @@ def test_a_clearing_that_was_killed_leaves_no_ghost(
     """What is half removed is no child any more, and is removed wholly later."""
     children.start(a_task(tmp_path, "pass"))
     ended(children)
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     gone = folder.with_name(f".{folder.name}")
     folder.rename(gone)
     (gone / TASK).unlink()
     assert children.observe() == ()
-    children.clear(ChildKind.TRAIN, "1")
+    children.clear(TaskKind.TRAIN, "1")
     assert not gone.exists()
 
 
