@@ -69,13 +69,7 @@ class WorkloadObserver:
         attempts: Sequence[Attempt],
         now_s: float,
     ) -> tuple[Child, ...]:
-        """The children of a plan.
-
-        Args:
-            plan: whose they are.
-            workloads: those that belong to it.
-            attempts: of it.
-            now_s: seconds since 1970.
+        """The children of a plan, from its workloads and attempts.
 
         Raises:
             ClusterError, StoreError: it cannot be told.
@@ -106,13 +100,7 @@ class WorkloadObserver:
     async def end(
         self, plan: PlanObject, workload: Workload | None, attempt: int
     ) -> End | None:
-        """The end of all processes of a worker group, as far as any is known.
-
-        Args:
-            plan: whose attempt it is.
-            workload: of the worker group; None if it is gone.
-            attempt: its number.
-        """
+        """End of all processes of a worker group, whose workload may be gone."""
         told = await self._store.pod_ends.of(plan.owner.uid, attempt)
         if workload is None:
             return ending_of_pods([], told, "")[2]
@@ -218,12 +206,9 @@ def is_kept(one: Workload, latest: Attempt | None) -> bool:
 
 
 def after(child: Child, status: Status, found: tuple[Ending, str]) -> Child:
-    """A worker group that has ended, where we may have asked for it.
+    """A worker group that has ended, perhaps because the status asks for it.
 
-    Args:
-        child: it has ended.
-        status: of the plan, as it was said last.
-        found: the ending and its message, as far as pods tell.
+    `found` is the ending and its message, as far as pods tell.
     """
     ending, message = found
     said = status.condition(ConditionType.LAUNCHED)
@@ -237,12 +222,9 @@ def after(child: Child, status: Status, found: tuple[Ending, str]) -> Child:
 def settled(
     child: Child, workload: Workload, found: tuple[Ending, str]
 ) -> tuple[Ending, str]:
-    """How a workload that is over ended, if its pods and it do not agree.
+    """Ending of a workload that is over, also if it and its pods do not agree.
 
-    Args:
-        child: the workload.
-        workload: as the API server has it.
-        found: the ending and its message, as far as pods tell.
+    `found` is the ending and its message, as far as pods tell.
     """
     if found[0] is Ending.DONE and not workload.status.is_complete:
         text = f"its {workload.backend.name} failed, though its pods did not"
@@ -257,12 +239,8 @@ def lost_with_nodes(
 ) -> tuple[Ending, str]:
     """How a worker group ended that nobody waits for any more.
 
-    A node that only the cluster cannot reach may have trained to the end, and told so.
-
-    Args:
-        pods: of the worker group.
-        told: what pods have told us, by uid.
-        text: why nobody waits.
+    A node that only the cluster cannot reach may have trained to the end, and reported
+    that. `told` are the reports by uid of the pod, `text` is why nobody waits.
     """
     if all(pod["metadata"]["uid"] in told for pod in pods):
         ending, line, _ = ending_of_pods(pods, told, "")

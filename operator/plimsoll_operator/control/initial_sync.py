@@ -86,14 +86,7 @@ class InitialSync:
         labels: str,
         backend: LaunchBackend | None = None,
     ) -> Shelf:
-        """Objects of plans, by the key of the plan; metadata alone without a back end.
-
-        Args:
-            kind: of the objects.
-            namespace: empty: all of them.
-            labels: a selector.
-            backend: reads the objects.
-        """
+        """Objects by the key of their plan; metadata alone without a back end."""
         shelf: Shelf = defaultdict(list)
         pages = self.loop.api.pages(
             kind, namespace, labels=labels, metadata_only=backend is None
@@ -143,15 +136,9 @@ def state_from_lists(
     attempts: Sequence[Attempt],
     now_s: float,
 ) -> ObservedState | None:
-    """Return what is seen of a plan that is over, or whose ranks train undisturbed.
+    """State of a plan that is over, or whose ranks train undisturbed.
 
-    None where more has to be looked at: pods, nodes, the store.
-
-    Args:
-        plan: as it was listed.
-        workloads: of it.
-        attempts: of it.
-        now_s: seconds since 1970.
+    None if pods, nodes or the store are needed to know it. Seconds are since 1970.
     """
     latest = attempts[-1] if attempts else None
     shown = children_in(workloads, latest)

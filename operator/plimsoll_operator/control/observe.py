@@ -66,14 +66,9 @@ class PlanObserver:
         *,
         shares: bool = False,
     ) -> None:
-        """Observe through an API server, and the store of one scope.
+        """Observe through an API server and the store of one scope.
 
-        Args:
-            api: of the cluster.
-            store: of the scope.
-            machines: that plans may use.
-            admission: asks whether plans can be launched.
-            shares: a profile of another namespace serves as well.
+        If it `shares`, a profile of another namespace serves as well.
         """
         self._shares = shares
         self._api = api

@@ -77,13 +77,7 @@ class Logins:
 def registry_for(
     heard: Heard, child_changed: ChildChanged, logins: Logins
 ) -> kopf.OperatorRegistry:
-    """The handlers of the watches.
-
-    Args:
-        heard: told of every event of a plan.
-        child_changed: called for every event of a workload, by its plan.
-        logins: who we are.
-    """
+    """Handlers of the watches, which call for every event of a plan or a workload."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -144,12 +138,7 @@ def settings_for() -> kopf.OperatorSettings:
 
 
 async def watch(registry: kopf.OperatorRegistry, namespaces: Sequence[str]) -> None:
-    """Watch until cancelled, or until a watch dies.
-
-    Args:
-        registry: the handlers.
-        namespaces: to watch in; none: all of them.
-    """
+    """Watch until cancelled, or until a watch dies; without namespaces in all."""
     await kopf.operator(
         registry=registry,
         settings=settings_for(),

@@ -184,14 +184,9 @@ def packed(**documents: Document) -> dict[str, str]:
 def config_map(
     owner: Owner, kind: str, subject: str, data: Mapping[str, str], **notes: str
 ) -> Object:
-    """An immutable ConfigMap that holds packed documents.
+    """An immutable ConfigMap with data of `packed`, annotated with notes.
 
-    Args:
-        owner: the plan.
-        kind: what it is for.
-        subject: what it is about: a digest, or the number of an attempt.
-        data: made by `packed`.
-        notes: annotations, below our group.
+    Its subject is a digest, or the number of an attempt.
     """
     attempt = int(subject) if subject.isdecimal() else None
     name, labels = child_name(owner, kind, subject), labels_of(owner, kind, attempt)

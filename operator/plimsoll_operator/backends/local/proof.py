@@ -57,13 +57,7 @@ def nothing_to_run(problem: Problem, answer: Solution) -> str:
 async def prove(
     backend: LocalBackend, problem: Problem, answer: Solution
 ) -> AsyncGenerator[ProofRun]:
-    """Run every mesh with one device fewer.
-
-    Args:
-        backend: of the plan.
-        problem: what was asked.
-        answer: what was answered.
-    """
+    """Run every mesh with one device fewer than the answer to a problem has."""
     # Imported here, for whoever only looks needs no numpy.
     from plimsoll_planner.search.least_memory_plans import least_memory_plans  # noqa: PLC0415
 
