@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks.frame import CannotRunError, Goal, Measurement, run
 from plimsoll_operator.api.definition import definition
-from plimsoll_operator.backends.pods import admission
+from plimsoll_operator.backends import admission
 from plimsoll_operator.backends.pods.job import JobBackend
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
@@ -48,7 +48,7 @@ from plimsoll_operator.objects.plans import plan_of
 from plimsoll_operator.objects.pod_template import Release, pod_template
 from plimsoll_operator.objects.record_maps import plan_map
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_planner.records.task import ChildKind
+from plimsoll_planner.records.task import TaskKind
 from tests.lab import kwok, owner
 from tests.lab.errors import LabError
 from tests.lab.gpus import Gpus
@@ -174,7 +174,7 @@ async def accept_bare(api: Api, namespace: str) -> float:
         plan = plan_of(made.object)
         parts = admission.dry_parts(plan, a_plan().offers[0])
         pods = pod_template(SPEC["template"], parts, RELEASE)
-        job = JobBackend.render(child_metadata(plan.owner, ChildKind.TRAIN, "0"), pods)
+        job = JobBackend.render(child_metadata(plan.owner, TaskKind.TRAIN, "0"), pods)
         await api.create(JOBS, namespace, job, dry_run=True)
         await api.create(PODS, namespace, admission.pod_of(job, pods), dry_run=True)
         change = {"metadata": {"resourceVersion": plan.version}, "status": STATUS}
@@ -244,7 +244,7 @@ async def launch_by_hand(api: Api, namespace: str, number: int) -> None:
     await api.create(CONFIG_MAPS, namespace, of_record)
     parts = admission.dry_parts(plan, a_plan().offers[0])
     job = JobBackend.render(
-        child_metadata(plan.owner, ChildKind.TRAIN, "1"),
+        child_metadata(plan.owner, TaskKind.TRAIN, "1"),
         pod_template(SPEC["template"], parts, RELEASE),
         PODS_OF_PLAN,
     )

@@ -7,11 +7,11 @@
         │   ├── ApiDownError        it is busy or away: try again
         │   ├── ApiConflictError    somebody was quicker: look again
         │   ├── ApiDeniedError      we may not: a person grants it
-        │   ├── ObstacleError       one of its name is there, and no look finds it ours
+        │   ├── NameConflictError   one of its name is there, and is not found as ours
         │   └── ApiRefusedError     what was asked is wrong; `status` says how
         ├── TooLargeError       a document is too large for where it has to go
         ├── RefusedReportError  what a pod told is not taken; `status` says how
-        ├── HomeError           processes or folders of a back end cannot be used
+        ├── LocalBackendError   processes or folders of one machine cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
         │   └── SlowStartError          a process was started and has not begun
@@ -28,6 +28,8 @@ The caller of an effect decides whether to try again; the CLI prints the text.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from plimsoll_planner.errors import PlimsollError
 
@@ -68,10 +70,10 @@ class ApiRefusedError(ClusterError):
 class NameConflictError(ClusterError):
     """One of its name is there, and no look finds it ours; it is waited for.
 
-    `kind` and `name` are those of the object.
+    `kind` (a `kube.api.Kind`) and `name` are those of the object.
     """
 
-    def __init__(self, text: str, kind: str, name: str) -> None:
+    def __init__(self, text: str, kind: Any, name: str) -> None:
         """Keep what is there beside the text."""
         super().__init__(text)
         self.kind = kind
@@ -96,19 +98,19 @@ class RefusedReportError(OperatorError):
         self.retry_after_s = retry_after_s
 
 
-class HomeError(OperatorError):
+class LocalBackendError(OperatorError):
     """Processes or folders of this machine do not do what they should."""
 
 
-class AlreadyRunningError(HomeError):
+class AlreadyRunningError(LocalBackendError):
     """Another process runs the plan."""
 
 
-class DiskFullError(HomeError):
+class DiskFullError(LocalBackendError):
     """A job cannot save; asked again when there is room, it does."""
 
 
-class SlowStartError(HomeError):
+class SlowStartError(LocalBackendError):
     """A process was started and has not begun; asked again, it is found or started."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_operator.backends.pods import BACKENDS
 from tests.support.chart import NAMESPACE, Object, of_kind, one, rendered
 
 pytestmark = pytest.mark.control_plane
@@ -29,6 +30,13 @@ SERVED = {
 OWN = {"coordination.k8s.io/leases": "get create update"}
 OF_CLUSTER = f"{NAMESPACE}-plimsoll"
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+def test_what_back_ends_make_may_be_made() -> None:
+    """A new back end is a file; the chart gives it these rights."""
+    for backend in BACKENDS.values():
+        verbs = SERVED[f"{backend.makes.group}/{backend.makes.plural}"]
+        assert verbs == "get list watch create delete"
 
 
 def allowed(role: Object) -> dict[str, str]:

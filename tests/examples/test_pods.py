@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
-from plimsoll_operator.backends.pods.admission import UNSAVED
+from plimsoll_operator.backends.admission import UNSAVED
 from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
-from plimsoll_planner.records.task import ChildKind, Command, Task
+from plimsoll_planner.records.task import Command, Task, TaskKind
 from tests.lab.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def a_pod(spec: TrainingPlanSpec) -> dict[str, Any]:
     command = Command(words=("-m", "plimsoll_trainer"))
     parts = PodParts(
         task=Task(
-            child_kind=ChildKind.TRAIN, subject="1", commands=(command,), folder=""
+            child_kind=TaskKind.TRAIN, subject="1", commands=(command,), folder=""
         ),
         labels={},
         num_gpus=2,

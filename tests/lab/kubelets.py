@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from plimsoll_operator.backends.pods.job import JOB_NAME
 from plimsoll_operator.kube.api import (
     CONFIG_MAPS,
     JOBS,
@@ -27,10 +28,9 @@ from plimsoll_operator.names import (
     GPU_RESOURCE,
     SUBJECT_ANNOTATION,
 )
-from plimsoll_operator.objects.jobs import JOB_NAME
 from plimsoll_operator.objects.pods import index_of
 from plimsoll_operator.objects.record_maps import plan_in
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_operator.store.learning import learn_rehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.exit_codes import ExitCode
@@ -143,7 +143,7 @@ class Kubelets:
         job = await self.api.get(JOBS, self.namespace, metadata["labels"][JOB_NAME])
         if job is None:
             return
-        kind = ChildKind(job["metadata"]["labels"][CHILD_LABEL])
+        kind = TaskKind(job["metadata"]["labels"][CHILD_LABEL])
         if job["metadata"]["uid"] not in self.met:
             self.met[job["metadata"]["uid"]] = job["metadata"]["name"]
             self.gpus.append((kind.value, gpus_of(pod)))
@@ -152,9 +152,9 @@ class Kubelets:
         elif "deletionTimestamp" not in job["metadata"] and kind not in self.held_back:
             await self._go_on(pod, job, kind)
 
-    async def _go_on(self, pod: Object, job: Object, kind: ChildKind) -> None:
+    async def _go_on(self, pod: Object, job: Object, kind: TaskKind) -> None:
         """Let a pod begin, or end as the script says."""
-        if pod["status"]["phase"] == "Pending" and kind is ChildKind.TRAIN:
+        if pod["status"]["phase"] == "Pending" and kind is TaskKind.TRAIN:
             began = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             state = {"running": {"startedAt": began}}
             said = {
@@ -169,13 +169,13 @@ class Kubelets:
             await self._end(pod, job, kind, ending)
 
     async def _end(
-        self, pod: Object, job: Object, kind: ChildKind, ending: ExitCode
+        self, pod: Object, job: Object, kind: TaskKind, ending: ExitCode
     ) -> None:
         """Let a pod end, and tell what it tells before."""
         message = await self._tell(pod, job, kind, ending)
         await self._say(pod, finished(pod, int(ending), message, time.time()))
 
-    def _ending(self, job: Object, kind: ChildKind) -> str | ExitCode:
+    def _ending(self, job: Object, kind: TaskKind) -> str | ExitCode:
         """Return how the pods of a Job end."""
         metadata = job["metadata"]
         [owner] = metadata["ownerReferences"]
@@ -193,25 +193,25 @@ class Kubelets:
             )
 
     async def _tell(
-        self, pod: Object, job: Object, kind: ChildKind, ending: ExitCode
+        self, pod: Object, job: Object, kind: TaskKind, ending: ExitCode
     ) -> str:
         """Tell what a pod of ours tells; return its termination message."""
         notes = job["metadata"]["annotations"]
         subject, store = notes[SUBJECT_ANNOTATION], self._store_of(job)
-        if ending is ExitCode.DONE and kind is ChildKind.PROFILE:
+        if ending is ExitCode.DONE and kind is TaskKind.PROFILE:
             profile = a_profile(subject)
             made_s = max(time.time(), float(notes[AFTER_ANNOTATION]))
             await store.profiles.save(profile, made_s)
-        if ending is ExitCode.DONE and kind is ChildKind.REPLAY:
+        if ending is ExitCode.DONE and kind is TaskKind.REPLAY:
             found = await self._plan_in(job["metadata"]["name"])
             await store.replays.save(a_replay(found))
-        if ending is ExitCode.DONE and kind is ChildKind.REHEARSAL:
+        if ending is ExitCode.DONE and kind is TaskKind.REHEARSAL:
             found = await self._plan_in(job["metadata"]["name"])
             fits = self.verdicts.pop(0) if self.verdicts else True
             [owner] = job["metadata"]["ownerReferences"]
             told = a_rehearsal(found, fits=fits)
             await learn_rehearsal(store, owner["uid"], told, time.time())
-        if kind is not ChildKind.TRAIN:
+        if kind is not TaskKind.TRAIN:
             return ""
         return await self._tell_of_training(pod, job, ending)
 

@@ -1,8 +1,8 @@
 """The operator's loop in this process, on a lab's API server, with kubelets that act.
 
-Eyes, executor, queue, solver and store are the real ones, and so are the server and its
-controllers. There are no nodes: pods stay unbound, and `Kubelets` say of them what a
-kubelet would, by a script. What a pod would tell us goes into the store as the ingest
+Observer, executor, queue, solver and store are the real ones, and so are the server and
+its controllers. There are no nodes: pods stay unbound, and `Kubelets` say of them what
+a kubelet would, by a script. What a pod would tell us goes into the store as the ingest
 puts it there.
 
     Process    one life of the operator; it may be told to die around any effect
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.backends.pods.admission import Admission
+from plimsoll_operator.backends.admission import Admission
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.observe import PlanObserver
 from plimsoll_operator.control.reconcile import Reconciler, Scope

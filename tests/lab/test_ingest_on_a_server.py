@@ -21,7 +21,7 @@ import pytest
 from plimsoll_operator import names
 from plimsoll_operator.ingest.server import Ingest, serving
 from plimsoll_operator.kube.api import open_api
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_operator.store.store import Store, open_store
 from plimsoll_planner.records.document import digest_of
 from plimsoll_trainer.pod.report_client import Deadline, ReportClient
@@ -113,7 +113,7 @@ class Gang:
 def a_gang(
     cluster: Cluster,
     namespace: str,
-    kind: ChildKind = ChildKind.TRAIN,
+    kind: TaskKind = TaskKind.TRAIN,
     *,
     is_owned: bool = True,
 ) -> Gang:
@@ -129,7 +129,7 @@ def a_gang(
     cluster.apply(plan | {"metadata": {"name": PLAN}}, namespace=namespace)
     found = cluster.get(f"{DEFINITION}/{PLAN}", namespace=namespace)
     plan_uid = found["metadata"]["uid"]
-    attempt = 1 if kind is ChildKind.TRAIN else 0
+    attempt = 1 if kind is TaskKind.TRAIN else 0
     job = a_job(kind, DIGEST, plan_uid=plan_uid, attempt=attempt)
     if not is_owned:
         del job["metadata"]["ownerReferences"]
@@ -215,7 +215,7 @@ def test_a_profile_is_taken_from_a_pod_that_profiles(
     server: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """Of the request that its Job is about."""
-    gang = a_gang(server, namespace, ChildKind.PROFILE)
+    gang = a_gang(server, namespace, TaskKind.PROFILE)
 
     async def work(post: Post, store: Store) -> None:
         assert await post("profile", a_profile().to_json(), gang.token()) == (204, "")

@@ -201,8 +201,8 @@ def test_a_plan_that_trains_needs_one_glance_of_a_new_operator(
         process = await glance(home)
         version = (await home.plan()).version
         assert process.loop.reconciler.written == {run.key: version}
-        for known in list(process.loop.known_jobs.items()):
-            process.loop.child_changed(run.key, *known)
+        for known in list(process.loop.known_workloads.items()):
+            process.loop.child_changed(run.key, *known, JOBS.plural)
         assert process.queue.due_since_s is None
         gang = JOBS, home.namespace, f"{PLAN}-train-1"
         job = await home.api.get(*gang)

@@ -78,12 +78,12 @@ from plimsoll_planner.records.solution import (
 )
 from plimsoll_planner.records.task import (
     Began,
-    ChildKind,
     Command,
     End,
     Exit,
     FullDevice,
     Task,
+    TaskKind,
     Variable,
 )
 
@@ -492,7 +492,7 @@ def a_life() -> tuple[Task, Began, End]:
         variables=(Variable(name="RANK", value="0"),),
     )
     task = Task(
-        child_kind=ChildKind.TRAIN, subject="1", commands=(command,), folder="/work"
+        child_kind=TaskKind.TRAIN, subject="1", commands=(command,), folder="/work"
     )
     full = FullDevice(rank=0, phase=Phase.BACKWARD, asked_bytes=MIB)
     ended = Exit(status=83, said="rank 0: backward: the device is full")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.backends.pods.job import JobBackend
+from plimsoll_operator.backends.launch_backend import Workload
+from plimsoll_operator.backends.pods.job import BACKEND, JobBackend
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
 from plimsoll_operator.objects.children import Owner, child_metadata
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_planner.records.document import to_text
-from plimsoll_planner.records.task import ChildKind, Command, End, Exit, Task
+from plimsoll_planner.records.task import Command, End, Exit, Task, TaskKind
 from tests.support.specs import LEAST
 
 OWNER = Owner(namespace="team", name="tiny", uid="uid-of-plan")
@@ -28,7 +29,7 @@ A_SPEC: Object = LEAST | {
     },
 }
 TASK = Task(
-    child_kind=ChildKind.TRAIN,
+    child_kind=TaskKind.TRAIN,
     subject="1",
     commands=(Command(words=("-m", "plimsoll_trainer")),),
     folder="",
@@ -59,13 +60,13 @@ def a_plan_manifest(spec: Object | None = None, **metadata: Any) -> Object:
 
 
 def a_plan_object(status: Status | None = None, **spec: Any) -> PlanObject:
-    """Build a TrainingPlan as the eyes read it."""
+    """Build a TrainingPlan as observers read it."""
     said = {"status": (status or Status()).to_json()}
     return plan_of(a_plan_manifest(spec) | said)
 
 
 def a_job(
-    kind: ChildKind = ChildKind.TRAIN,
+    kind: TaskKind = TaskKind.TRAIN,
     subject: str = "1",
     *,
     num_pods: int = 2,
@@ -81,6 +82,11 @@ def a_job(
     made = JobBackend.render(child_metadata(OWNER, kind, subject), template, num_pods)
     made["metadata"] |= {"uid": JOB_UID, "creationTimestamp": CREATED} | metadata
     return made | {"status": status or {}}
+
+
+def a_workload(*args: Any, **fields: Any) -> Workload:
+    """Build a Job as `a_job` does, beside the back end that reads it."""
+    return Workload(BACKEND, a_job(*args, **fields))
 
 
 def over(kind: str, at: str = LATER, **fields: Any) -> Object:

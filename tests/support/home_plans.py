@@ -15,9 +15,9 @@ from typing import Any
 from plimsoll_cli.state.state_dir import open_state_dir
 from plimsoll_operator.api.status import Status, Truth
 from plimsoll_operator.backends.commands import report_of
-from plimsoll_operator.backends.local.state_dir import HomeFolder
-from plimsoll_operator.backends.local.task_processes import Children
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.backends.local.state_dir import StateFolder
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_planner.records.task import END, Command, Task
 from tests.support.builders import DIGEST, a_plan, an_offer
 from tests.support.reports import a_status
@@ -60,14 +60,14 @@ class HomePlan:
     uid: str
 
     @property
-    def home(self) -> HomeFolder:
+    def home(self) -> StateFolder:
         """No other plan lies there."""
-        return HomeFolder(self.root)
+        return StateFolder(self.root)
 
     @cached_property
-    def children(self) -> Children:
+    def children(self) -> TaskProcesses:
         """What runs of it."""
-        return Children(self.home.plan(self.uid).children)
+        return TaskProcesses(self.home.plan(self.uid).children)
 
     def say(self, status: Status, *, is_suspended: bool = False) -> None:
         """Write down where it stands."""
@@ -89,7 +89,7 @@ class HomePlan:
                 )
 
         asyncio.run(write())
-        logs = self.children.logs(ChildKind.TRAIN, str(number))
+        logs = self.children.logs(TaskKind.TRAIN, str(number))
         logs.mkdir(parents=True)
         with report_of(logs, 0).open("w") as file:
             for step, loss in losses.items():
@@ -100,13 +100,13 @@ class HomePlan:
         """Start a rank that runs a program; return its folder."""
         words = (sys.executable, "-c", program)
         task = Task(
-            child_kind=ChildKind.TRAIN,
+            child_kind=TaskKind.TRAIN,
             subject=str(attempt),
             commands=(Command(words=words),),
             folder=str(self.root),
         )
         self.children.start(task)
-        return self.children.folder(ChildKind.TRAIN, str(attempt))
+        return self.children.folder(TaskKind.TRAIN, str(attempt))
 
     def wait_for_end(self, folder: Path) -> None:
         """Wait until a rank has ended and its keeper has left."""

@@ -27,7 +27,7 @@ import psutil
 
 from plimsoll_cli.__main__ import main
 from plimsoll_operator.api.status import Status
-from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.backends.local.task_processes import MARK
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_operator.store.plans import StoredPlan
@@ -91,9 +91,9 @@ class HomeRun:
         return self.folder / "plan.yaml"
 
     @property
-    def home(self) -> HomeFolder:
+    def home(self) -> StateFolder:
         """Its home."""
-        return HomeFolder(self.folder / "home")
+        return StateFolder(self.folder / "home")
 
     def copy(self, folder: Path) -> HomeRun:
         """Return a run that knows what this one knows: profile and replays."""

@@ -35,13 +35,13 @@ from plimsoll_operator.rules.actions import (
 from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
     Child,
-    ChildKind,
     ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedRehearsal,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.rules.step_result import is_fixed_by_hand
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -66,7 +66,7 @@ class World:
     spec: TrainingPlanSpec
     answer: Solution | Infeasible
     """To the question as it is now, whether it was asked or not."""
-    endings: dict[ChildKind, list[Ending]] = field(default_factory=dict)
+    endings: dict[TaskKind, list[Ending]] = field(default_factory=dict)
     """Of the children of a kind, one after the other; then all are done."""
     crash_at: tuple[int, bool] | None = None
     """Before (False) or after (True) which effect, counted from 0."""
@@ -88,7 +88,7 @@ class World:
     rehearsed: dict[str, bool] = field(default_factory=dict[str, bool])
     """By digest of the plan: whether its rank fitted."""
     attempts: list[StoredAttempt] = field(default_factory=list)
-    children: dict[tuple[ChildKind, str], Child] = field(default_factory=dict)
+    children: dict[tuple[TaskKind, str], Child] = field(default_factory=dict)
     observed: dict[int, ObservedStatus] = field(
         default_factory=dict[int, ObservedStatus]
     )
@@ -96,8 +96,8 @@ class World:
     num_effects: int = 0
     gangs: list[int] = field(default_factory=list)
     """Attempts whose gang was started, in order."""
-    started: list[tuple[ChildKind, float]] = field(
-        default_factory=list[tuple[ChildKind, float]]
+    started: list[tuple[TaskKind, float]] = field(
+        default_factory=list[tuple[TaskKind, float]]
     )
     """Children, in order, each with the time."""
     reasons: list[str] = field(default_factory=list)
@@ -172,7 +172,7 @@ class World:
         return [
             subject
             for (kind, subject), child in self.children.items()
-            if kind is ChildKind.TRAIN and child.state is not ChildState.ENDED
+            if kind is TaskKind.TRAIN and child.state is not ChildState.ENDED
         ]
 
     def run(
@@ -295,15 +295,15 @@ class World:
         """Do what is asked for; what is there already stays."""
         match action:
             case StartProfile(request_key=key):
-                self.start(ChildKind.PROFILE, key)
+                self.start(TaskKind.PROFILE, key)
             case StartReplay(digest=digest):
-                self.start(ChildKind.REPLAY, digest)
+                self.start(TaskKind.REPLAY, digest)
             case StartRehearsal(digest=digest):
-                self.start(ChildKind.REHEARSAL, digest)
+                self.start(TaskKind.REHEARSAL, digest)
             case StartTraining(attempt=number):
-                self.gangs += [number] * self.start(ChildKind.TRAIN, str(number))
+                self.gangs += [number] * self.start(TaskKind.TRAIN, str(number))
             case StopTraining(attempt=number):
-                self.end((ChildKind.TRAIN, str(number)), Ending.CHECKPOINTED)
+                self.end((TaskKind.TRAIN, str(number)), Ending.CHECKPOINTED)
             case Clear(child=child):
                 self.children.pop((child.kind, child.subject), None)
             case _:
@@ -379,7 +379,7 @@ class World:
             another = replace(plan, revision=plan.revision + 1)
             self.answer = replace(self.answer, plan=another)
 
-    def start(self, kind: ChildKind, subject: str) -> bool:
+    def start(self, kind: TaskKind, subject: str) -> bool:
         """Start a child unless it is there."""
         if (kind, subject) in self.children:
             return False
@@ -398,7 +398,7 @@ class World:
         for key, child in list(self.children.items()):
             if child.state is not ChildState.RUNNING:
                 continue
-            if child.kind is ChildKind.TRAIN:
+            if child.kind is TaskKind.TRAIN:
                 self.observe(int(child.subject))
             if child.since_s < self.now_s - 2:
                 script = self.endings.get(child.kind, [])
@@ -410,7 +410,7 @@ class World:
             peak_bytes=2**20 + number, error_percent=Decimal(number)
         )
 
-    def end(self, key: tuple[ChildKind, str], ending: Ending) -> None:
+    def end(self, key: tuple[TaskKind, str], ending: Ending) -> None:
         """End a child that runs."""
         child = self.children.get(key)
         if child is not None and child.state is ChildState.RUNNING:

@@ -25,7 +25,7 @@ from plimsoll_operator.kube.api import (
     Object,
     Written,
 )
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_planner.records.document import canonical_text
 from plimsoll_planner.records.plan import HybridPlan
 from tests.support.builders import DIGEST, a_plan
@@ -41,7 +41,7 @@ def a_reporter(**fields: Any) -> Reporter:
         "plan_name": PLAN,
         "plan_uid": PLAN_UID,
         "job_name": "tiny-train-1",
-        "kind": ChildKind.TRAIN,
+        "kind": TaskKind.TRAIN,
         "subject": "1",
         "attempt": 1,
         "after_s": 0.0,
@@ -58,7 +58,7 @@ def owned_by(version: str, kind: str, name: str, uid: str) -> list[Object]:
 
 
 def a_job(
-    kind: ChildKind, subject: str, *, plan_uid: str = PLAN_UID, attempt: int = 0
+    kind: TaskKind, subject: str, *, plan_uid: str = PLAN_UID, attempt: int = 0
 ) -> Object:
     """Build a Job of ours, as metadata alone.
 
@@ -118,14 +118,14 @@ def a_plan_of_record(
 class ClusterInMemory:
     """An API server that knows one pod of ours and its token, `good`."""
 
-    def __init__(self, kind: ChildKind = ChildKind.TRAIN, subject: str = "") -> None:
+    def __init__(self, kind: TaskKind = TaskKind.TRAIN, subject: str = "") -> None:
         """Put a plan there, a Job of a kind, its pod, and the plan of record."""
         self.objects: dict[tuple[str, str], Object] = {}
         self.tokens: dict[str, Object] = {}
         self.asked: Counter[str] = Counter()
         """By kind of object: how often it was asked for."""
         self.is_down = False
-        attempt = 1 if kind is ChildKind.TRAIN else 0
+        attempt = 1 if kind is TaskKind.TRAIN else 0
         self.job = a_job(kind, subject or DIGEST, attempt=attempt)
         self.job["metadata"]["uid"] = JOB_UID
         self.pod = a_pod(self.job["metadata"]["name"], JOB_UID)

@@ -37,11 +37,11 @@ from plimsoll_planner.records.task import (
     END,
     TASK,
     Began,
-    ChildKind,
     Command,
     End,
     Exit,
     Task,
+    TaskKind,
 )
 
 POLL_S = 0.05
@@ -165,7 +165,7 @@ class Supervisor:
 
     def end_unstarted(self) -> End:
         """The end of processes that were asked to stop before they were started."""
-        trains = self.task.child_kind is ChildKind.TRAIN
+        trains = self.task.child_kind is TaskKind.TRAIN
         # Of a training nothing was done that could be lost; of the rest all is.
         status = int(ExitCode.CHECKPOINTED if trains else -signal.SIGTERM)
         exits = (Exit(status=status),) * len(self.task.commands)

@@ -1,6 +1,6 @@
 """Shows how a plan goes on: a line for what is settled, below it what is under way.
 
-In: a glance after each pass of the loop. Out: stderr, so that stdout stays for results.
+In: the result of each pass of the loop. Out: stderr, so that stdout stays for results.
 On a terminal the last lines move: a bar of probes or steps, and how full every device
 is against its load line. Where nobody watches, as in a log, lines come every few
 seconds, and none twice.
@@ -25,7 +25,7 @@ from rich.text import Text
 from plimsoll_cli.output.memory_bars import memory_bars
 from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.backends.local.loop import Glance
+from plimsoll_operator.backends.local.loop import PassResult
 from plimsoll_operator.backends.local.rank_reports import Unsaved
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import Ending
@@ -66,7 +66,7 @@ class RunView:
         self._live = Live(
             console=self._page, transient=True, refresh_per_second=8, screen=False
         )
-        self._glance: Glance | None = None
+        self._result: PassResult | None = None
         self._reported: dict[ConditionType, tuple[Truth, str]] = {}
         self._refuted: str = ""
         self._attempts_reported = 0
@@ -109,25 +109,25 @@ class RunView:
         """Add a line that stays."""
         self._page.print(Text(f"{mark} {text}"), soft_wrap=True)
 
-    def passed(self, glance: Glance) -> None:
+    def passed(self, result: PassResult) -> None:
         """Take what one pass has seen."""
-        if self._glance is None:
-            self._attempts_reported = len(ended_in(glance))
-        self._glance, self.status = glance, glance.status
-        self._report_refuted(glance)
-        for condition in glance.status.conditions:
-            self._settle(glance, condition)
-        self._report_unsaved(glance)
-        self._report_endings(glance)
+        if self._result is None:
+            self._attempts_reported = len(ended_in(result))
+        self._result, self.status = result, result.status
+        self._report_refuted(result)
+        for condition in result.status.conditions:
+            self._settle(result, condition)
+        self._report_unsaved(result)
+        self._report_endings(result)
         self.tick()
 
     def tick(self) -> None:
         """Show what is under way."""
-        if self._glance is None or self.complaint:
+        if self._result is None or self.complaint:
             return
-        text = activity_text(self._glance)
+        text = activity_text(self._result)
         if self.is_watched:
-            self._live.update(self._under_way(self._glance, text))
+            self._live.update(self._under_way(self._result, text))
             return
         is_due = time.monotonic() - self._line_s > LINE_EVERY_S
         if is_due and text not in ("", self._line):
@@ -144,7 +144,7 @@ class RunView:
         else:
             self.say("goes on", DONE)
 
-    def _settle(self, glance: Glance, condition: Condition) -> None:
+    def _settle(self, result: PassResult, condition: Condition) -> None:
         """Add the line of a condition that has settled."""
         outcome = condition.status, condition.reason
         if condition.type not in SETTLED or condition.status is Truth.UNKNOWN:
@@ -153,35 +153,35 @@ class RunView:
             return
         self._reported[condition.type] = outcome
         is_good = condition.status is Truth.TRUE
-        self.say(settled_text(glance, condition), DONE if is_good else BAD)
+        self.say(settled_text(result, condition), DONE if is_good else BAD)
 
-    def _report_refuted(self, glance: Glance) -> None:
+    def _report_refuted(self, result: PassResult) -> None:
         """Add a line where a plan was given up because its rehearsal ran out of memory.
 
         The next one gets lines of its own, also where it reads the same.
         """
-        if self._is_brief or glance.seen.refuted in ("", self._refuted):
+        if self._is_brief or result.state.refuted in ("", self._refuted):
             return
-        self._refuted = glance.seen.refuted
+        self._refuted = result.state.refuted
         self.say(self._refuted, BAD)
         self._reported.pop(ConditionType.PLANNED, None)
 
-    def _report_unsaved(self, glance: Glance) -> None:
+    def _report_unsaved(self, result: PassResult) -> None:
         """Add a line where checkpoints are no longer saved, and where they are again.
 
         Not for each of them: many may fail in a row.
         """
         before = self._unsaved
-        found = glance.reports.unsaved if glance.reports is not None else None
+        found = result.reports.unsaved if result.reports is not None else None
         self._unsaved = found
-        if found is None and before is not None and is_training(glance):
+        if found is None and before is not None and is_training(result):
             self.say("checkpoints are saved again", DONE)
         elif found is not None and (before is None or before.waits != found.waits):
             self.say(found.message, BAD)
 
-    def _report_endings(self, glance: Glance) -> None:
+    def _report_endings(self, result: PassResult) -> None:
         """Add a line for each attempt that has ended, but for one that is done."""
-        ended = ended_in(glance)
+        ended = ended_in(result)
         for attempt in ended[self._attempts_reported :]:
             response = RESPONSES.get(attempt.ending) if attempt.ending else None
             if attempt.ending is Ending.CHECKPOINTED:
@@ -193,9 +193,9 @@ class RunView:
                 self.say(f"{text}: {attempt.message}" if attempt.message else text, BAD)
         self._attempts_reported = len(ended)
 
-    def _under_way(self, glance: Glance, text: str) -> RenderableType:
+    def _under_way(self, result: PassResult, text: str) -> RenderableType:
         """Draw what is under way: a spinner, a bar where there is room, and words."""
-        columns, done = self._page.width, progress_of(glance)
+        columns, done = self._page.width, progress_of(result)
         cells: list[RenderableType] = [self._spinner]
         if done and len(text) + BAR_WIDTH + 4 <= columns:
             made, total = done
@@ -206,25 +206,25 @@ class RunView:
         row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
         parts: list[RenderableType] = [row]
-        if is_training(glance) and glance.reports is not None:
-            attempt, observed = glance.seen.attempts[-1], glance.reports.observations
-            planned = glance.status.plan
+        if is_training(result) and result.reports is not None:
+            attempt, observed = result.state.attempts[-1], result.reports.observations
+            planned = result.status.plan
             usable = planned.capacity_bytes if planned is not None else 0
             parts += memory_bars(attempt.plan, observed, usable, columns)
         return Group(*parts)
 
 
-def ended_in(glance: Glance) -> list[StoredAttempt]:
+def ended_in(result: PassResult) -> list[StoredAttempt]:
     """The attempts whose end is written down."""
-    return [one for one in glance.seen.attempts if one.ending is not None]
+    return [one for one in result.state.attempts if one.ending is not None]
 
 
-def settled_text(glance: Glance, condition: Condition) -> str:
+def settled_text(result: PassResult, condition: Condition) -> str:
     """Meaning of a condition for people."""
     is_true = condition.status is Truth.TRUE
-    if condition.type is ConditionType.PROFILED and is_true and glance.seen.profile:
-        was = "from the cache" if glance.seen.profile.was_cached else "just now"
-        return f"profile: {glance.seen.profile.source}, {was}"
+    if condition.type is ConditionType.PROFILED and is_true and result.state.profile:
+        was = "from the cache" if result.state.profile.was_cached else "just now"
+        return f"profile: {result.state.profile.source}, {was}"
     if condition.type is ConditionType.PLANNED:
         return f"plan: {condition.message}"
     if condition.type is ConditionType.CERTIFIED and is_true:
@@ -232,31 +232,31 @@ def settled_text(glance: Glance, condition: Condition) -> str:
         is_rehearsed = condition.reason == "Rehearsed"
         what = "rehearsal: " if is_rehearsed else ""
         # Which plan was given up before has a line already.
-        message = condition.message.removesuffix(f"; {glance.seen.refuted}")
+        message = condition.message.removesuffix(f"; {result.state.refuted}")
         return f"{agreed}; {what}{message}" if message else agreed
     message = f": {condition.message}" if condition.message else ""
     return f"{condition.type.value.lower()}: {words_of(condition.reason)}{message}"
 
 
-def is_training(glance: Glance) -> bool:
+def is_training(result: PassResult) -> bool:
     """Whether ranks run now."""
-    attempts = glance.seen.attempts
+    attempts = result.state.attempts
     is_open = bool(attempts) and attempts[-1].ending is None
-    return is_open and glance.status.holds(ConditionType.LAUNCHED)
+    return is_open and result.status.holds(ConditionType.LAUNCHED)
 
 
-def activity_text(glance: Glance) -> str:
+def activity_text(result: PassResult) -> str:
     """The activity under way, in a line."""
-    if glance.status.is_over:
+    if result.status.is_over:
         return ""
-    if is_training(glance):
-        return training_text(glance)
+    if is_training(result):
+        return training_text(result)
     open_ones = [
         c.reason
-        for c in glance.status.conditions
+        for c in result.status.conditions
         if c.status is not Truth.TRUE and c.reason not in UNREPORTED
     ]
-    if work := work_of(glance):
+    if work := work_of(result):
         verb = "replaying" if "Replaying" in open_ones else "profiling"
         return f"{verb}: {work['what']} ({work['done']} of {work['total']})"
     return words_of(open_ones[0]) if open_ones else ""
@@ -268,43 +268,43 @@ def words_of(reason: str) -> str:
     return " ".join(word if word[1:].isupper() else word.lower() for word in words)
 
 
-def training_text(glance: Glance) -> str:
+def training_text(result: PassResult) -> str:
     """Progress of the training, in a line."""
-    num_steps = glance.plan.spec.training.steps
-    steps = glance.reports.steps if glance.reports is not None else []
+    num_steps = result.plan.spec.training.steps
+    steps = result.reports.steps if result.reports is not None else []
     if not steps:
-        attempt = glance.seen.attempts[-1]
+        attempt = result.state.attempts[-1]
         ranks, number = counted(attempt.plan.num_gpus, "rank"), attempt.number
         verb = "is" if attempt.plan.num_gpus == 1 else "are"
         return f"attempt {number}: {ranks} {verb} starting"
     latest = steps[-LATEST_STEPS:]
     seconds = sum(step.step_s for step in latest) / len(latest)
-    rate = glance.plan.spec.training.global_batch_size / max(seconds, 1e-9)
+    rate = result.plan.spec.training.global_batch_size / max(seconds, 1e-9)
     return (
         f"step {steps[-1].step}/{num_steps}  loss {steps[-1].loss:.4g}  "
         f"{rate:.4g} samples/s"
     )
 
 
-def progress_of(glance: Glance) -> tuple[int, int] | None:
+def progress_of(result: PassResult) -> tuple[int, int] | None:
     """Parts done, of how many; None if that is not known."""
-    if is_training(glance):
-        steps = glance.reports.steps if glance.reports is not None else []
-        return (steps[-1].step if steps else 0, glance.plan.spec.training.steps)
-    work = work_of(glance)
+    if is_training(result):
+        steps = result.reports.steps if result.reports is not None else []
+        return (steps[-1].step if steps else 0, result.plan.spec.training.steps)
+    work = work_of(result)
     return (work["done"], work["total"]) if work else None
 
 
-def work_of(glance: Glance) -> dict[str, Any] | None:
+def work_of(result: PassResult) -> dict[str, Any] | None:
     """The last line of progress that a task process has printed."""
-    return next(progress_lines(glance), None)
+    return next(progress_lines(result), None)
 
 
-def progress_lines(glance: Glance) -> Iterator[dict[str, Any]]:
+def progress_lines(result: PassResult) -> Iterator[dict[str, Any]]:
     """Yield lines of progress, the latest first."""
-    if glance.work is None or not glance.work.exists():
+    if result.work is None or not result.work.exists():
         return
-    for line in reversed(glance.work.read_text(errors="replace").splitlines()):
+    for line in reversed(result.work.read_text(errors="replace").splitlines()):
         try:
             found = json.loads(line)
         except ValueError:

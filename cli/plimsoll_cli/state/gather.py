@@ -11,7 +11,7 @@ from plimsoll_cli.state.liveness import Liveness, liveness_of
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import StateDir, open_existing
 from plimsoll_operator.backends.local.checkpoints import newest_step
-from plimsoll_operator.backends.local.rank_reports import StepTold
+from plimsoll_operator.backends.local.rank_reports import StepResult
 from plimsoll_operator.store.answers import StoredAnswer
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.questions import StoredQuestion
@@ -34,7 +34,7 @@ async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> Run
     observed: dict[int, tuple[Observation, ...]] = {}
     losses: dict[int, float] = {}
     for attempt in attempts:
-        reports = backend.eyes.reports(plan, attempt, backend.children)
+        reports = backend.observer.reports(plan, attempt, backend.processes)
         losses = gone_on(losses, reports.steps)
         stored = await home.store.observations.of(plan.uid, attempt.number)
         reported = stored or reports.observations
@@ -73,7 +73,7 @@ def observations_of(
     return next(filter(None, reversed(of_plan)), ())
 
 
-def gone_on(before: dict[int, float], steps: Sequence[StepTold]) -> dict[int, float]:
+def gone_on(before: dict[int, float], steps: Sequence[StepResult]) -> dict[int, float]:
     """The loss of each step that counts after one more attempt.
 
     It went on from a checkpoint: what was trained beyond that before is lost.

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from plimsoll_operator.backends.local.state_dir import HomeFolder
-from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.local.state_dir import StateFolder
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.records.task import END
 
@@ -33,7 +33,7 @@ class Liveness(StrEnum):
     """Nothing of it runs."""
 
 
-def liveness_of(home: HomeFolder, plan: StoredPlan) -> Liveness:
+def liveness_of(home: StateFolder, plan: StoredPlan) -> Liveness:
     """Liveness of a plan now; nothing is changed.
 
     Who shows it beside a status reads that afterwards: a plan that ends in between is
@@ -44,7 +44,7 @@ def liveness_of(home: HomeFolder, plan: StoredPlan) -> Liveness:
         return Liveness.WATCHED
     if plan.status.is_over:
         return Liveness.GONE
-    if Children(folder.children).alive():
+    if TaskProcesses(folder.children).alive():
         return Liveness.UNWATCHED
     if any(folder.children.glob(f"train-*/{END}")):
         return Liveness.ENDED

@@ -19,9 +19,9 @@ from plimsoll_cli.errors import NoSuchPlanError
 from plimsoll_cli.options.machines import gpu_products
 from plimsoll_cli.options.types import FolderPath
 from plimsoll_operator.backends.local.backend import LocalBackend
-from plimsoll_operator.backends.local.observe import Eyes
-from plimsoll_operator.backends.local.state_dir import HomeFolder
-from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.local.observe import LocalObserver
+from plimsoll_operator.backends.local.state_dir import StateFolder
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_operator.store.store import Store, open_store
 
@@ -38,7 +38,7 @@ home_option = click.option(
 class StateDir:
     """A state directory with its store open."""
 
-    folder: HomeFolder
+    folder: StateFolder
     store: Store
 
     async def plan(self, name: str) -> StoredPlan:
@@ -60,10 +60,10 @@ class StateDir:
         folder = self.folder.plan(plan.uid)
         return LocalBackend(
             store=self.store,
-            eyes=Eyes(self.store, gpu_products()),
+            observer=LocalObserver(self.store, gpu_products()),
             plan=plan,
             folder=folder,
-            children=Children(folder.children),
+            processes=TaskProcesses(folder.children),
             device_memory_bytes=device_memory_bytes,
         )
 
@@ -76,9 +76,9 @@ async def open_state_dir(root: Path) -> AsyncGenerator[StateDir]:
         root: its folder, absolute.
 
     Raises:
-        HomeError, StoreError: folder or store cannot be used.
+        LocalBackendError, StoreError: folder or store cannot be used.
     """
-    folder = HomeFolder(root)
+    folder = StateFolder(root)
     folder.make()
     async with open_store(folder.store) as store:
         yield StateDir(folder, store)
@@ -90,9 +90,9 @@ async def open_existing(root: Path) -> AsyncGenerator[StateDir]:
 
     Raises:
         NoSuchPlanError: nothing was ever run there.
-        HomeError, StoreError: see `open_state_dir`.
+        LocalBackendError, StoreError: see `open_state_dir`.
     """
-    if HomeFolder(root).is_new:
+    if StateFolder(root).is_new:
         raise NoSuchPlanError(
             f"{root}: nothing was ever run here; name another --home, or begin with "
             "`plimsoll run plan.yaml`"

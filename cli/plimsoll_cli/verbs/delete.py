@@ -51,7 +51,7 @@ async def delete_here(root: Path, name: str) -> None:
         with home.folder.locked(name):
             plan = await home.plan(name)
             backend = home.backend(plan)
-            if not plan.status.is_over and backend.children.alive():
+            if not plan.status.is_over and backend.processes.alive():
                 raise PlanUnderWayError(
                     f"ranks of {name} run, and nobody watches them: `plimsoll cancel "
                     f"{name}` lets them save and leave"

@@ -15,7 +15,7 @@ from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.liveness import Liveness, liveness_of
 from plimsoll_cli.state.plan_state import plan_json, state_text
 from plimsoll_cli.state.state_dir import home_option, open_state_dir
-from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.text.plans import duration_text
 
@@ -39,7 +39,7 @@ def get(home: Path, output: str) -> None:
 
 async def plans_of(root: Path) -> tuple[Looked, ...]:
     """All plans of a state directory; none if nothing was ever run."""
-    if HomeFolder(root).is_new:
+    if StateFolder(root).is_new:
         return ()
     async with open_state_dir(root) as home:
         before = await home.store.plans.all()

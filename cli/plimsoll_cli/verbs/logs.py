@@ -14,8 +14,8 @@ import click
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.types import COUNT, WholeNumber
 from plimsoll_cli.state.state_dir import home_option, open_existing
-from plimsoll_operator.backends.local.task_processes import Children
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_planner.records.task import END
 
 POLL_S = 0.2
@@ -31,8 +31,8 @@ has its folder just before it has processes."""
 @click.option(
     "--of",
     "kind",
-    type=click.Choice([kind.value for kind in ChildKind]),
-    default=ChildKind.TRAIN.value,
+    type=click.Choice([kind.value for kind in TaskKind]),
+    default=TaskKind.TRAIN.value,
     show_default=True,
     help="Training, or what prepared it.",
 )
@@ -47,9 +47,9 @@ def logs(
     home: Path,
 ) -> None:
     """Show what the ranks of NAME have said, each line with its rank."""
-    if attempt is not None and kind != ChildKind.TRAIN:
+    if attempt is not None and kind != TaskKind.TRAIN:
         raise click.UsageError("--attempt is of --of train; leave one of them away")
-    found = asyncio.run(logs_of(home.absolute(), name, ChildKind(kind), attempt))
+    found = asyncio.run(logs_of(home.absolute(), name, TaskKind(kind), attempt))
     pattern = "*" if rank is None else str(rank)
     if rank is not None and rank >= found.num_ranks:
         raise NothingMatchesError(
@@ -73,7 +73,7 @@ def logs(
 class Logs:
     """Folders of the logs of a process."""
 
-    children: Children
+    processes: TaskProcesses
     """Of the plan."""
     running: Path
     """While the process runs; then they are kept elsewhere."""
@@ -104,12 +104,12 @@ class Growth:
             return False
         if time.monotonic() > self._next_s:
             self._next_s = time.monotonic() + LOOK_S
-            is_alive = folder in self._logs.children.alive()
+            is_alive = folder in self._logs.processes.alive()
             self._quiet = 0 if is_alive else self._quiet + 1
         return self._quiet < MOST_QUIET
 
 
-async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -> Logs:
+async def logs_of(root: Path, name: str, kind: TaskKind, attempt: int | None) -> Logs:
     """The logs of the newest process of a kind, or of one attempt.
 
     Raises:
@@ -119,7 +119,7 @@ async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -
         plan = await home.plan(name)
         place = home.folder.plan(plan.uid)
         attempts = await home.store.attempts.of(plan.uid)
-    children = Children(place.children)
+    processes = TaskProcesses(place.children)
     found = [
         *place.root.glob(f"children/{kind}-*"),
         *place.root.glob(f"logs/{kind}-*"),
@@ -134,11 +134,11 @@ async def logs_of(root: Path, name: str, kind: ChildKind, attempt: int | None) -
             f"{subject}"
         )
     subject = subject if attempt is None else str(attempt)
-    trains = kind is ChildKind.TRAIN
+    trains = kind is TaskKind.TRAIN
     return Logs(
-        children=children,
-        running=children.folder(kind, subject),
-        kept=children.logs(kind, subject),
+        processes=processes,
+        running=processes.folder(kind, subject),
+        kept=processes.logs(kind, subject),
         what=f"attempt {subject}" if trains else kind.value,
         num_ranks=attempts[int(subject) - 1].plan.num_gpus if trains else 1,
     )

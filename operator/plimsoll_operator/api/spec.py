@@ -99,14 +99,17 @@ class Rehearse(StrEnum):
 
 
 class Backend(StrEnum):
-    """What runs the ranks on a cluster."""
+    """What runs the ranks on a cluster.
+
+    A release refuses to launch with what it has no back end for.
+    """
 
     JOB = "Job"
     """An Indexed Job and a headless Service: nothing else is needed."""
     JOB_SET = "JobSet"
-    """A JobSet; not in this release, which refuses to launch one."""
+    """A JobSet."""
     TRAIN_JOB = "TrainJob"
-    """A TrainJob of Kubeflow; not in this release, which refuses to launch one."""
+    """A TrainJob of Kubeflow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,10 @@ commands         the command lines of profiling, replay, rehearsal and training
 protocols        what launches children, and where attempts are written down
 planning_state   what a decision is made on, with what carrying it out needs
 executor         the only match over actions
-pods             back ends that launch pods
+launch_backend   kinds of objects that make pods, written and read
+pods             a file for each such kind
+workloads        objects that make pods, as children of a plan
+pod_backend      the back end of a cluster: pods, and what stands beside them
+admission        whether a plan can be launched, asked before any work
 local            the back end that launches processes on this machine
 """

@@ -13,7 +13,7 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.rules.profile_request import ProfileRequest
 from plimsoll_planner.pod_names import report_name
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
+from plimsoll_planner.records.task import Command, Task, TaskKind, Variable
 
 PROFILER, TRAINER = "plimsoll_profiler", "plimsoll_trainer"
 PLAN, PROFILE = "plan.json", "profile.json"
@@ -60,13 +60,13 @@ def profile_task(request: ProfileRequest, spec: TrainingPlanSpec, where: Where) 
         *("--device", request.device_kind, "--source", request.source),
         *("--request-key", request.key, "--out", str(where.folder / PROFILE)),
     )
-    return profiler_task(ChildKind.PROFILE, request.key, words, spec, where)
+    return profiler_task(TaskKind.PROFILE, request.key, words, spec, where)
 
 
 def replay_task(digest: str, spec: TrainingPlanSpec, where: Where) -> Task:
     """The task of replaying the plan in `PLAN`."""
     words = ("replay", *plan_words(spec, where))
-    return profiler_task(ChildKind.REPLAY, digest, words, spec, where)
+    return profiler_task(TaskKind.REPLAY, digest, words, spec, where)
 
 
 def rehearsal_task(digest: str, spec: TrainingPlanSpec, where: Where) -> Task:
@@ -74,7 +74,7 @@ def rehearsal_task(digest: str, spec: TrainingPlanSpec, where: Where) -> Task:
     memory_bytes = where.device_memory_bytes
     less = ("--device-memory", str(memory_bytes)) if memory_bytes else ()
     words = ("rehearse", *plan_words(spec, where), *less)
-    return profiler_task(ChildKind.REHEARSAL, digest, words, spec, where)
+    return profiler_task(TaskKind.REHEARSAL, digest, words, spec, where)
 
 
 def plan_words(spec: TrainingPlanSpec, where: Where) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def plan_words(spec: TrainingPlanSpec, where: Where) -> tuple[str, ...]:
 
 
 def profiler_task(
-    kind: ChildKind,
+    kind: TaskKind,
     subject: str,
     words: tuple[str, ...],
     spec: TrainingPlanSpec,
@@ -126,7 +126,7 @@ def train_task(
     words = tuple(str(word) for pair in given.items() for word in pair)
     num_local = plan.num_gpus if where.holds_all_ranks else plan.pods.gpus_per_pod
     return Task(
-        child_kind=ChildKind.TRAIN,
+        child_kind=TaskKind.TRAIN,
         subject=str(attempt),
         commands=tuple(
             Command(

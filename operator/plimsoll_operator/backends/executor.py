@@ -26,7 +26,7 @@ from plimsoll_operator.backends.planning_state import PlanningState
 from plimsoll_operator.backends.protocols import AttemptRecords, Backend, ChildRequest
 from plimsoll_operator.errors import TooLargeError
 from plimsoll_operator.rules import actions
-from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
 from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.solving.solve_cache import SolveCache
 from plimsoll_operator.store.learning import Lesson, learn, learn_rehearsal, peak_of
@@ -113,7 +113,7 @@ class Executor:
         """Start to profile: on a device where one is measured, else without."""
         wanted = self.state.profile_request
         assert wanted is not None  # noqa: S101 - nothing is prepared without one
-        where = self.backend.where(ChildKind.PROFILE, wanted.key)
+        where = self.backend.where(TaskKind.PROFILE, wanted.key)
         measures = wanted.source is Source.MEASURED
         request = ChildRequest(
             task=profile_task(wanted, self.spec, where),
@@ -127,7 +127,7 @@ class Executor:
         plan = await self.solve_cache.unreplayed_plan(self._asked)
         if plan is None:
             return  # the question has changed since the decision
-        where = self.backend.where(ChildKind.REPLAY, digest)
+        where = self.backend.where(TaskKind.REPLAY, digest)
         request = ChildRequest(
             task=replay_task(digest, self.spec, where),
             inputs=self._with_profile(plan),
@@ -142,7 +142,7 @@ class Executor:
             return  # the question has changed since the decision
         await self.store.rehearsals.ask(self.plan_uid, wanted)
         plan = wanted.plan
-        where = self.backend.where(ChildKind.REHEARSAL, digest)
+        where = self.backend.where(TaskKind.REHEARSAL, digest)
         request = ChildRequest(
             task=rehearsal_task(digest, self.spec, where),
             devices=plan.offers[plan.stage_of(plan.fullest_rank).offer],
@@ -154,7 +154,7 @@ class Executor:
     async def _start_training(self, number: int, memory_factor: int) -> None:
         """Start the ranks of an attempt by its plan of record."""
         plan = await self.records.plan(self._attempt(number))
-        where = self.backend.where(ChildKind.TRAIN, str(number))
+        where = self.backend.where(TaskKind.TRAIN, str(number))
         request = ChildRequest(
             task=train_task(number, plan, self.spec, where),
             devices=plan,

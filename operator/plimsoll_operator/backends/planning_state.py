@@ -35,11 +35,7 @@ def observed_profile(
     """A profile of the store as a decision reads it.
 
     Whether it is of the code that runs is known once something was started with it.
-
-    Args:
-        created_s: of the plan; seconds since 1970.
-        request: that the profile answers.
-        profile: of the store.
+    `created_s` is when the plan was made, seconds since 1970.
     """
     return ObservedProfile(
         source=request.source,

@@ -3,7 +3,7 @@
 In: what the executor wants of one plan. Out: the effect. Each may be wanted again, also
 after a crash in the middle of it: what was done is found, and left as it is.
 
-    Backend          processes (`backends.local.backend`), Jobs (`backends.pods.job`)
+    Backend          processes (`backends.local.backend`), pods (`backends.pod_backend`)
     AttemptRecords   rows of the store (`backends.local.backend`), ConfigMaps
                      (`objects.record_maps`)
 """
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from plimsoll_operator.backends.commands import Where
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
@@ -58,7 +58,7 @@ ChildResult = ModelProfile | Replay | Rehearsal
 class Backend(Protocol):
     """Launches the children of one plan."""
 
-    def where(self, kind: ChildKind, subject: str) -> Where:
+    def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a child runs."""
         ...
 

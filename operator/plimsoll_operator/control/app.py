@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from plimsoll_operator.backends.pods.admission import Admission
+from plimsoll_operator.backends.admission import Admission
 from plimsoll_operator.control.configuration import Configuration
 from plimsoll_operator.control.initial_sync import InitialSync
 from plimsoll_operator.control.loop import Loop
@@ -71,9 +71,9 @@ async def work(configuration: Configuration, api: Api) -> None:
         OperatorError: it cannot begin, or cannot go on.
     """
     metrics = Metrics(per_plan=configuration.plan_metrics)
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         async with serving(waiting_app(metrics), port=configuration.http_port):
-            store = await first_answer(held, configuration.database)
+            store = await first_answer(stack, configuration.database)
         metrics.store_answers(is_up=True)
         operator = Operator(
             configuration=configuration, api=api, store=store, metrics=metrics
@@ -85,19 +85,17 @@ async def work(configuration: Configuration, api: Api) -> None:
             await operator.run()
 
 
-async def first_answer(held: AsyncExitStack, place: str) -> Store:
-    """Open the store, and wait as long as its server is down.
+async def first_answer(stack: AsyncExitStack, place: str) -> Store:
+    """The store at a place of `open_store`, once its server is up.
 
-    Args:
-        held: closes it.
-        place: see `open_store`.
+    The stack closes it.
 
     Raises:
         StoreError: it cannot be used, and waiting would not change that.
     """
     while True:
         try:
-            return await held.enter_async_context(open_store(place))
+            return await stack.enter_async_context(open_store(place))
         except (StoreDownError, StoreBusyError) as error:
             logger.warning("nothing is decided before the store answers: %s", error)
             await asyncio.sleep(STORE_AGAIN_S)

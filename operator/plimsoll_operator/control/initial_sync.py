@@ -17,23 +17,24 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from plimsoll_operator.backends.launch_backend import LaunchBackend, Workload
+from plimsoll_operator.backends.pods import BACKENDS
+from plimsoll_operator.backends.workloads import begun, children_in
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.reconcile import decision_on
 from plimsoll_operator.errors import ClusterError
-from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, PLANS, Kind, Object
+from plimsoll_operator.kube.api import CONFIG_MAPS, PLANS, Kind, Object
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL, PlanKey
-from plimsoll_operator.objects.jobs import begun, children_in, is_ending
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_operator.objects.record_maps import attempts_in
 from plimsoll_operator.rules.actions import WakeAt
 from plimsoll_operator.rules.decide import is_closed
 from plimsoll_operator.rules.observed_state import (
     Attempt,
-    ChildKind,
     ChildState,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.telemetry.metrics import Pass
 
@@ -59,7 +60,10 @@ class InitialSync:
     async def _look_at_all(self, namespace: str) -> None:
         """Look at all plans of a namespace, or of all of them."""
         # Plans come last: what changes meanwhile is then newer than what we know.
-        jobs = await self._shelf(JOBS, namespace, PLAN_LABEL)
+        shelves = [
+            (one, await self._shelf(one.makes, namespace, PLAN_LABEL, one))
+            for one in BACKENDS.values()
+        ]
         maps = await self._shelf(
             CONFIG_MAPS, namespace, f"{PLAN_LABEL},{ATTEMPT_LABEL}"
         )
@@ -67,31 +71,46 @@ class InitialSync:
             for found in page:
                 metadata = found["metadata"]
                 key = metadata["namespace"], metadata["name"]
-                self._look(key, found, jobs.pop(key, []), maps.pop(key, []))
+                workloads = [
+                    Workload(backend, json.loads(one))
+                    for backend, shelf in shelves
+                    for one in shelf.pop(key, [])
+                ]
+                self._look(key, found, workloads, maps.pop(key, []))
                 await asyncio.sleep(0)
 
-    async def _shelf(self, kind: Kind, namespace: str, labels: str) -> Shelf:
-        """Return what belongs to plans, by the key of the plan."""
+    async def _shelf(
+        self,
+        kind: Kind,
+        namespace: str,
+        labels: str,
+        backend: LaunchBackend | None = None,
+    ) -> Shelf:
+        """Objects by the key of their plan; metadata alone without a back end."""
         shelf: Shelf = defaultdict(list)
         pages = self.loop.api.pages(
-            kind, namespace, labels=labels, metadata_only=kind is CONFIG_MAPS
+            kind, namespace, labels=labels, metadata_only=backend is None
         )
         async for page in pages:
             for found in page:
                 metadata = found["metadata"]
                 key = metadata["namespace"], metadata["labels"][PLAN_LABEL]
-                shelf[key].append(json.dumps(trimmed(found)).encode())
+                shelf[key].append(json.dumps(trimmed(found, backend)).encode())
                 await asyncio.sleep(0)
         return shelf
 
     def _look(
-        self, key: PlanKey, found: Object, jobs: list[bytes], maps: list[bytes]
+        self,
+        key: PlanKey,
+        found: Object,
+        workloads: Sequence[Workload],
+        maps: Sequence[bytes],
     ) -> None:
         """Look at one plan; leave it to a pass unless nothing is to be done."""
         loop, began_s = self.loop, self.loop.monotonic()
         try:
             plan, now_s = plan_of(found), loop.clock()
-            mine = plan.owner.own(map(json.loads, jobs))
+            mine = [one for one in workloads if plan.owner.owns(one.found)]
             attempts = attempts_in(plan.owner.own(map(json.loads, maps)))
             state = state_from_lists(plan, mine, attempts, now_s)
             if state is None:
@@ -106,27 +125,24 @@ class InitialSync:
         loop.reconciler.reporter.observed(plan, ())
         loop.reconciler.written[key] = plan.version
         loop.reconciler.schedule(key, state, decision)
-        for job in mine:
-            loop.known_jobs[job["metadata"]["uid"]] = job["metadata"]["resourceVersion"]
+        for metadata in (one.metadata for one in mine):
+            loop.known_workloads[metadata["uid"]] = metadata["resourceVersion"]
         loop.metrics.pass_made(Pass.IDLE, loop.monotonic() - began_s)
 
 
 def state_from_lists(
-    plan: PlanObject, jobs: Sequence[Object], attempts: Sequence[Attempt], now_s: float
+    plan: PlanObject,
+    workloads: Sequence[Workload],
+    attempts: Sequence[Attempt],
+    now_s: float,
 ) -> ObservedState | None:
-    """Return what is seen of a plan that is over, or whose ranks train undisturbed.
+    """State of a plan that is over, or whose ranks train undisturbed.
 
-    None where more has to be looked at: pods, nodes, the store.
-
-    Args:
-        plan: as it was listed.
-        jobs: of it.
-        attempts: of it.
-        now_s: seconds since 1970.
+    None if pods, nodes or the store are needed to know it. Seconds are since 1970.
     """
     latest = attempts[-1] if attempts else None
-    shown = children_in(jobs, latest)
-    children = tuple(begun(job, plan.status, now_s) for job in shown)
+    shown = children_in(workloads, latest)
+    children = tuple(begun(one, plan.status, now_s) for one in shown)
     state = ObservedState(
         attempts=tuple(attempts), children=children, observed=plan.status.observed
     )
@@ -136,20 +152,18 @@ def state_from_lists(
         return None if children else state
     if latest is None or latest.ending is not None:
         return None
-    is_left_alone = not any(is_ending(job) for job in shown)
-    workers = state.child(ChildKind.TRAIN, str(latest.number))
+    is_left_alone = not any(one.is_ending for one in shown)
+    workers = state.child(TaskKind.TRAIN, str(latest.number))
     trains = workers is not None and workers.state is ChildState.RUNNING
     others = [child.state for child in children if child is not workers]
     is_quiet = all(state is ChildState.ENDED for state in others)
     return state if trains and is_quiet and is_left_alone else None
 
 
-def trimmed(found: Object) -> dict[str, Any]:
-    """An object without what nobody looks at."""
+def trimmed(found: Object, backend: LaunchBackend | None) -> Object:
+    """The part of an object that is read here; metadata alone without a back end."""
     metadata = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
-    kept: dict[str, Any] = {"metadata": metadata}
-    if "status" in found:
-        kept["status"] = found["status"]
-    if "spec" in found:
-        kept["spec"] = {"completions": found["spec"].get("completions", 1)}
-    return kept
+    if backend is None:
+        return {"metadata": metadata}
+    spec = backend.counted_spec(found["spec"])
+    return {"metadata": metadata, "status": found.get("status") or {}, "spec": spec}

@@ -18,7 +18,7 @@ from typing import Final
 from plimsoll_operator.control.reconcile import Reconciler
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import ApiConflictError, OperatorError, StoreError
-from plimsoll_operator.kube.api import JOBS, PLANS, Api
+from plimsoll_operator.kube.api import PLANS, Api
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.rules.decide import Decision
 from plimsoll_operator.store.store import Store
@@ -69,7 +69,7 @@ class Loop:
     """When the latest pass ended, or nothing was to be done; of the monotonic clock."""
     heard_s: float = 0.0
     """When the watch of plans was last known to tell all that happens."""
-    known_jobs: dict[str, str] = field(default_factory=dict[str, str])
+    known_workloads: dict[str, str] = field(default_factory=dict[str, str])
     """Versions that the initial sync has seen, by uid: the watch brings them again."""
     behind: dict[PlanKey, int] = field(default_factory=dict[PlanKey, int])
     """Versions that a list had shown, and the watch had not brought."""
@@ -87,10 +87,10 @@ class Loop:
         if self.reconciler.written.get(key) != version:
             self.queue.add(key)
 
-    def child_changed(self, key: PlanKey, uid: str, version: str) -> None:
-        """Hear of an event of a Job, by its plan."""
-        self.metrics.heard_of(JOBS.plural, self.clock())
-        if self.known_jobs.pop(uid, "") != version:
+    def child_changed(self, key: PlanKey, uid: str, version: str, plural: str) -> None:
+        """Take in an event of a workload, by its plan."""
+        self.metrics.heard_of(plural, self.clock())
+        if self.known_workloads.pop(uid, "") != version:
             self.queue.add(key)
 
     async def work(self) -> None:

@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
+from plimsoll_operator.backends.admission import Admission, holds_to_one_node
+from plimsoll_operator.backends.launch_backend import Workload
 from plimsoll_operator.backends.planning_state import (
     PlanningState,
     observed_profile,
     with_answer,
 )
-from plimsoll_operator.backends.pods.admission import Admission, holds_to_one_node
+from plimsoll_operator.backends.pods import BACKENDS
+from plimsoll_operator.backends.workloads import WorkloadObserver
 from plimsoll_operator.errors import StoreError
-from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, Api
+from plimsoll_operator.kube.api import CONFIG_MAPS, Api
 from plimsoll_operator.names import ATTEMPT_LABEL, PLAN_LABEL
 from plimsoll_operator.nodes.machines import Machines
-from plimsoll_operator.objects.jobs import JobObserver
 from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.record_maps import PlansOfRecord, attempts_in
@@ -64,21 +66,16 @@ class PlanObserver:
         *,
         shares: bool = False,
     ) -> None:
-        """Observe through an API server, and the store of one scope.
+        """Observe through an API server and the store of one scope.
 
-        Args:
-            api: of the cluster.
-            store: of the scope.
-            machines: that plans may use.
-            admission: asks whether plans can be launched.
-            shares: a profile of another namespace serves as well.
+        If it `shares`, a profile of another namespace serves as well.
         """
         self._shares = shares
         self._api = api
         self._store = store
         self.machines = machines
         self._admission = admission
-        self.jobs = JobObserver(api, store, machines)
+        self.workloads = WorkloadObserver(api, store, machines)
         self.solve_cache = SolveCache(store)
         self.plans_of_record = PlansOfRecord(api)
         self.name_conflicts = NameConflicts(api)
@@ -97,9 +94,15 @@ class PlanObserver:
             metadata_only=True,
         )
         attempts = attempts_in(owner.own(maps))
-        jobs = owner.own(await self._api.list(JOBS, owner.namespace, labels=labels))
+        workloads = [
+            Workload(backend, one)
+            for backend in BACKENDS.values()
+            for one in owner.own(
+                await self._api.list(backend.makes, owner.namespace, labels=labels)
+            )
+        ]
         is_open = bool(attempts) and attempts[-1].ending is None
-        children = await self.jobs.children(plan, jobs, attempts, now_s)
+        children = await self.workloads.children(plan, workloads, attempts, now_s)
         conflict = await self.name_conflicts.of(plan)
         if conflict is not None and conflict.child is not None:
             children = (*children, conflict.child)

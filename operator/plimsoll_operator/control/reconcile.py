@@ -13,7 +13,8 @@ from typing import Final
 
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.backends.executor import Executor
-from plimsoll_operator.backends.pods.admission import backend_for
+from plimsoll_operator.backends.pod_backend import PodBackend
+from plimsoll_operator.backends.pods import backend_for
 from plimsoll_operator.control.observe import ClusterState, PlanObserver
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
@@ -76,7 +77,8 @@ class Scope:
             state=state,
             store=self.store,
             solve_cache=observer.solve_cache,
-            backend=backend_for(spec)(
+            backend=PodBackend(
+                launch=backend_for(spec),
                 plan=plan,
                 objects=objects,
                 store=self.store,

@@ -16,8 +16,9 @@ from typing import Any, Final, cast
 
 import kopf
 
+from plimsoll_operator.backends.pods import BACKENDS
 from plimsoll_operator.errors import ClusterError
-from plimsoll_operator.kube.api import Object
+from plimsoll_operator.kube.api import Kind, Object
 from plimsoll_operator.kube.login import login_now
 from plimsoll_operator.names import GROUP, PLAN_LABEL, PLURAL, VERSION, PlanKey
 
@@ -31,8 +32,8 @@ PAUSE_S: Final = 5.0
 """From one login to the next if that was refused and nothing has changed."""
 Heard = Callable[[PlanKey, str, str, bool], None]
 """Takes a plan's key, its uid, the version, and whether it was deleted."""
-ChildChanged = Callable[[PlanKey, str, str], None]
-"""Takes the key of a Job's plan, and the Job's uid and version."""
+ChildChanged = Callable[[PlanKey, str, str, str], None]
+"""Takes the key of a workload's plan, and uid, version and plural of the workload."""
 
 
 class Logins:
@@ -76,13 +77,7 @@ class Logins:
 def registry_for(
     heard: Heard, child_changed: ChildChanged, logins: Logins
 ) -> kopf.OperatorRegistry:
-    """The handlers of the watches.
-
-    Args:
-        heard: told of every event of a plan.
-        child_changed: told of every event of a Job, by its plan.
-        logins: who we are.
-    """
+    """Handlers of the watches, which call for every event of a plan or a workload."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -101,16 +96,24 @@ def registry_for(
         is_deleted = event["type"] == "DELETED"
         heard(key, metadata["uid"], metadata["resourceVersion"], is_deleted)
 
-    @kopf.on.event("batch", "v1", "jobs", registry=registry)
-    async def job_event(event: kopf.RawEvent, **_: Any) -> None:
-        """Hear of a child."""
+    for one in BACKENDS.values():
+        on_children(registry, one.makes, child_changed)
+    return registry
+
+
+def on_children(
+    registry: kopf.OperatorRegistry, kind: Kind, child_changed: ChildChanged
+) -> None:
+    """Register the handler of the watch of workloads of a kind."""
+
+    @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
+    async def child_event(event: kopf.RawEvent, **_: Any) -> None:
+        """Take in an event of a child."""
         metadata = metadata_of(event)
         name = metadata.get("labels", {}).get(PLAN_LABEL)
         if name:
-            key = metadata["namespace"], name
-            child_changed(key, metadata["uid"], metadata["resourceVersion"])
-
-    return registry
+            key, uid = (metadata["namespace"], name), metadata["uid"]
+            child_changed(key, uid, metadata["resourceVersion"], kind.plural)
 
 
 def metadata_of(event: kopf.RawEvent) -> Object:
@@ -128,17 +131,14 @@ def settings_for() -> kopf.OperatorSettings:
     settings.watching.chunk_size = PAGE
     # A task for each object, thousands at once at the start, would stay in memory.
     settings.queueing.worker_limit, settings.queueing.idle_timeout = WORKERS, IDLE_S
-    settings.watching.label_selectors["jobs.v1.batch"] = PLAN_LABEL
+    for kind in (one.makes for one in BACKENDS.values()):
+        place = f"{kind.plural}.{kind.version}.{kind.group}"
+        settings.watching.label_selectors[place] = PLAN_LABEL
     return settings
 
 
 async def watch(registry: kopf.OperatorRegistry, namespaces: Sequence[str]) -> None:
-    """Watch until cancelled, or until a watch dies.
-
-    Args:
-        registry: the handlers.
-        namespaces: to watch in; none: all of them.
-    """
+    """Watch until cancelled, or until a watch dies; without namespaces in all."""
     await kopf.operator(
         registry=registry,
         settings=settings_for(),

@@ -16,7 +16,7 @@ from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.objects.pods import is_over
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 
 FINISHED_S = 60.0
 """Such a time after the end of its containers, a pod has reported everything."""
@@ -43,7 +43,7 @@ class Assignment:
 
     plan_name: str
     plan_uid: str
-    kind: ChildKind
+    kind: TaskKind
     subject: str
     attempt: int
     """0 where it belongs to none."""
@@ -100,12 +100,12 @@ def assignment_in(job: Object) -> Assignment:
     if owner is None or labels.get(names.PLAN_LABEL) != owner[0]:
         refuse(f"no TrainingPlan controls the Job {meta['name']}")
     try:
-        kind = ChildKind(labels.get(names.CHILD_LABEL, ""))
+        kind = TaskKind(labels.get(names.CHILD_LABEL, ""))
         attempt = int(labels.get(names.ATTEMPT_LABEL, "0"))
         after_s = float(annotations.get(names.AFTER_ANNOTATION, "0"))
     except ValueError as error:
         refuse(f"the Job {meta['name']} is none of ours: {error}")
-    if kind is ChildKind.TRAIN and attempt < 1:
+    if kind is TaskKind.TRAIN and attempt < 1:
         refuse(f"the Job {meta['name']} trains and belongs to no attempt")
     if not 0 <= after_s <= LATEST_S:
         refuse(f"the Job {meta['name']} has no cause: {names.AFTER_ANNOTATION}")

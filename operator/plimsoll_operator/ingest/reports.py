@@ -25,7 +25,7 @@ from http import HTTPStatus
 from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Reporter
 from plimsoll_operator.ingest.recorded_attempts import Recorded
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.model_profile import (
     DeviceKind,
@@ -42,7 +42,7 @@ MOST_DEVICE_BYTES = 2**42
 MOST_TEXT = f"at most {MOST_DEVICE_BYTES} bytes: no device has more"
 
 
-def check_kind(reporter: Reporter, wanted: ChildKind) -> None:
+def check_kind(reporter: Reporter, wanted: TaskKind) -> None:
     """Refuse a report that is the business of another kind of task.
 
     Raises:

@@ -38,7 +38,7 @@ from plimsoll_operator.ingest.limits import Budget, Rates, Room
 from plimsoll_operator.ingest.recorded_attempts import RecordedAttempts
 from plimsoll_operator.names import PlanKey
 from plimsoll_operator.objects.bounded import bounded_document
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_operator.store.learning import learn_rehearsal
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.errors import InvalidInputError
@@ -76,7 +76,7 @@ class Route:
 
     path: str
     document: type[Document]
-    reported_by: ChildKind
+    reported_by: TaskKind
     limit_bytes: int = MIB
 
 
@@ -84,13 +84,13 @@ ROUTES = (
     Route(
         path="/v1/profile",
         document=ModelProfile,
-        reported_by=ChildKind.PROFILE,
+        reported_by=TaskKind.PROFILE,
         limit_bytes=32 * MIB,
     ),
-    Route(path="/v1/replay", document=Replay, reported_by=ChildKind.REPLAY),
-    Route(path="/v1/rehearsal", document=Rehearsal, reported_by=ChildKind.REHEARSAL),
-    Route(path="/v1/observation", document=Observation, reported_by=ChildKind.TRAIN),
-    Route(path="/v1/end", document=End, reported_by=ChildKind.TRAIN),
+    Route(path="/v1/replay", document=Replay, reported_by=TaskKind.REPLAY),
+    Route(path="/v1/rehearsal", document=Rehearsal, reported_by=TaskKind.REHEARSAL),
+    Route(path="/v1/observation", document=Observation, reported_by=TaskKind.TRAIN),
+    Route(path="/v1/end", document=End, reported_by=TaskKind.TRAIN),
 )
 
 

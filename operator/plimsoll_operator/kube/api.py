@@ -60,6 +60,18 @@ class Kind:
     """Of its group and version."""
     plural: str
     is_namespaced: bool = True
+    is_optional: bool = False
+    """Its definition may be absent; then there are no objects of it."""
+
+    @property
+    def group(self) -> str:
+        """Group of its API, which is not the core's."""
+        return self.path.split("/")[1]
+
+    @property
+    def version(self) -> str:
+        """Version of its API."""
+        return self.path.rpartition("/")[2]
 
 
 PLANS = Kind(path=f"apis/{GROUP}/{VERSION}", plural=PLURAL)
@@ -90,12 +102,7 @@ class Api:
     def __init__(
         self, made: Any, log_in_again: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Requests through a client that knows the server and who we are.
-
-        Args:
-            made: a `DynamicClient`.
-            log_in_again: looks up again who we are, for the same client.
-        """
+        """Requests through a `DynamicClient`, whose login can be renewed."""
         self._client = made
         self._log_in_again = log_in_again
 
@@ -135,13 +142,9 @@ class Api:
         labels: str = "",
         metadata_only: bool = False,
     ) -> AsyncGenerator[Sequence[Object]]:
-        """Yield all objects, a page at a time.
+        """Yield the objects that a label selector admits, a page at a time.
 
-        Args:
-            kind: of the objects.
-            namespace: empty: all of them.
-            labels: a selector, applied by the server.
-            metadata_only: leave out what the objects hold.
+        Without a namespace those of all; of `metadata_only` nothing that they hold.
 
         Raises:
             ClusterError: they cannot be told.
@@ -149,13 +152,18 @@ class Api:
         accept = {"Accept": METADATA_ONLY} if metadata_only else {}
         path, token = path_of(kind, namespace), ""
         while True:
-            reply = await self._ask(
-                *("GET", path),
-                label_selector=labels or None,
-                limit=PAGE,
-                _continue=token or None,
-                header_params=dict(accept),
-            )
+            try:
+                reply = await self._ask(
+                    *("GET", path),
+                    label_selector=labels or None,
+                    limit=PAGE,
+                    _continue=token or None,
+                    header_params=dict(accept),
+                )
+            except ApiRefusedError as error:
+                if kind.is_optional and error.status == HTTPStatus.NOT_FOUND:
+                    return
+                raise
             yield reply.object["items"] or []  # null where there are none
             token = reply.object["metadata"].get("continue", "")
             if not token:
@@ -213,12 +221,7 @@ class Api:
     ) -> None:
         """Remove the object that has this uid, if it is still there.
 
-        Args:
-            kind: of the object.
-            namespace: of the object.
-            name: of the object.
-            uid: of the object; another one of its name is left alone.
-            foreground: it stays until all that belongs to it is gone.
+        In the foreground it stays until all that belongs to it is gone.
 
         Raises:
             ClusterError: it was not removed.
@@ -236,12 +239,7 @@ class Api:
                 raise
 
     async def _ask(self, verb: str, path: str, **what: Any) -> Written:
-        """Make one request, and once more if it needs another login.
-
-        Args:
-            verb: of HTTP.
-            path: of an object or a list.
-            what: further arguments of `DynamicClient.request`.
+        """Make one `DynamicClient.request`, and once more if it needs another login.
 
         Raises:
             ClusterError: it was not answered, or not done.

@@ -44,14 +44,9 @@ def raised(
     pod: Mapping[str, Any],
     nodes: Iterable[Object],
 ) -> PerGPU:
-    """Return what to ask for beside each GPU; never less than the spec does.
+    """Resources of each GPU with `factor` times the memory, as far as there is room.
 
-    Args:
-        per_gpu: what the spec asks for.
-        factor: how many times as much memory is wanted.
-        pods: of the worker group.
-        pod: the spec of each, as it is rendered with what the spec asks for.
-        nodes: of the cluster.
+    Never less than the spec asks for; `pod` is the spec rendered with that.
     """
     rooms = sorted(rooms_of(pods, pod, nodes), reverse=True)[: pods.num_pods]
     stated = memory_bytes(per_gpu.memory)

@@ -196,10 +196,7 @@ def merged(users: object, ours: Object) -> Object:
 
 
 def required_terms(users: object) -> list[Object] | None:
-    """The terms that a user's affinity requires of nodes; None: it has none.
-
-    Args:
-        users: `affinity` of the template, None where it has none.
+    """The terms that the `affinity` of a template requires of nodes; None: it has none.
 
     Raises:
         InvalidFieldError: it is no affinity.

@@ -4,7 +4,6 @@ children         names, labels, owner; ConfigMaps and the Service
 plans            a TrainingPlan as the API server has it
 pod_template     a person's template and what Plimsoll adds
 pods             what pods wait for, and how they ended
-jobs             where the Jobs of a plan stand
 name_conflicts   objects of other owners in the place of ours
 owned_objects    made once, removed with care
 bounded          documents that others wrote, read within bounds of memory

@@ -34,7 +34,7 @@ from plimsoll_operator.names import (
     SUBJECT_ANNOTATION,
 )
 from plimsoll_planner.records.document import Document, to_text
-from plimsoll_planner.records.task import ChildKind
+from plimsoll_planner.records.task import TaskKind
 from plimsoll_planner.units import at_least
 
 PLAN_OF_RECORD, RESULT = "plan", "result"
@@ -115,7 +115,7 @@ def metadata_of(
 
 def child_metadata(
     owner: Owner,
-    kind: ChildKind,
+    kind: TaskKind,
     subject: str,
     *,
     note: str = "",
@@ -132,7 +132,7 @@ def child_metadata(
         queue: LocalQueue of Kueue that admits it; empty: none.
         after_s: what the child makes is later than this; seconds since 1970.
     """
-    attempt = int(subject) if kind is ChildKind.TRAIN else None
+    attempt = int(subject) if kind is TaskKind.TRAIN else None
     labels = labels_of(owner, kind, attempt) | ({QUEUE_LABEL: queue} if queue else {})
     notes = {SUBJECT_ANNOTATION: subject, AFTER_ANNOTATION: repr(after_s)}
     notes |= {NOTE_ANNOTATION: note} if note else {}
@@ -145,12 +145,12 @@ def service_of(owner: Owner) -> Object:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata_of(
-            owner, owner.service, labels_of(owner, ChildKind.TRAIN), {}
+            owner, owner.service, labels_of(owner, TaskKind.TRAIN), {}
         ),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": labels_of(owner, ChildKind.TRAIN),
+            "selector": labels_of(owner, TaskKind.TRAIN),
         },
     }
 
@@ -184,14 +184,9 @@ def packed(**documents: Document) -> dict[str, str]:
 def config_map(
     owner: Owner, kind: str, subject: str, data: Mapping[str, str], **notes: str
 ) -> Object:
-    """An immutable ConfigMap that holds packed documents.
+    """An immutable ConfigMap with data of `packed`, annotated with notes.
 
-    Args:
-        owner: the plan.
-        kind: what it is for.
-        subject: what it is about: a digest, or the number of an attempt.
-        data: made by `packed`.
-        notes: annotations, below our group.
+    Its subject is a digest, or the number of an attempt.
     """
     attempt = int(subject) if subject.isdecimal() else None
     name, labels = child_name(owner, kind, subject), labels_of(owner, kind, attempt)

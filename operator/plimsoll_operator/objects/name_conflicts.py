@@ -15,27 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.errors import NameConflictError
-from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, SERVICES, Api, Object
+from plimsoll_operator.kube.api import Api, Kind, Object
 from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
 from plimsoll_operator.objects.children import Owner
-from plimsoll_operator.objects.jobs import stop_reason
-from plimsoll_operator.objects.plans import PlanObject
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.objects.plans import PlanObject, stop_reason
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.records.task import Task
-
-KINDS: Final = {"Job": JOBS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
-"""Of all that we make."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameConflict:
     """What is in the way of something."""
 
-    kind: str
+    kind: Kind
     name: str
     text: str
     child: Child | None
@@ -82,7 +78,7 @@ class NameConflicts:
         found = self._met.get(plan.owner.uid)
         if found is None:
             return None
-        there = await self._api.get(KINDS[found.kind], plan.owner.namespace, found.name)
+        there = await self._api.get(found.kind, plan.owner.namespace, found.name)
         if plan.status.is_over or there is None or not fault_of(plan.owner, there):
             del self._met[plan.owner.uid]
             return None
@@ -94,7 +90,7 @@ class NameConflicts:
 def waiting(child: Child, status: Status) -> Child:
     """A child that waits, or has waited for too long."""
     is_late = stop_reason(status) == "PendingTimeout"
-    if child.kind is not ChildKind.TRAIN or not is_late:
+    if child.kind is not TaskKind.TRAIN or not is_late:
         return child
     return replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
 

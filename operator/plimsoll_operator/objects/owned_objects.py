@@ -25,7 +25,7 @@ class OwnedObjects:
         """Make an object, unless it is made.
 
         Raises:
-            ObstacleError: one of its name is there that no look finds as ours.
+            NameConflictError: one of its name is there that no look finds as ours.
             ClusterError: it could not be made now; asked again, it may.
         """
         namespace, name = owner.namespace, made["metadata"]["name"]
@@ -40,7 +40,7 @@ class OwnedObjects:
                 raise ClusterError(text) from None
             if fault := fault_of(owner, found):
                 text = f"{made['kind']} {namespace}/{name} {fault}"
-                raise NameConflictError(text, made["kind"], name) from None
+                raise NameConflictError(text, kind, name) from None
 
     async def find(self, kind: Kind, owner: Owner, name: str) -> Object | None:
         """An object of a plan; None: it is not there, or somebody else's."""

@@ -7,13 +7,22 @@ not is a fault in it, not an error. Called before each decision.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
-from plimsoll_operator.api.status import Status
+from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.objects.children import Owner
 from plimsoll_planner.errors import InvalidInputError
+
+STOPPED_BY_US: Final = (
+    "Suspending",
+    "Replanning",
+    "DeadlineExceeded",
+    "PendingTimeout",
+)
+"""Reasons that stand in the status before we delete a Job that trains."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,3 +75,20 @@ def status_of(found: Object) -> Status:
         return Status.from_json(found.get("status") or {}, "status")
     except InvalidInputError:
         return Status()
+
+
+def launched_s(status: Status) -> float:
+    """Since when the ranks run, 0 where they do not."""
+    said = status.condition(ConditionType.LAUNCHED)
+    if said is None or not status.holds(ConditionType.LAUNCHED):
+        return 0.0
+    return time_s(said.last_transition_time)
+
+
+def stop_reason(status: Status) -> str:
+    """Why we have asked for the end of a worker group; empty if we have not."""
+    for kind in (ConditionType.SUCCEEDED, ConditionType.LAUNCHED):
+        said = status.condition(kind)
+        if said is not None and said.reason in STOPPED_BY_US:
+            return said.reason
+    return ""

@@ -1,7 +1,7 @@
 """What the pods of a Job say: what they wait for, how they ended, who lost a node.
 
 In: pods and nodes as plain JSON, and what pods told before they were gone. Out: lines
-for people, an `End` of all processes. Pure; called by the eyes.
+for people, an `End` of all processes. Pure; called by observers.
 
     told to us, or its termination message     how its processes ended
     container reason OOMKilled                 the host's memory was full
@@ -169,12 +169,7 @@ def end_in(status: Object) -> Object:
 
 
 def end_of_container(state: Object, name: str) -> End:
-    """How the processes of a container ended.
-
-    Args:
-        state: its end, as the kubelet tells it.
-        name: said with it where the container is not ours.
-    """
+    """End of the processes of a container; a name stands in it if that is not ours."""
     message = state.get("message", "")
     was_killed = state.get("reason") == OUT_OF_MEMORY_KILLED
     end = message_in(message)
@@ -243,13 +238,9 @@ def lost_nodes_text(
     now_s: float,
     node_lost_s: float,
 ) -> str:
-    """Why nobody waits for the pods that are left; empty where somebody must.
+    """Why nobody waits for the pods of an ending workload; empty if somebody must.
 
-    Args:
-        pods: of a Job that is ending.
-        nodes: of the cluster.
-        now_s: seconds since 1970.
-        node_lost_s: for how long a node must have been out of reach.
+    Their nodes must have been out of reach for `node_lost_s`; `now_s` is since 1970.
     """
     left = [pod for pod in pods if not is_over(pod)]
     if any("deletionTimestamp" not in pod["metadata"] for pod in left):

@@ -210,7 +210,7 @@ class MapRecords:
         """Write down what became of an attempt.
 
         Raises:
-            ObstacleError: the attempt stays open until there is room for its end.
+            NameConflictError: the attempt stays open until there is room for its end.
         """
         ranks = {f"rank-{one.rank}": one for one in observed}
         try:

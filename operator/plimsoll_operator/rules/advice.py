@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from plimsoll_planner.records.task import ChildKind
+from plimsoll_planner.records.task import TaskKind
 
 PREFIX: Final = "plimsoll: "
 """Before what trainer and profiler say themselves; others' lines stay as they are."""
@@ -35,12 +35,12 @@ ON_CLUSTER: Final = {
 }
 
 
-def advised(line: str, kind: ChildKind, words: Words) -> str:
+def advised(line: str, kind: TaskKind, words: Words) -> str:
     """A line of a child in the words of a back end."""
     if not line.startswith(PREFIX):
         return line
     line = line.removeprefix(PREFIX)
-    of_kind = "" if kind is ChildKind.TRAIN else f" --of {kind}"
+    of_kind = "" if kind is TaskKind.TRAIN else f" --of {kind}"
     for there, here in words.items():
         line = line.replace(there, here.format(of_kind=of_kind))
     return line

@@ -20,7 +20,7 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.failures import given_up, next_start_s
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
@@ -78,7 +78,7 @@ def launched(given: StepInput) -> StepResult:
 def workers_result(given: StepInput) -> StepResult:
     """Whether the ranks of the open attempt were started, and what starts them."""
     attempt = given.state.attempts[-1]
-    child = given.state.child(ChildKind.TRAIN, str(attempt.number))
+    child = given.state.child(TaskKind.TRAIN, str(attempt.number))
     if child is None:
         return starting(given)
     if child.ending is Ending.NEVER_STARTED:
@@ -130,7 +130,7 @@ def memory_factor_of(given: StepInput) -> int:
 def succeeded(given: StepInput) -> StepResult:
     """How the open attempt goes, once it was started, and what stops it."""
     attempt = given.state.attempts[-1]
-    child = given.state.child(ChildKind.TRAIN, str(attempt.number))
+    child = given.state.child(TaskKind.TRAIN, str(attempt.number))
     if child is None or child.state is ChildState.PENDING:
         return StepResult(UNKNOWN, WAITING)
     limit_s = given.spec.run_policy.running_seconds
@@ -177,7 +177,7 @@ def left_unstarted(given: StepInput) -> StepResult:
     """The end of an attempt whose ranks were never started: the spec has changed."""
     number = given.state.attempts[-1].number
     nothing = Child(
-        kind=ChildKind.TRAIN,
+        kind=TaskKind.TRAIN,
         subject=str(number),
         state=ChildState.ENDED,
         since_s=given.now_s,
@@ -189,4 +189,4 @@ def left_unstarted(given: StepInput) -> StepResult:
 
 def is_train(child: Child) -> bool:
     """Whether a child is a worker group."""
-    return child.kind is ChildKind.TRAIN
+    return child.kind is TaskKind.TRAIN

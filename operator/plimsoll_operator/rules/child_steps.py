@@ -21,21 +21,21 @@ from plimsoll_operator.rules.actions import (
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import (
     Child,
-    ChildKind,
     ChildState,
     Ending,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput, StepResult
 
 LEAST_S = 10.0
 """From one beginning to the next of something that is disrupted each time."""
-OF_A_PLAN = (ChildKind.REPLAY, ChildKind.REHEARSAL)
+OF_A_PLAN = (TaskKind.REPLAY, TaskKind.REHEARSAL)
 """Kinds that hold the code of a plan to what was profiled."""
-STEPS: Mapping[ChildKind, tuple[str, str, Callable[..., Action]]] = {
-    ChildKind.PROFILE: ("Profile", "Profiling", StoreProfile),
-    ChildKind.REPLAY: ("Replay", "Replaying", StoreReplay),
-    ChildKind.REHEARSAL: ("Rehearsal", "Rehearsing", StoreRehearsal),
+STEPS: Mapping[TaskKind, tuple[str, str, Callable[..., Action]]] = {
+    TaskKind.PROFILE: ("Profile", "Profiling", StoreProfile),
+    TaskKind.REPLAY: ("Replay", "Replaying", StoreReplay),
+    TaskKind.REHEARSAL: ("Rehearsal", "Rehearsing", StoreRehearsal),
 }
 """By kind: the opening of its reasons, the reason while it runs, and the action that
 puts its result into the store."""
@@ -80,7 +80,7 @@ def of_child(given: StepInput, child: Child) -> StepResult:
         Ending.INCOMPATIBLE: RESPONSES[Ending.INCOMPATIBLE].reason,
         Ending.NEVER_STARTED: f"{what}PendingTimeout",
     }
-    if child.kind is ChildKind.REHEARSAL:
+    if child.kind is TaskKind.REHEARSAL:
         # Out of memory is a result, and this one did not come so far.
         reasons |= {
             Ending.OUT_OF_MEMORY: "RehearsalFailed",
@@ -111,7 +111,7 @@ def outdated_children(state: ObservedState) -> list[Child]:
     return [child for child in foreign_children(state) if child.since_s <= made_s]
 
 
-def clearing(given: StepInput, kind: ChildKind, wanted: str) -> tuple[Action, ...]:
+def clearing(given: StepInput, kind: TaskKind, wanted: str) -> tuple[Action, ...]:
     """What ends the children of a kind for plans that nobody asks for any more.
 
     Those that found other code stay, until a newer profile has answered them. The plan

@@ -38,7 +38,7 @@ from plimsoll_operator.rules.attempting import (
     succeeded,
 )
 from plimsoll_operator.rules.failures import failures_of
-from plimsoll_operator.rules.observed_state import ChildKind, ObservedState
+from plimsoll_operator.rules.observed_state import ObservedState, TaskKind
 from plimsoll_operator.rules.preparing import accepted, certified, planned, profiled
 from plimsoll_operator.rules.step_result import StepInput, StepResult
 from plimsoll_operator.rules.summary import (
@@ -210,7 +210,7 @@ def with_answer(status: Status, state: ObservedState) -> Status:
 def with_workload(status: Status, state: ObservedState) -> Status:
     """The status with the Job of the latest attempt; it stays when that ends."""
     number = state.attempts[-1].number if state.attempts else 0
-    child = state.child(ChildKind.TRAIN, str(number))
+    child = state.child(TaskKind.TRAIN, str(number))
     if child is not None and child.workload_uid:
         ref = WorkloadRef(
             name=child.workload_name, uid=child.workload_uid, attempt=number

@@ -16,7 +16,7 @@ from enum import StrEnum
 from plimsoll_operator.api.status import ObservedStatus
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.solution import Infeasible, Solution
-from plimsoll_planner.records.task import ChildKind as ChildKind
+from plimsoll_planner.records.task import TaskKind as TaskKind
 
 
 class ChildState(StrEnum):
@@ -65,7 +65,7 @@ class Ending(StrEnum):
 class Child:
     """Something that runs or ran for a plan, and was not cleared away yet."""
 
-    kind: ChildKind
+    kind: TaskKind
     subject: str
     """What it works on: a request key, a plan's digest, or an attempt's number."""
     state: ChildState
@@ -185,7 +185,7 @@ class ObservedState:
     step_fault: str = ""
     """That its steps did not take what was predicted; empty where they did."""
 
-    def child(self, kind: ChildKind, subject: str) -> Child | None:
+    def child(self, kind: TaskKind, subject: str) -> Child | None:
         """One child, None if it does not exist."""
         return next(
             (c for c in self.children if (c.kind, c.subject) == (kind, subject)), None

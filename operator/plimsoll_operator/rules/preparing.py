@@ -25,7 +25,7 @@ from plimsoll_operator.rules.child_steps import (
     outdated_children,
 )
 from plimsoll_operator.rules.failures import RESPONSES
-from plimsoll_operator.rules.observed_state import ChildKind, Ending, ObservedState
+from plimsoll_operator.rules.observed_state import Ending, ObservedState, TaskKind
 from plimsoll_operator.rules.rehearsing import rehearsed
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.solution import Infeasible, Termination
@@ -41,7 +41,7 @@ def accepted(given: StepInput) -> StepResult:
     """
     if given.state.complaint:
         return StepResult(FALSE, "InvalidSpec", given.state.complaint)
-    child = given.state.child(ChildKind.PROFILE, given.state.profile_key)
+    child = given.state.child(TaskKind.PROFILE, given.state.profile_key)
     if child is not None and child.ending is Ending.INCOMPATIBLE:
         return failed(child, RESPONSES[child.ending].reason)
     return StepResult(TRUE, "Valid", given.state.remark)
@@ -60,7 +60,7 @@ def profiled(given: StepInput) -> StepResult:
     unwanted = [
         Clear(child=child)
         for child in state.children
-        if child.kind is ChildKind.PROFILE and child.subject != state.profile_key
+        if child.kind is TaskKind.PROFILE and child.subject != state.profile_key
     ]
     return profile_result(given).after(*unwanted)
 
@@ -68,7 +68,7 @@ def profiled(given: StepInput) -> StepResult:
 def profile_result(given: StepInput) -> StepResult:
     """Whether the profile that is asked for is there, and bring it about."""
     state = given.state
-    child = state.child(ChildKind.PROFILE, state.profile_key)
+    child = state.child(TaskKind.PROFILE, state.profile_key)
     if state.profile is not None and is_current(given.spec, state):
         done = (child, *outdated_children(given.state))
         clear = tuple(Clear(child=one) for one in done if one is not None)
@@ -147,11 +147,11 @@ def certified(given: StepInput) -> StepResult:
     """Whether the plan's replay agrees and its rehearsal fits."""
     found = given.state.answer
     if found is not None and found.is_certified:
-        clear = clearing(given, ChildKind.REPLAY, "")
+        clear = clearing(given, TaskKind.REPLAY, "")
         result = StepResult(TRUE, "Replayed", actions=clear)
     else:
         wanted = found.unreplayed if found is not None else ""
-        clear = clearing(given, ChildKind.REPLAY, wanted)
+        clear = clearing(given, TaskKind.REPLAY, wanted)
         result = replay_result(given).after(*clear)
     return rehearsed(given, result)
 
@@ -163,7 +163,7 @@ def replay_result(given: StepInput) -> StepResult:
     if found is not None and found.has_replay:
         return StepResult(UNKNOWN, "Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
-        child = given.state.child(ChildKind.REPLAY, found.unreplayed)
+        child = given.state.child(TaskKind.REPLAY, found.unreplayed)
         if child is None or child in outdated_children(given.state):
             start = (StartReplay(digest=found.unreplayed),) if child is None else ()
             return StepResult(UNKNOWN, "Replaying", actions=start)

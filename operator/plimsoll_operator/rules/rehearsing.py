@@ -28,10 +28,10 @@ from plimsoll_operator.rules.child_steps import (
 )
 from plimsoll_operator.rules.failures import fixed_text
 from plimsoll_operator.rules.observed_state import (
-    ChildKind,
     Ending,
     ObservedAnswer,
     ObservedRehearsal,
+    TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.text.explain import counted
@@ -44,7 +44,7 @@ LEFT_OUT = ("RehearsalPendingTimeout", "RehearsalDeviceBusy")
 def rehearsed(given: StepInput, result: StepResult) -> StepResult:
     """The result of the replay, for `Certified`, and the rehearsal after it."""
     found = given.state.answer
-    clear = clearing(given, ChildKind.REHEARSAL, "")
+    clear = clearing(given, TaskKind.REHEARSAL, "")
     if found is None or not (result.may_go_on and found.plan_digest):
         return replace(result, actions=(*result.actions, *clear))
     rehearsal = found.rehearsal
@@ -92,8 +92,8 @@ def under_way(
     A training that rests takes no device.
     """
     digest = found.plan_digest
-    child = given.state.child(ChildKind.REHEARSAL, digest)
-    before = (*result.actions, *clearing(given, ChildKind.REHEARSAL, digest))
+    child = given.state.child(TaskKind.REHEARSAL, digest)
+    before = (*result.actions, *clearing(given, TaskKind.REHEARSAL, digest))
     if child is None and given.spec.suspend:
         return StepResult(
             UNKNOWN,

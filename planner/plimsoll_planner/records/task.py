@@ -34,8 +34,8 @@ Status = Annotated[int, Range(minimum=-64, maximum=255)]
 Line = Annotated[str, Text(longest=1024)]
 
 
-class ChildKind(StrEnum):
-    """What a child is for."""
+class TaskKind(StrEnum):
+    """Kind of a task."""
 
     PROFILE = "profile"
     REPLAY = "replay"
@@ -64,7 +64,7 @@ class Command(Record):
 class Task(Document):
     """Purpose of a task: of one process, or of a worker group."""
 
-    child_kind: ChildKind
+    child_kind: TaskKind
     subject: Label
     commands: tuple[Command, ...]
     folder: Word

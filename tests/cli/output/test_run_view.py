@@ -16,8 +16,8 @@ from plimsoll_cli.output.plan_page import outcome_lines
 from plimsoll_cli.output.run_view import RunView, words_of
 from plimsoll_operator.api.reasons import REASONS
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.backends.local.loop import Glance
-from plimsoll_operator.backends.local.rank_reports import StepTold, Unsaved
+from plimsoll_operator.backends.local.loop import PassResult
+from plimsoll_operator.backends.local.rank_reports import StepResult, Unsaved
 from plimsoll_operator.rules.observed_state import Ending, ObservedState
 from plimsoll_operator.rules.summary import observed_status
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -38,7 +38,7 @@ def a_plan_of_record() -> HybridPlan:
     return plan
 
 
-def a_glance(**fields: Any) -> Glance:
+def a_result(**fields: Any) -> PassResult:
     """Build what a pass sees that has begun to train."""
     plan = a_plan_of_record()
     done = ("Valid", "Measured", "Proven", "Replayed", "Started")
@@ -58,11 +58,11 @@ def a_glance(**fields: Any) -> Glance:
     defaults: dict[str, Any] = {
         "plan": stored,
         "status": status,
-        "seen": ObservedState(attempts=(StoredAttempt(number=1, plan=plan),)),
+        "state": ObservedState(attempts=(StoredAttempt(number=1, plan=plan),)),
         "reports": None,
         "work": None,
     }
-    return Glance(**(defaults | fields))
+    return PassResult(**(defaults | fields))
 
 
 def test_a_log_has_no_line_twice(
@@ -72,7 +72,7 @@ def test_a_log_has_no_line_twice(
     monkeypatch.setattr(run_view, "LINE_EVERY_S", 0.0)
     with RunView() as view:
         for _ in range(5):
-            view.passed(a_glance())
+            view.passed(a_result())
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(set(lines))
     number = a_plan_of_record().num_gpus
@@ -90,7 +90,7 @@ def test_how_many_ranks_are_replayed_is_shown(
     for true, reason in zip(reasons, ("Replaying", "Profiling"), strict=True):
         status = a_status(*true, reason, truth=Truth.UNKNOWN)
         with RunView() as view:
-            view.passed(a_glance(seen=ObservedState(), status=status, work=work))
+            view.passed(a_result(state=ObservedState(), status=status, work=work))
         assert f"· {reason.lower()}: ranks (3 of 8)\n" in capsys.readouterr().err
 
 
@@ -101,7 +101,7 @@ def test_one_rank_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan.num_gpus == 1
     attempt = StoredAttempt(number=1, plan=plan)
     with RunView() as view:
-        view.passed(a_glance(seen=ObservedState(attempts=(attempt,))))
+        view.passed(a_result(state=ObservedState(attempts=(attempt,))))
     assert "attempt 1: 1 rank is starting" in capsys.readouterr().err
 
 
@@ -113,8 +113,8 @@ def test_what_had_ended_before_the_command_began_is_not_told_again(
     first = replace(open_one, number=1, ending=Ending.CHECKPOINTED)
     second = replace(open_one, ending=Ending.OUT_OF_MEMORY, message="rank 1: too much")
     with RunView() as view:
-        view.passed(a_glance(seen=ObservedState(attempts=(first, open_one))))
-        view.passed(a_glance(seen=ObservedState(attempts=(first, second))))
+        view.passed(a_result(state=ObservedState(attempts=(first, open_one))))
+        view.passed(a_result(state=ObservedState(attempts=(first, second))))
     said = capsys.readouterr().err
     assert "attempt 1" not in said
     assert "✗ attempt 2 ended: device out of memory: rank 1: too much\n" in said
@@ -128,7 +128,7 @@ def test_a_wait_is_told_once_and_its_end_too(
         for _ in range(2):
             view.waits("")
             view.waits("the disk is full")
-            view.passed(a_glance())
+            view.passed(a_result())
             view.waits("the disk is full")
             view.waits("")
     said = capsys.readouterr().err
@@ -143,13 +143,13 @@ def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
     refuted = "the plan before ran out of memory"
     planned = a_status("Valid", "Measured", "Proven", "Rehearsed", "Starting")
     searching = a_status("Valid", "Measured", "Solving", truth=Truth.UNKNOWN)
-    plan = a_glance().seen.attempts[:0]
+    plan = a_result().state.attempts[:0]
     looks = [(planned, ""), (searching, refuted), (planned, refuted)]
     for is_brief in (False, True):
         with RunView(is_brief=is_brief) as view:
             for status, told in looks:
                 seen = ObservedState(attempts=plan, refuted=told)
-                view.passed(a_glance(status=status, seen=seen))
+                view.passed(a_result(status=status, state=seen))
         lines = capsys.readouterr().err.splitlines()
         shown = [line for line in lines if line.startswith(("✗", "✓ plan"))]
         plan_line = next(iter(shown), "")
@@ -177,14 +177,14 @@ def test_what_certifies_a_plan_is_named(reason: str, message: str, line: str) ->
         reason=reason,
         message=message,
     )
-    glance = a_glance(seen=ObservedState(refuted="ran out"))
-    assert run_view.settled_text(glance, said) == line
+    result = a_result(state=ObservedState(refuted="ran out"))
+    assert run_view.settled_text(result, said) == line
 
 
 def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON stands alone."""
     with RunView(is_quiet=True) as view:
-        view.passed(a_glance())
+        view.passed(a_result())
         view.waits("the disk is full")
         view.say("anything")
     assert capsys.readouterr() == ("", "")
@@ -252,7 +252,7 @@ def test_a_dry_run_has_nothing_under_way(capsys: pytest.CaptureFixture[str]) -> 
     """It is over; what it was stands in a sentence below the plan."""
     dry = a_record(status=a_dry_status())
     with RunView() as view:
-        view.passed(a_glance(status=dry.status))
+        view.passed(a_result(status=dry.status))
     assert capsys.readouterr().err.splitlines()[-1].startswith("✓ ")
     assert list(outcome_lines(dry)) == [
         "a dry run: spec.launch.policy is PlanOnly, and nothing was launched"
@@ -290,7 +290,7 @@ def test_a_plan_that_fits_nowhere_says_that_devices_ran_out_before() -> None:
 class GangWithoutRoom:
     """Reports of ranks whose saves may fail."""
 
-    steps: ClassVar[list[StepTold]] = []
+    steps: ClassVar[list[StepResult]] = []
     observations = ()
     unsaved: Unsaved | None = None
 
@@ -307,7 +307,7 @@ def test_checkpoints_that_are_not_saved_are_told_at_once(
     with RunView() as view:
         for found in (None, one, one, two, None, last, last, None):
             reports.unsaved = found
-            view.passed(a_glance(reports=reports))
+            view.passed(a_result(reports=reports))
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if " saved" in line or "room" in line] == [
         "✗ step 5 was not saved",

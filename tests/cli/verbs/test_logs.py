@@ -14,7 +14,7 @@ import pytest
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.verbs.logs import begun_s
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from tests.support.home_plans import NAME, HomePlan, a_home_plan
 
 TALKS = "import time; print('here', flush=True); time.sleep({seconds})"
@@ -25,7 +25,7 @@ def plan(tmp_path: Path) -> Generator[HomePlan]:
     """A plan with an attempt."""
     made = a_home_plan(tmp_path / "home")
     made.attempt(1, {})
-    shutil.rmtree(made.children.logs(ChildKind.TRAIN, "1"))
+    shutil.rmtree(made.children.logs(TaskKind.TRAIN, "1"))
     yield made
     made.children.end_all()
 
@@ -61,7 +61,7 @@ def test_logs_are_followed_to_where_they_are_kept(
     """A child that is cleared away; no line is lost, and none comes twice."""
     folder = plan.train(TALKS.format(seconds=600))
     wait_until_said(folder)
-    clearing = threading.Timer(1.0, plan.children.clear, (ChildKind.TRAIN, "1"))
+    clearing = threading.Timer(1.0, plan.children.clear, (TaskKind.TRAIN, "1"))
     clearing.start()
     assert follow(plan) == ExitCode.DONE
     assert capsys.readouterr().out == "[0] here\n"
@@ -73,12 +73,12 @@ def test_a_child_that_is_cleared_away_while_it_is_read_is_read_to_its_end(
     """At whatever moment: its lines are there, once."""
     folder = plan.train("print('here')")
     plan.wait_for_end(folder)
-    kept = plan.children.logs(ChildKind.TRAIN, "1")
+    kept = plan.children.logs(TaskKind.TRAIN, "1")
     folder.rename(tmp_path / "ended")
     for delay_ms in range(0, 60, 10):
         shutil.copytree(tmp_path / "ended", folder)
         shutil.rmtree(kept, ignore_errors=True)
-        clear = partial(plan.children.clear, ChildKind.TRAIN, "1")
+        clear = partial(plan.children.clear, TaskKind.TRAIN, "1")
         clearing = threading.Timer(delay_ms / 1000, clear)
         clearing.start()
         assert follow(plan) == ExitCode.DONE

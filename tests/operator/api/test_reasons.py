@@ -17,13 +17,13 @@ from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.rules.decide import decide
 from plimsoll_operator.rules.observed_state import (
     Child,
-    ChildKind,
     ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedRehearsal,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.solution import Termination
@@ -40,7 +40,7 @@ READY = ObservedState(
 Look = tuple[TrainingPlanSpec, ObservedState]
 
 
-def children(kind: ChildKind, subject: str) -> list[tuple[Child, ...]]:
+def children(kind: TaskKind, subject: str) -> list[tuple[Child, ...]]:
     """Return no child, and one in every state and with every ending."""
     waits = Child(kind=kind, subject=subject, state=ChildState.PENDING, since_s=9900.0)
     waited = replace(waits, since_s=100.0)
@@ -57,7 +57,7 @@ def while_profiling() -> Iterator[Look]:
     traced = replace(MEASURED, source="traced")
     profiles = (None, MEASURED, traced, replace(MEASURED, was_cached=True))
     policies = ("IfMissing", "Always", "Never")
-    found = children(ChildKind.PROFILE, "request")
+    found = children(TaskKind.PROFILE, "request")
     for policy, profile, child in product(policies, profiles, found):
         spec = a_spec(profile={"policy": policy})
         yield spec, replace(READY, profile=profile, children=child)
@@ -78,7 +78,7 @@ def while_planning() -> Iterator[Look]:
         {"num_rounds": 5},
     )
     yield a_spec(), replace(READY, answer=None)
-    found = children(ChildKind.REPLAY, "plan")
+    found = children(TaskKind.REPLAY, "plan")
     for answer, step, child, must in product(answers, steps, found, (True, False)):
         spec = a_spec(launch={"requireCertified": must})
         seen = ObservedAnswer(answer=answer, **step)
@@ -93,7 +93,7 @@ def while_rehearsing() -> Iterator[Look]:
         ObservedRehearsal(fits=False, message="ran out"),
     )
     steps: tuple[dict[str, Any], ...] = ({"is_certified": True}, {"num_rounds": 5})
-    found = children(ChildKind.REHEARSAL, "plan")
+    found = children(TaskKind.REHEARSAL, "plan")
     wishes = ("Never", "IfDevice", "Always")
     for rehearse, result, step, child in product(wishes, results, steps, found):
         spec = a_spec(launch={"rehearse": rehearse, "requireCertified": False})
@@ -122,7 +122,7 @@ def while_training() -> Iterator[Look]:
         a_spec(launch={"policy": "PlanOnly"}),
         a_spec(runPolicy={"runningSeconds": 1}),
     )
-    found = children(ChildKind.TRAIN, "1")
+    found = children(TaskKind.TRAIN, "1")
     for spec, tried, child in product(specs, attempts, found):
         yield spec, replace(READY, attempts=tried, children=child)
 

@@ -24,7 +24,7 @@ from plimsoll_operator.rules.profile_request import ProfileRequest
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import PodShape
-from plimsoll_planner.records.task import ChildKind, Command
+from plimsoll_planner.records.task import Command, TaskKind
 from tests.support.builders import DIGEST, a_plan
 from tests.support.specs import a_spec
 
@@ -69,7 +69,7 @@ def test_the_profiler_is_told_what_is_wished_for() -> None:
     assert (found.entrypoint, found.args) == (WISH.entrypoint, WISH.arguments)
     assert (found.device, found.source) == ("cuda", "measured")
     assert (found.request_key, found.out) == (WISH.key, FOLDER / PROFILE)
-    assert (task.child_kind, task.subject) == (ChildKind.PROFILE, WISH.key)
+    assert (task.child_kind, task.subject) == (TaskKind.PROFILE, WISH.key)
     assert task.timeout_s == 70.0
 
 
@@ -80,7 +80,7 @@ def test_a_replay_finds_plan_and_profile_beside_it() -> None:
     found = parser().parse_args(words_of(command, PROFILER))
     assert (found.verb, found.entrypoint) == ("replay", SPEC.workload.entrypoint)
     assert (found.plan, found.profile) == (FOLDER / PLAN, FOLDER / PROFILE)
-    assert (task.child_kind, task.subject) == (ChildKind.REPLAY, DIGEST)
+    assert (task.child_kind, task.subject) == (TaskKind.REPLAY, DIGEST)
 
 
 def test_a_rehearsal_is_told_which_plan_and_how_much_memory_there_is() -> None:
@@ -94,7 +94,7 @@ def test_a_rehearsal_is_told_which_plan_and_how_much_memory_there_is() -> None:
         assert (found.plan, found.profile) == (FOLDER / PLAN, FOLDER / PROFILE)
         assert (found.rank, found.device_memory) == (None, given)
         assert ("--device-memory" in command.words) is bool(given)
-        assert (task.child_kind, task.subject) == (ChildKind.REHEARSAL, DIGEST)
+        assert (task.child_kind, task.subject) == (TaskKind.REHEARSAL, DIGEST)
         assert task.timeout_s == 70.0
 
 
@@ -110,7 +110,7 @@ def test_ranks_are_told_apart_by_variables_alone() -> None:
         {"RANK": str(local), "LOCAL_RANK": str(local), "WORLD_SIZE": "4"}
         for local in range(2)
     ]
-    assert (task.child_kind, task.subject) == (ChildKind.TRAIN, "3")
+    assert (task.child_kind, task.subject) == (TaskKind.TRAIN, "3")
     alone = replace(IN_POD, holds_all_ranks=True)
     assert len(train_task(3, SPREAD, SPEC, alone).commands) == 4
 

@@ -15,9 +15,11 @@ from plimsoll_operator.api.status import (
     Status,
     Truth,
 )
+from plimsoll_operator.backends.launch_backend import Workload
+from plimsoll_operator.backends.pods.job import BACKEND
 from plimsoll_operator.control.initial_sync import state_from_lists, trimmed
 from plimsoll_operator.kube.api import Object
-from plimsoll_operator.rules.observed_state import Attempt, ChildKind, Ending
+from plimsoll_operator.rules.observed_state import Attempt, Ending, TaskKind
 from tests.support.cluster_objects import LATER_S, a_job, a_plan_object, over
 
 OPEN = Attempt(number=1, plan_digest="sha256:1", problem_digest="", recorded_s=0.0)
@@ -33,10 +35,10 @@ OVER = Status(
 
 def a_gang(status: Object, **metadata: Any) -> Object:
     """Build the Job of the first attempt."""
-    return a_job(ChildKind.TRAIN, "1", status=status, **metadata)
+    return a_job(TaskKind.TRAIN, "1", status=status, **metadata)
 
 
-REPLAYED = a_job(ChildKind.REPLAY, "a", status=over("Complete"))
+REPLAYED = a_job(TaskKind.REPLAY, "a", status=over("Complete"))
 
 
 @pytest.mark.parametrize(
@@ -49,13 +51,13 @@ REPLAYED = a_job(ChildKind.REPLAY, "a", status=over("Complete"))
         (Status(), [a_gang(TRAINS, deletionTimestamp="now")], [OPEN], False),
         (Status(), [], [OPEN], False),  # somebody has deleted it, or nobody made it
         (Status(), [a_gang(TRAINS)], [OPEN, replace(OPEN, number=2)], False),
-        (Status(), [a_gang(TRAINS), a_job(ChildKind.REPLAY, "a")], [OPEN], False),
+        (Status(), [a_gang(TRAINS), a_job(TaskKind.REPLAY, "a")], [OPEN], False),
         (Status(), [a_gang(TRAINS), REPLAYED], [OPEN], True),
         (Status(), [], [], False),  # not launched
         (Status(), [a_gang(over("Complete"))], [DONE], False),  # to be said
         (OVER, [], [DONE], True),
         (OVER, [a_gang(over("Complete"))], [DONE], True),  # it stays, for its logs
-        (OVER, [a_job(ChildKind.REPLAY, "a")], [DONE], False),  # to be cleared away
+        (OVER, [a_job(TaskKind.REPLAY, "a")], [DONE], False),  # to be cleared away
         (OVER, [], [], True),
     ],
 )
@@ -64,7 +66,8 @@ def test_a_glance_suffices_where_nobody_else_need_be_asked(
 ) -> None:
     """Neither pods nor nodes nor the store: all ranks train, or all is over."""
     plan = a_plan_object(status)
-    found = state_from_lists(plan, [trimmed(job) for job in jobs], attempts, LATER_S)
+    workloads = [Workload(BACKEND, trimmed(job, BACKEND)) for job in jobs]
+    found = state_from_lists(plan, workloads, attempts, LATER_S)
     assert (found is not None) is suffices
 
 

@@ -19,15 +19,15 @@ from plimsoll_operator.control.reconcile import (
 from plimsoll_operator.rules.actions import Action, Solve, StopTraining, WakeAt
 from plimsoll_operator.rules.observed_state import (
     Child,
-    ChildKind,
     ChildState,
     ObservedState,
+    TaskKind,
 )
 from tests.support.cluster_objects import LATER_S, a_plan_object
 
 NOW_S = LATER_S
 PENDING = Child(
-    kind=ChildKind.TRAIN, subject="1", state=ChildState.PENDING, since_s=NOW_S
+    kind=TaskKind.TRAIN, subject="1", state=ChildState.PENDING, since_s=NOW_S
 )
 RUNNING = replace(PENDING, state=ChildState.RUNNING)
 REFUSED = Condition(

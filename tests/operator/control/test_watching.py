@@ -17,7 +17,7 @@ from plimsoll_operator.control.watching import (
 )
 from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.names import PLAN_LABEL
-from plimsoll_planner.records.task import ChildKind
+from plimsoll_planner.records.task import TaskKind
 from tests.support.cluster_objects import JOB_UID, OWNER, a_job, a_plan_manifest
 from tests.support.kubeconfigs import a_kubeconfig, give
 
@@ -30,7 +30,7 @@ class Ears:
     def __init__(self) -> None:
         """Hear of nothing yet."""
         self.plans: list[tuple[tuple[str, str], str, str, bool]] = []
-        self.children: list[tuple[tuple[str, str], str, str]] = []
+        self.children: list[tuple[tuple[str, str], str, str, str]] = []
         registry: Any = registry_for(
             lambda *told: self.plans.append(told),
             lambda *told: self.children.append(told),
@@ -63,9 +63,9 @@ def test_every_event_of_a_plan_counts(kind: str | None, is_deleted: bool) -> Non
 def test_an_event_of_a_job_is_one_of_its_plan(kind: str | None) -> None:
     """Its label names the plan, whatever became of the Job."""
     ears = Ears()
-    job = a_job(ChildKind.TRAIN, "1", resourceVersion="77")
+    job = a_job(TaskKind.TRAIN, "1", resourceVersion="77")
     ears.hear("jobs", kind, job)
-    assert ears.children == [(KEY, JOB_UID, "77")]
+    assert ears.children == [(KEY, JOB_UID, "77", "jobs")]
     assert ears.plans == []
 
 

@@ -15,7 +15,7 @@ from plimsoll_operator.ingest.identity import (
     Reporter,
 )
 from plimsoll_operator.kube.api import JOBS, PLANS, PODS, TOKEN_REVIEWS
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from tests.support.reporting_pods import (
     PLAN_UID,
     POD_UID_0,
@@ -74,7 +74,7 @@ def a_subject() -> str:
 
 def test_what_a_job_says_of_itself_is_passed_on() -> None:
     """Kind, subject, attempt, cause, and which of its pods it is."""
-    cluster = ClusterInMemory(ChildKind.PROFILE, "sha256:ab")
+    cluster = ClusterInMemory(TaskKind.PROFILE, "sha256:ab")
     cluster.job["metadata"]["annotations"][names.AFTER_ANNOTATION] = "12.5"
     index = {"batch.kubernetes.io/job-completion-index": "3"}
     cluster.pod["metadata"]["annotations"] = index

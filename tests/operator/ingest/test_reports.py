@@ -12,7 +12,7 @@ from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.recorded_attempts import Recorded, recorded_in
 from plimsoll_operator.objects.bounded import bounded_document
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of, to_text
 from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile
@@ -125,10 +125,10 @@ def test_a_profile_of_many_layers_is_within_the_bounds() -> None:
     assert bounded_document(body, ModelProfile) == large
 
 
-@pytest.mark.parametrize("wanted", list(ChildKind))
-def test_each_kind_of_child_tells_its_own(wanted: ChildKind) -> None:
+@pytest.mark.parametrize("wanted", list(TaskKind))
+def test_each_kind_of_child_tells_its_own(wanted: TaskKind) -> None:
     """And nothing else."""
-    for kind in ChildKind:
+    for kind in TaskKind:
         reporter = a_reporter(kind=kind)
         if kind is wanted:
             reports.check_kind(reporter, wanted)
@@ -202,7 +202,7 @@ def rehearsed(**fields: Any) -> Rehearsal:
     return a_rehearsal(observation=an_observation(**given))
 
 
-OF_REHEARSAL = a_reporter(kind=ChildKind.REHEARSAL, subject=digest_of(a_plan()))
+OF_REHEARSAL = a_reporter(kind=TaskKind.REHEARSAL, subject=digest_of(a_plan()))
 
 
 def test_a_rehearsal_is_of_the_rank_that_was_asked_for() -> None:

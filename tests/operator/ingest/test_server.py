@@ -24,7 +24,7 @@ from plimsoll_operator.ingest import bodies, server
 from plimsoll_operator.ingest.server import Clocks, Ingest, serving
 from plimsoll_operator.kube.api import CONFIG_MAPS, PODS
 from plimsoll_operator.objects.bounded import bounded_document
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_operator.store.profiles import Profiles
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.store import Store, open_store
@@ -176,7 +176,7 @@ def test_namespaces_share_where_the_operator_is_told_to(
         other = world.store.within("other", shares=shares)
         assert (await other.replays.find(DIGEST) is not None) is shares
 
-    cluster = ClusterInMemory(ChildKind.REPLAY, DIGEST)
+    cluster = ClusterInMemory(TaskKind.REPLAY, DIGEST)
     in_world(tmp_path, work, cluster, shares=shares)
 
 
@@ -224,7 +224,7 @@ def test_a_replay_is_kept(tmp_path: Path) -> None:
         found = await world.store.within(NAMESPACE).replays.find(DIGEST)
         assert found == a_replay()
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.REPLAY, DIGEST))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.REPLAY, DIGEST))
 
 
 REHEARSED = digest_of(a_plan())
@@ -255,7 +255,7 @@ def test_a_rehearsal_is_kept_and_teaches_its_namespace(
         assert known.num_shortages == int(not found.fits)
         assert await world.store.calibrations.all() == ()
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.REHEARSAL, REHEARSED))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.REHEARSAL, REHEARSED))
 
 
 def test_a_rehearsal_that_nobody_asks_for_any_more_is_refused(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_rehearsal_that_nobody_asks_for_any_more_is_refused(tmp_path: Path) ->
         assert "is asked for any more" in world.answer["error"]
         await world.store.forget("another")
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.REHEARSAL, REHEARSED))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.REHEARSAL, REHEARSED))
     assert is_empty(tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_a_rehearsal_of_something_else_is_refused(
         assert await world.store.rehearsals.find(PLAN_UID, REHEARSED) is None
         assert await world.store.within(NAMESPACE).calibrations.all() == ()
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.REHEARSAL, REHEARSED))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.REHEARSAL, REHEARSED))
 
 
 def test_the_first_profile_of_a_job_wins(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_the_first_profile_of_a_job_wins(tmp_path: Path) -> None:
         assert (found.profile, found.made_s) == (a_profile(), NOW_S)
         assert world.told == [(NAMESPACE, "tiny")]
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.PROFILE, DIGEST))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.PROFILE, DIGEST))
 
 
 @pytest.mark.parametrize("after_s", [500.0, NOW_S, 2000.0])
@@ -320,7 +320,7 @@ def test_a_profile_that_was_asked_for_anew_is_later(
     tmp_path: Path, after_s: float
 ) -> None:
     """Than what made the old one stale, by whatever clock; so it takes its place."""
-    cluster = ClusterInMemory(ChildKind.PROFILE, DIGEST)
+    cluster = ClusterInMemory(TaskKind.PROFILE, DIGEST)
     cluster.job["metadata"]["annotations"][names.AFTER_ANNOTATION] = str(after_s)
     old = a_profile(tokens_per_sample=1)
 
@@ -344,7 +344,7 @@ def test_profiles_that_come_at_once_are_one(tmp_path: Path) -> None:
         posts = (world.post("profile", one.to_json()) for one in profiles)
         assert sorted(await asyncio.gather(*posts)) == [204] + [409] * 5
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.PROFILE, DIGEST))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.PROFILE, DIGEST))
 
 
 Change = Callable[[ClusterInMemory], None]
@@ -423,7 +423,7 @@ def test_no_document_is_a_422_on_every_route(
 ) -> None:
     """Whatever bytes come."""
     is_of_a_gang = what in ("observation", "end")
-    kind = ChildKind.TRAIN if is_of_a_gang else ChildKind(what)
+    kind = TaskKind.TRAIN if is_of_a_gang else TaskKind(what)
     cluster = ClusterInMemory(kind, DIGEST)
 
     async def work(world: World) -> None:
@@ -454,7 +454,7 @@ def test_a_hundred_megabytes_are_a_413(tmp_path: Path, way: str) -> None:
         # Nothing of it is held on to: as much fits in as before.
         assert await world.post("profile", a_profile().to_json()) == 204
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.PROFILE, DIGEST))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.PROFILE, DIGEST))
 
 
 def test_all_but_profiles_are_small(tmp_path: Path) -> None:
@@ -600,7 +600,7 @@ def test_bodies_have_so_much_memory_and_no_more(
         assert [await other for other in others] == [422]
         assert await world.post("profile", zeros(1)) == 422
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.PROFILE, DIGEST))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.PROFILE, DIGEST))
 
 
 def test_documents_wait_unparsed_while_the_store_hangs(
@@ -638,7 +638,7 @@ def test_documents_wait_unparsed_while_the_store_hangs(
         assert sorted([await other for other in others]) == [200, 204]
         assert await world.post("profile", body) == 200
 
-    in_world(tmp_path, work, ClusterInMemory(ChildKind.PROFILE, DIGEST))
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.PROFILE, DIGEST))
 
 
 def test_a_store_that_is_away_is_a_503(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,17 @@ def test_lists_come_in_pages(tmp_path: Path) -> None:
     assert first.query == {"labelSelector": "a=b,c", "limit": "500"}
     assert second.query == first.query | {"continue": "t=/+&"}
     assert {first.accept, second.accept} == {METADATA_ONLY}
+
+
+def test_of_a_kind_that_may_be_absent_there_are_no_objects(tmp_path: Path) -> None:
+    """Of any other kind that the server does not know, it is an error."""
+
+    async def work(api: Api) -> None:
+        assert await api.list(replace(NODES, is_optional=True)) == []
+        with pytest.raises(ApiRefusedError):
+            await api.list(NODES)
+
+    asked(tmp_path, work, lambda _: web.json_response({}, status=404))
 
 
 def test_what_is_made_is_held_to_the_schema(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from plimsoll_operator.objects.children import (
 )
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_planner.records.task import ChildKind
+from plimsoll_planner.records.task import TaskKind
 from tests.support.builders import a_plan
 from tests.support.cluster_objects import OWNER
 
@@ -37,21 +37,21 @@ MOST_OF_A_POD_NAME = 63
 
 def test_names_follow_from_plan_and_subject() -> None:
     """A digest is cut, a number is not."""
-    assert child_name(OWNER, ChildKind.PROFILE, DIGEST) == "tiny-profile-01234567"
-    assert child_name(OWNER, ChildKind.TRAIN, "12") == "tiny-train-12"
+    assert child_name(OWNER, TaskKind.PROFILE, DIGEST) == "tiny-profile-01234567"
+    assert child_name(OWNER, TaskKind.TRAIN, "12") == "tiny-train-12"
 
 
 @pytest.mark.parametrize(
     ("kind", "subject", "index"),
     [
-        (ChildKind.PROFILE, DIGEST, 99999),
-        (ChildKind.REPLAY, DIGEST, 99999),
-        (ChildKind.REHEARSAL, DIGEST, 0),
-        (ChildKind.TRAIN, "999", 99999),
+        (TaskKind.PROFILE, DIGEST, 99999),
+        (TaskKind.REPLAY, DIGEST, 99999),
+        (TaskKind.REHEARSAL, DIGEST, 0),
+        (TaskKind.TRAIN, "999", 99999),
     ],
 )
 def test_the_longest_name_of_a_plan_makes_host_names(
-    kind: ChildKind, subject: str, index: int
+    kind: TaskKind, subject: str, index: int
 ) -> None:
     """With five digits of an index: of the largest gangs; a rehearsal has one pod."""
     name = child_name(LONGEST_NAME, kind, subject)
@@ -61,7 +61,7 @@ def test_the_longest_name_of_a_plan_makes_host_names(
 
 def test_a_child_says_whose_it_is() -> None:
     """What it works on stands in full."""
-    meta = child_metadata(OWNER, ChildKind.REPLAY, DIGEST, after_s=1.25)
+    meta = child_metadata(OWNER, TaskKind.REPLAY, DIGEST, after_s=1.25)
     assert OWNER.owns({"metadata": meta})
     assert meta["labels"] == {PLAN_LABEL: "tiny", CHILD_LABEL: "replay"}
     assert meta["annotations"] == {
@@ -72,10 +72,10 @@ def test_a_child_says_whose_it_is() -> None:
 
 def test_a_gang_has_its_attempt_and_its_queue() -> None:
     """Kueue admits by a label; without a queue there is none."""
-    meta = child_metadata(OWNER, ChildKind.TRAIN, "2", queue="research")
+    meta = child_metadata(OWNER, TaskKind.TRAIN, "2", queue="research")
     assert meta["labels"][ATTEMPT_LABEL] == "2"
     assert meta["labels"][QUEUE_LABEL] == "research"
-    plain = child_metadata(OWNER, ChildKind.TRAIN, "2")
+    plain = child_metadata(OWNER, TaskKind.TRAIN, "2")
     assert QUEUE_LABEL not in plain["labels"]
 
 

@@ -28,7 +28,7 @@ from plimsoll_operator.rules.actions import RecordPlan
 from plimsoll_operator.rules.observed_state import Attempt, Ending
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.records.task import ChildKind, Command, Task
+from plimsoll_planner.records.task import Command, Task, TaskKind
 from tests.support.builders import DIGEST, a_plan
 from tests.support.cluster_objects import CREATED_S, LATER_S, OWNER
 
@@ -131,7 +131,7 @@ def test_what_does_not_go_into_a_map_is_refused_with_its_size() -> None:
     """Before it is sent; what hardly goes in does."""
     noise = Random(0).randbytes(50_000).hex()  # noqa: S311 - bytes that do not compress
     huge = Task(
-        child_kind=ChildKind.TRAIN,
+        child_kind=TaskKind.TRAIN,
         subject="1",
         commands=(Command(words=(noise,)),),
         folder="",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll_operator.rules.advice import AT_HOME, ON_CLUSTER, Words, advised
-from plimsoll_planner.records.task import ChildKind
+from plimsoll_planner.records.task import TaskKind
 
 
 @pytest.mark.parametrize("words", [AT_HOME, ON_CLUSTER])
@@ -18,15 +18,15 @@ def test_advice_is_in_words_of_the_manifest(words: Words) -> None:
         "other data: restore it, or go on with --accept-other-data",
         "ValueError at own.py:7; --debug shows the traceback",
     ):
-        told = advised(f"plimsoll: {line}", ChildKind.TRAIN, words)
+        told = advised(f"plimsoll: {line}", TaskKind.TRAIN, words)
         assert "--" not in told.replace(" --anew", "")
-        assert advised(line, ChildKind.TRAIN, words) == line
+        assert advised(line, TaskKind.TRAIN, words) == line
 
 
 def test_advice_names_the_logs_of_what_failed() -> None:
     """Profiling has logs of its own."""
     line = "plimsoll: no layers; --debug shows the traceback"
     assert "`plimsoll logs NAME --of profile` shows" in advised(
-        line, ChildKind.PROFILE, AT_HOME
+        line, TaskKind.PROFILE, AT_HOME
     )
-    assert "`plimsoll logs NAME` shows" in advised(line, ChildKind.TRAIN, AT_HOME)
+    assert "`plimsoll logs NAME` shows" in advised(line, TaskKind.TRAIN, AT_HOME)

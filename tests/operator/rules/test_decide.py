@@ -15,10 +15,10 @@ from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
 from plimsoll_operator.rules.child_steps import LEAST_S
 from plimsoll_operator.rules.failures import FIRST_WAIT_S
 from plimsoll_operator.rules.observed_state import (
-    ChildKind,
     Ending,
     ObservedProfile,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput
 from plimsoll_planner.records.problem import BatchStatistics
@@ -66,11 +66,9 @@ def test_a_crash_around_any_effect_changes_nothing(
     place: int, is_after: bool, endings: list[Ending]
 ) -> None:
     """Before or after each: as many gangs as without, and the same end."""
-    undisturbed = a_world(endings={ChildKind.TRAIN: list(endings)})
+    undisturbed = a_world(endings={TaskKind.TRAIN: list(endings)})
     undisturbed.run()
-    world = a_world(
-        endings={ChildKind.TRAIN: list(endings)}, crash_at=(place, is_after)
-    )
+    world = a_world(endings={TaskKind.TRAIN: list(endings)}, crash_at=(place, is_after))
     world.run()
     assert world.crash_at is None, "there are fewer effects than that"
     assert ended(world) == ended(undisturbed) == (Truth.TRUE, "Trained")
@@ -124,7 +122,7 @@ def test_what_follows_the_end_of_attempts(
     num_gangs: int,
 ) -> None:
     """The table of failures, row by row, at its limits."""
-    world = a_world(spec, endings={ChildKind.TRAIN: list(endings)})
+    world = a_world(spec, endings={TaskKind.TRAIN: list(endings)})
     world.run()
     assert ended(world) == end
     assert world.gangs == list(range(1, num_gangs + 1))
@@ -143,7 +141,7 @@ def test_what_a_person_fixed_fails_with_the_count_that_is_certified() -> None:
         world = a_world(
             {"override": {"gpus": 1}},
             answer=a_solution(fewest_unfixed=fewest),
-            endings={ChildKind.TRAIN: [Ending.OUT_OF_MEMORY]},
+            endings={TaskKind.TRAIN: [Ending.OUT_OF_MEMORY]},
         )
         world.run()
         said = world.status.condition(ConditionType.SUCCEEDED)
@@ -165,7 +163,7 @@ def test_a_micro_batch_that_batch_norm_needs_is_planned_around(
     world = a_world(
         {"override": {"microBatch": 2} | override},
         profile=replace(MEASURED, has_batch_statistics=True),
-        endings={ChildKind.TRAIN: [Ending.OUT_OF_MEMORY]},
+        endings={TaskKind.TRAIN: [Ending.OUT_OF_MEMORY]},
     )
     world.run()
     assert ended(world)[1] == reason
@@ -201,7 +199,7 @@ def test_a_micro_batch_alone_is_by_hand_where_nothing_needs_it(
 def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
     """A plan that was given up and is opened again goes on with its next attempt."""
     world = a_world(
-        {"runPolicy": {"backoffLimit": 0}}, endings={ChildKind.TRAIN: [ending] * 2}
+        {"runPolicy": {"backoffLimit": 0}}, endings={TaskKind.TRAIN: [ending] * 2}
     )
     world.run()
     assert ended(world)[0] is Truth.FALSE
@@ -227,7 +225,7 @@ def test_failures_before_an_edit_do_not_count(ending: Ending) -> None:
 )
 def test_a_profile_that_fails_ends_the_plan(ending: Ending, reason: str) -> None:
     """With its own reason in Profiled and in the summary; nothing is launched."""
-    world = a_world(endings={ChildKind.PROFILE: [ending]})
+    world = a_world(endings={TaskKind.PROFILE: [ending]})
     world.run()
     assert ended(world) == (Truth.FALSE, reason)
     assert world.gangs == []
@@ -235,7 +233,7 @@ def test_a_profile_that_fails_ends_the_plan(ending: Ending, reason: str) -> None
 
 def test_an_image_that_cannot_train_is_not_accepted() -> None:
     """The profiling pod found its torch too old: Accepted says so, with its line."""
-    world = a_world(endings={ChildKind.PROFILE: [Ending.INCOMPATIBLE]})
+    world = a_world(endings={TaskKind.PROFILE: [Ending.INCOMPATIBLE]})
     world.run()
     said = world.status.condition(ConditionType.ACCEPTED)
     assert said is not None
@@ -246,12 +244,12 @@ def test_an_image_that_cannot_train_is_not_accepted() -> None:
 
 def test_a_profile_that_is_killed_is_taken_again() -> None:
     """Nothing was wrong with it."""
-    world = a_world(endings={ChildKind.PROFILE: [Ending.DISRUPTED, Ending.DELETED]})
+    world = a_world(endings={TaskKind.PROFILE: [Ending.DISRUPTED, Ending.DELETED]})
     world.run()
     assert ended(world) == (Truth.TRUE, "Trained")
 
 
-def waits_s(world: World, kind: ChildKind) -> list[float]:
+def waits_s(world: World, kind: TaskKind) -> list[float]:
     """Return the seconds between the starts of children of a kind."""
     starts = [at_s for one, at_s in world.started if one is kind]
     return [later - earlier for earlier, later in pairwise(starts)]
@@ -259,19 +257,19 @@ def waits_s(world: World, kind: ChildKind) -> list[float]:
 
 def test_a_profile_that_is_killed_each_time_is_not_taken_in_a_hurry() -> None:
     """Whatever kills it, as a guard of the machine's memory, has time to be noticed."""
-    world = a_world(endings={ChildKind.PROFILE: [Ending.DISRUPTED] * 5})
+    world = a_world(endings={TaskKind.PROFILE: [Ending.DISRUPTED] * 5})
     world.run()
     assert ended(world) == (Truth.TRUE, "Trained")
-    waits = waits_s(world, ChildKind.PROFILE)
+    waits = waits_s(world, TaskKind.PROFILE)
     assert len(waits) == 5
     assert min(waits) >= LEAST_S
 
 
 def test_attempts_that_are_disrupted_soon_each_time_wait_longer_and_longer() -> None:
     """Two are tried again at once; one that ran for a while is where counting ends."""
-    world = a_world(endings={ChildKind.TRAIN: [Ending.DISRUPTED] * 6})
+    world = a_world(endings={TaskKind.TRAIN: [Ending.DISRUPTED] * 6})
     world.run()
-    first, second, *later = waits_s(world, ChildKind.TRAIN)
+    first, second, *later = waits_s(world, TaskKind.TRAIN)
     assert max(first, second) < FIRST_WAIT_S
     assert [round(wait / FIRST_WAIT_S) for wait in later] == [1, 2, 4, 8]
 
@@ -324,7 +322,7 @@ def test_a_suspended_plan_waits_and_goes_on() -> None:
 
 ENDINGS = st.sampled_from([e for e in Ending if e is not Ending.DONE])
 SCRIPTS = st.fixed_dictionaries(
-    {kind: st.lists(ENDINGS, max_size=4) for kind in ChildKind}
+    {kind: st.lists(ENDINGS, max_size=4) for kind in TaskKind}
 )
 
 
@@ -340,7 +338,7 @@ SCRIPTS = st.fixed_dictionaries(
     st.lists(st.booleans(), max_size=4),
 )
 def test_every_plan_comes_to_an_end(
-    endings: dict[ChildKind, list[Ending]],
+    endings: dict[TaskKind, list[Ending]],
     place: int,
     is_after: bool,
     was_replayed: bool,

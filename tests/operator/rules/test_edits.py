@@ -22,12 +22,12 @@ from plimsoll_operator.rules.decide import Decision, decide, unreadable
 from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
-    ChildKind,
     ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_solution
@@ -41,18 +41,18 @@ OPEN = Attempt(
     recorded_s=9900.0,
 )
 PENDING = Child(
-    kind=ChildKind.TRAIN, subject="1", state=ChildState.PENDING, since_s=9990.0
+    kind=TaskKind.TRAIN, subject="1", state=ChildState.PENDING, since_s=9990.0
 )
 RUNNING = replace(PENDING, state=ChildState.RUNNING, started_s=9995.0)
 LEFT = replace(PENDING, state=ChildState.ENDED, stopping="Replanning")
 OLD = Child(
-    kind=ChildKind.TRAIN,
+    kind=TaskKind.TRAIN,
     subject="0",
     state=ChildState.ENDED,
     since_s=9800.0,
     ending=Ending.DISRUPTED,
 )
-REPLAY = replace(PENDING, kind=ChildKind.REPLAY, subject="sha256:old")
+REPLAY = replace(PENDING, kind=TaskKind.REPLAY, subject="sha256:old")
 LAUNCHED = Status(
     conditions=(
         Condition(type=ConditionType.LAUNCHED, status=Truth.TRUE, reason="Started"),

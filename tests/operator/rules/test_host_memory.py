@@ -13,10 +13,10 @@ from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
-    ChildKind,
     ChildState,
     Ending,
     ObservedState,
+    TaskKind,
 )
 from tests.support.specs import a_spec
 
@@ -92,7 +92,7 @@ def test_what_its_pods_ask_for_is_said_of_a_gang(
 ) -> None:
     """As it was written down when they were made; also while they wait."""
     gang = Child(
-        kind=ChildKind.TRAIN,
+        kind=TaskKind.TRAIN,
         subject="2",
         state=state,
         since_s=9990.0,

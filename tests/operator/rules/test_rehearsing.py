@@ -21,13 +21,13 @@ from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
-    ChildKind,
     ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedRehearsal,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.records.document import digest_of
@@ -47,7 +47,7 @@ READY = ObservedState(
     has_device=True,
 )
 CHILD = Child(
-    kind=ChildKind.REHEARSAL,
+    kind=TaskKind.REHEARSAL,
     subject=PLAN,
     state=ChildState.RUNNING,
     since_s=NOW_S - 1,
@@ -211,7 +211,7 @@ def test_a_plan_that_was_launched_before_takes_no_device_for_a_wish() -> None:
 def test_a_rehearsal_follows_a_replay_that_was_left_out() -> None:
     """What it held is said beside that; other ranks are as uncertain as before."""
     replay = Child(
-        kind=ChildKind.REPLAY,
+        kind=TaskKind.REPLAY,
         subject=PLAN,
         state=ChildState.ENDED,
         since_s=NOW_S - 5,
@@ -336,7 +336,7 @@ def test_what_follows_rehearsals(
     assert summary(world) == end
     assert len(world.rehearsed) == num_rehearsed
     began = [kind for kind, _ in world.started]
-    assert began.count(ChildKind.REHEARSAL) == num_rehearsed
+    assert began.count(TaskKind.REHEARSAL) == num_rehearsed
     assert not world.children
     assert world.gangs == ([1] if end[0] is Truth.TRUE else [])
 
@@ -351,7 +351,7 @@ def test_a_crash_around_any_effect_of_a_rehearsal_changes_nothing(
 
     def ended(**fields: Any) -> World:
         world = a_world(
-            verdicts=[False], endings={ChildKind.TRAIN: list(endings)}, **fields
+            verdicts=[False], endings={TaskKind.TRAIN: list(endings)}, **fields
         )
         world.run()
         return world
@@ -380,7 +380,7 @@ def test_how_a_rehearsal_ends_that_gives_no_result(
     rehearse: str, ending: Ending, end: tuple[Truth, str]
 ) -> None:
     """Disturbed, it begins anew; what failed ends the plan, and nothing is launched."""
-    world = a_world(rehearse, endings={ChildKind.REHEARSAL: [ending]})
+    world = a_world(rehearse, endings={TaskKind.REHEARSAL: [ending]})
     world.run()
     assert summary(world) == end
     assert not world.children
@@ -404,4 +404,4 @@ def test_a_plan_that_is_suspended_again_and_again_is_rehearsed_once() -> None:
         world.run(toggles=(first, first + 4))
         assert summary(world) == (Truth.TRUE, "Trained")
         began = [kind for kind, _ in world.started]
-        assert began.count(ChildKind.REHEARSAL) == 1
+        assert began.count(TaskKind.REHEARSAL) == 1

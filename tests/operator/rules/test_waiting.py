@@ -27,12 +27,12 @@ from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
     Attempt,
     Child,
-    ChildKind,
     ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedState,
+    TaskKind,
 )
 from plimsoll_operator.rules.preparing import STORE_AGAIN_S
 from plimsoll_planner.records.document import digest_of
@@ -67,7 +67,7 @@ UNREPLAYED = replace(
 )
 
 
-def a_child(kind: ChildKind, subject: str, waited_s: float, **fields: Any) -> Child:
+def a_child(kind: TaskKind, subject: str, waited_s: float, **fields: Any) -> Child:
     """Build a child that waits for machines."""
     defaults: dict[str, Any] = {
         "kind": kind,
@@ -104,7 +104,7 @@ def summary(decision: Decision) -> tuple[Truth, str, str]:
     return found.status, found.reason, found.message
 
 
-def waiting_child(kind: ChildKind, subject: str) -> tuple[Child, ...]:
+def waiting_child(kind: TaskKind, subject: str) -> tuple[Child, ...]:
     """Return one child that has waited for a second."""
     return (a_child(kind, subject, 1.0),)
 
@@ -125,7 +125,7 @@ def waiting_child(kind: ChildKind, subject: str) -> tuple[Child, ...]:
             replace(
                 READY,
                 attempts=(BEGUN,),
-                children=waiting_child(ChildKind.TRAIN, "1"),
+                children=waiting_child(TaskKind.TRAIN, "1"),
             ),
             {},
             "Pending",
@@ -148,7 +148,7 @@ def test_the_summary_says_what_is_waited_for(
 
 def test_a_step_that_was_left_out_is_not_waited_for() -> None:
     """Nobody asked for the replay that has failed."""
-    replay = a_child(ChildKind.REPLAY, "plan", LIMIT_S, state=ChildState.ENDED)
+    replay = a_child(TaskKind.REPLAY, "plan", LIMIT_S, state=ChildState.ENDED)
     replay = replace(replay, ending=Ending.APPLICATION_ERROR)
     found = decided(
         replace(UNREPLAYED, children=(replay,)), launch={"requireCertified": False}
@@ -170,7 +170,7 @@ def test_what_runs_goes_on_while_the_store_is_down() -> None:
     """The end of an attempt is written down, and what it used stays told."""
     told = ObservedStatus(peak_bytes=2**20, error_percent=Decimal(1))
     runs = a_child(
-        ChildKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
+        TaskKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
     )
     looked = replace(READY, attempts=(BEGUN,), children=(runs,), observed=told)
     before = decided(looked).status
@@ -187,7 +187,7 @@ def test_steps_that_do_not_take_what_was_predicted_are_told_of_their_attempt() -
     """While the ranks train and when they are done; it stood on the plan page alone."""
     fault = "a step takes 3 s, outside of what was predicted, 1 to 2 s"
     runs = a_child(
-        ChildKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
+        TaskKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
     )
     running = replace(READY, attempts=(BEGUN,), children=(runs,), step_fault=fault)
     done = replace(BEGUN, ending=Ending.DONE, ended_s=NOW_S - 1, generation=1)
@@ -210,21 +210,21 @@ def test_what_was_used_is_not_told_of_another_plan() -> None:
     assert found.status.observed is None
 
 
-def pending(kind: ChildKind, waited_s: float) -> tuple[ObservedState, Child]:
+def pending(kind: TaskKind, waited_s: float) -> tuple[ObservedState, Child]:
     """Return a look at a child that waits, and the child."""
-    subject = {ChildKind.PROFILE: "request", ChildKind.TRAIN: "1"}.get(kind, "plan")
+    subject = {TaskKind.PROFILE: "request", TaskKind.TRAIN: "1"}.get(kind, "plan")
     child = a_child(kind, subject, waited_s)
     looks = {
-        ChildKind.PROFILE: replace(READY, profile=None),
-        ChildKind.REPLAY: UNREPLAYED,
-        ChildKind.REHEARSAL: UNREHEARSED,
-        ChildKind.TRAIN: replace(READY, attempts=(BEGUN,)),
+        TaskKind.PROFILE: replace(READY, profile=None),
+        TaskKind.REPLAY: UNREPLAYED,
+        TaskKind.REHEARSAL: UNREHEARSED,
+        TaskKind.TRAIN: replace(READY, attempts=(BEGUN,)),
     }
     return replace(looks[kind], children=(child,)), child
 
 
-@pytest.mark.parametrize("kind", ChildKind)
-def test_a_child_may_wait_for_machines(kind: ChildKind) -> None:
+@pytest.mark.parametrize("kind", TaskKind)
+def test_a_child_may_wait_for_machines(kind: TaskKind) -> None:
     """Until its time is up, when it is looked at again."""
     seen, child = pending(kind, LIMIT_S - 1)
     found = decided(seen)
@@ -235,13 +235,13 @@ def test_a_child_may_wait_for_machines(kind: ChildKind) -> None:
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (ChildKind.PROFILE, "ProfilePendingTimeout"),
-        (ChildKind.REPLAY, "ReplayPendingTimeout"),
-        (ChildKind.REHEARSAL, "RehearsalPendingTimeout"),
+        (TaskKind.PROFILE, "ProfilePendingTimeout"),
+        (TaskKind.REPLAY, "ReplayPendingTimeout"),
+        (TaskKind.REHEARSAL, "RehearsalPendingTimeout"),
     ],
 )
 def test_what_waits_too_long_before_an_attempt_ends_the_plan(
-    kind: ChildKind, reason: str
+    kind: TaskKind, reason: str
 ) -> None:
     """It is cleared away; the message says what it waited for."""
     seen, child = pending(kind, LIMIT_S)
@@ -252,7 +252,7 @@ def test_what_waits_too_long_before_an_attempt_ends_the_plan(
 
 def test_a_replay_that_nobody_asks_for_may_not_hold_up_a_plan_for_ever() -> None:
     """Without a need for it the plan goes on."""
-    seen, _ = pending(ChildKind.REPLAY, LIMIT_S)
+    seen, _ = pending(TaskKind.REPLAY, LIMIT_S)
     found = decided(seen, launch={"requireCertified": False})
     assert said(found, ConditionType.CERTIFIED).reason == "Skipped"
     assert not found.status.is_over
@@ -260,7 +260,7 @@ def test_a_replay_that_nobody_asks_for_may_not_hold_up_a_plan_for_ever() -> None
 
 def test_ranks_that_wait_too_long_are_stopped() -> None:
     """The status says so first: that tells it from a deletion by a person."""
-    seen, _ = pending(ChildKind.TRAIN, LIMIT_S)
+    seen, _ = pending(TaskKind.TRAIN, LIMIT_S)
     found = decided(seen)
     assert found.actions == (StopTraining(attempt=1),)
     launched = said(found, ConditionType.LAUNCHED)
@@ -270,7 +270,7 @@ def test_ranks_that_wait_too_long_are_stopped() -> None:
 
 def test_ranks_that_never_found_a_place_were_not_launched() -> None:
     """What they waited for stays said once their Job has gone; that is written down."""
-    seen, child = pending(ChildKind.TRAIN, LIMIT_S)
+    seen, child = pending(TaskKind.TRAIN, LIMIT_S)
     gone = replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
     found = decided(replace(seen, children=(gone,)))
     assert found.actions == (
@@ -283,7 +283,7 @@ def test_ranks_that_never_found_a_place_were_not_launched() -> None:
 
 def test_ranks_that_wait_leave_when_the_plan_is_suspended() -> None:
     """They hold a place in a queue that nobody wants now."""
-    seen, _ = pending(ChildKind.TRAIN, 1.0)
+    seen, _ = pending(TaskKind.TRAIN, 1.0)
     found = decided(seen, suspend=True)
     assert found.actions == (StopTraining(attempt=1),)
     assert summary(found)[:2] == (Truth.UNKNOWN, "Suspending")
@@ -291,7 +291,7 @@ def test_ranks_that_wait_leave_when_the_plan_is_suspended() -> None:
 
 def test_ranks_that_never_began_were_not_too_long_at_work() -> None:
     """How long an attempt may run is counted from its start."""
-    seen, child = pending(ChildKind.TRAIN, 1.0)
+    seen, child = pending(TaskKind.TRAIN, 1.0)
     ended = replace(child, state=ChildState.ENDED, ending=Ending.CHECKPOINTED)
     found = decided(replace(seen, children=(ended,)), runPolicy={"runningSeconds": 1})
     record = RecordEnding(attempt=1, child=ended, ending=Ending.CHECKPOINTED)
@@ -309,7 +309,7 @@ def jobs(seen: ObservedState, uid: str) -> ObservedState:
 
 def test_the_job_of_the_latest_attempt_is_named() -> None:
     """Also when it is gone; at home there is none."""
-    seen, _ = pending(ChildKind.TRAIN, 1.0)
+    seen, _ = pending(TaskKind.TRAIN, 1.0)
     assert decided(seen).status.workload_ref is None
     first = decided(jobs(seen, "uid-1")).status
     ref = WorkloadRef(name="a-train-1", uid="uid-1", attempt=1)
@@ -318,14 +318,14 @@ def test_the_job_of_the_latest_attempt_is_named() -> None:
     assert decided(gone, first).status.workload_ref == ref
     second = (FAILED, replace(BEGUN, number=2))
     assert decided(replace(gone, attempts=second), first).status.workload_ref is None
-    again = replace(seen, attempts=second, children=waiting_child(ChildKind.TRAIN, "2"))
+    again = replace(seen, attempts=second, children=waiting_child(TaskKind.TRAIN, "2"))
     named = decided(jobs(again, "uid-2"), first).status.workload_ref
     assert named == WorkloadRef(name="a-train-2", uid="uid-2", attempt=2)
 
 
 def test_no_step_asks_to_be_woken_in_the_past() -> None:
     """A loop that is woken at once, again and again, does nothing else."""
-    for kind in ChildKind:
+    for kind in TaskKind:
         for waited_s in (0.0, LIMIT_S - 1, LIMIT_S, 10.0 * LIMIT_S):
             seen, _ = pending(kind, waited_s)
             assert all(map(is_ahead, decided(seen).actions))

@@ -20,7 +20,7 @@ import pytest
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import from_text, to_text
 from plimsoll_planner.records.plan import Phase
-from plimsoll_planner.records.task import ChildKind, Command, End, Task, Variable
+from plimsoll_planner.records.task import Command, End, Task, TaskKind, Variable
 from plimsoll_trainer.pod import pending_reports, report_client, start
 from tests.support.builders import an_observation
 from tests.support.office import Office, an_office
@@ -114,7 +114,7 @@ def pod(tmp_path: Path, office: Office) -> Pod:
 
 
 def a_task(
-    *scripts: str, kind: ChildKind = ChildKind.TRAIN, timeout_s: float | None = None
+    *scripts: str, kind: TaskKind = TaskKind.TRAIN, timeout_s: float | None = None
 ) -> Task:
     """Return a task with a Python script for each process."""
     commands = tuple(
@@ -215,10 +215,10 @@ def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [(ChildKind.TRAIN, 84), (ChildKind.REPLAY, 128 + 15)]
+    ("kind", "status"), [(TaskKind.TRAIN, 84), (TaskKind.REPLAY, 128 + 15)]
 )
 def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
-    pod: Pod, office: Office, kind: ChildKind, status: int
+    pod: Pod, office: Office, kind: TaskKind, status: int
 ) -> None:
     """The signal waits until somebody can be asked; nothing is lost of a training."""
     if subprocess.run([*AS_FIRST, "true"], check=False, capture_output=True).returncode:
@@ -236,7 +236,7 @@ def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
     out, err = running.communicate("go on\n", timeout=PATIENCE_S)
     assert (running.returncode, out) == (status, ""), err
     assert pod.message.was_stopped
-    trains = kind is ChildKind.TRAIN
+    trains = kind is TaskKind.TRAIN
     assert office.at("/v1/end") == [pod.message.to_json()] * trains
 
 
@@ -295,10 +295,10 @@ def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:
     """A profile is a file; replay and rehearsal are the last line that is printed."""
     path = str(pod.root / "work/profile.json")
     write = f"open({path!r}, 'w').write('[' + '1, ' * 9000 + '1]')"
-    assert pod.run(a_task(write, kind=ChildKind.PROFILE))[0] == 0
+    assert pod.run(a_task(write, kind=TaskKind.PROFILE))[0] == 0
     assert office.at("/v1/profile") == [[1] * 9001]
     script = "print('busy'); print('{\"b\": 2}')"
-    for kind in (ChildKind.REPLAY, ChildKind.REHEARSAL):
+    for kind in (TaskKind.REPLAY, TaskKind.REHEARSAL):
         for file in (pod.root / "work").iterdir():
             file.unlink()
         assert pod.run(a_task(script, kind=kind))[0] == 0
@@ -309,7 +309,7 @@ def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
     """Refused connections and 503 are waited out; nothing is lost."""
     [port] = free_ports(1)
     pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
-    running = pod.start(a_task("print('{}')", kind=ChildKind.REPLAY))
+    running = pod.start(a_task("print('{}')", kind=TaskKind.REPLAY))
     time.sleep(2)
     with an_office(port) as office:
         office.answers = lambda _: 503 if office.tries < 3 else 204
@@ -322,12 +322,12 @@ def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (ChildKind.TRAIN, ["/v1/observation", "/v1/end"]),
-        (ChildKind.REPLAY, ["/v1/replay"]),
+        (TaskKind.TRAIN, ["/v1/observation", "/v1/end"]),
+        (TaskKind.REPLAY, ["/v1/replay"]),
     ],
 )
 def test_a_token_that_has_expired_is_read_again(
-    pod: Pod, office: Office, kind: ChildKind, told: list[str]
+    pod: Pod, office: Office, kind: TaskKind, told: list[str]
 ) -> None:
     """A 401 is waited out: what there is to tell is told with the next one."""
 
@@ -369,17 +369,17 @@ def test_what_is_no_answer_is_waited_out(pod: Pod, office: Office, what: str) ->
 def test_a_refusal_whose_reason_breaks_off_is_one(pod: Pod, office: Office) -> None:
     """The status is what counts; its own words stand for the reason."""
     office.answers = lambda _: b"HTTP/1.1 409 Conflict\r\nContent-Length: 99\r\n\r\nx"
-    code, _, err = pod.run(a_task("print('{}')", kind=ChildKind.REPLAY))
+    code, _, err = pod.run(a_task("print('{}')", kind=TaskKind.REPLAY))
     assert code == 1
     assert office.tries == 1
     assert "the operator does not take the result: 409: Conflict" in err
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [(ChildKind.TRAIN, 0), (ChildKind.REPLAY, 1)]
+    ("kind", "status"), [(TaskKind.TRAIN, 0), (TaskKind.REPLAY, 1)]
 )
 def test_a_pod_says_how_it_ended_whatever_the_client_does(
-    pod: Pod, kind: ChildKind, status: int
+    pod: Pod, kind: TaskKind, status: int
 ) -> None:
     """A training that is done is done; a result that nobody has is none."""
     code, _, err = pod.run(a_task("print('{}')", kind=kind), before=NO_CLIENT)
@@ -403,10 +403,10 @@ pod.CUT_OFF_PATIENCE_S, http.CONNECT_S, http.ANSWER_S = 1, 0.1, 1
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [(ChildKind.REPLAY, ExitCode.FAILED), (ChildKind.TRAIN, 0)]
+    ("kind", "code"), [(TaskKind.REPLAY, ExitCode.FAILED), (TaskKind.TRAIN, 0)]
 )
 def test_a_pod_that_is_cut_off_says_so_at_once_and_ends_soon(
-    kind: ChildKind, code: ExitCode, tmp_path: Path
+    kind: TaskKind, code: ExitCode, tmp_path: Path
 ) -> None:
     """While its processes work; a result that nobody gets fails it, with that line."""
     with packets_lost() as port:
@@ -435,7 +435,7 @@ def test_what_cuts_a_pod_off_is_named() -> None:
 def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> None:
     """With the operator's reason, at once."""
     office.answers = lambda _: 422
-    code, _, err = pod.run(a_task("print('{}')", kind=ChildKind.REPLAY))
+    code, _, err = pod.run(a_task("print('{}')", kind=TaskKind.REPLAY))
     assert code == 1
     assert "422: not so" in err, err
     assert "Traceback" not in err

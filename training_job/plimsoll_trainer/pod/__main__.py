@@ -23,7 +23,7 @@ from types import FrameType
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import to_text
-from plimsoll_planner.records.task import ChildKind, End, Exit, Task
+from plimsoll_planner.records.task import End, Exit, Task, TaskKind
 from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
 from plimsoll_trainer.pod.outputs import PodOutputs
 from plimsoll_trainer.pod.pending_reports import PendingReports
@@ -57,7 +57,7 @@ def main(place: Place | None = None) -> int:
         return leave(End(at_s=time.time(), exits=(failed,)), place.termination_log)
     client = ReportClient(url=ingest_url(), token=place.token)
     threading.Thread(target=client.try_to_connect, args=(warn,), daemon=True).start()
-    if task.child_kind is ChildKind.TRAIN:
+    if task.child_kind is TaskKind.TRAIN:
         end = train(task, place, client)
     else:
         end = make_result(task, place, client)
@@ -83,7 +83,7 @@ def make_result(task: Task, place: Place, client: ReportClient) -> End:
 
     A profile is written to a file, a replay and a rehearsal are printed.
     """
-    prints = task.child_kind is not ChildKind.PROFILE
+    prints = task.child_kind is not TaskKind.PROFILE
     printed = place.work / PRINTED
     supervisor = listening_supervisor(task, PodOutputs(printed if prints else None))
     end = supervisor.run()

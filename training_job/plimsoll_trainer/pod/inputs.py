@@ -17,7 +17,7 @@ from pathlib import Path
 from plimsoll_planner.errors import UnreadableError
 from plimsoll_planner.pod_names import INGEST_VARIABLE, ROOT, TASK_VARIABLE
 from plimsoll_planner.records.document import from_text
-from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
+from plimsoll_planner.records.task import Command, Task, TaskKind, Variable
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Set by the controller of Indexed Jobs; of other Jobs there is one pod."""
@@ -66,10 +66,10 @@ def task_from(environment: Mapping[str, str]) -> Task:
     return replace(task, commands=commands, folder=task.folder or str(Path.cwd()))
 
 
-def placed(kind: ChildKind, command: Command, rank: int) -> Command:
+def placed(kind: TaskKind, command: Command, rank: int) -> Command:
     """A command as this interpreter runs it; ranks learn which one they are."""
     words = (sys.executable, *command.words)
-    if kind is not ChildKind.TRAIN:
+    if kind is not TaskKind.TRAIN:
         return replace(command, words=words)
     others = (one for one in command.variables if one.name != RANK)
     mine = Variable(name=RANK, value=str(rank))

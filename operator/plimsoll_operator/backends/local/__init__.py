@@ -4,7 +4,6 @@
     checkpoints      which checkpoint is the newest, and how large it is
     task_processes   what runs now, by a mark that every process of a child carries
     rank_reports     what the ranks of a worker group report while they train
-    fingerprint      what the code of a workload is now
     observe          the state of one plan: store and processes
     backend          processes, started and ended as the executor asks
     proof            one device fewer, run: every mesh dies of memory

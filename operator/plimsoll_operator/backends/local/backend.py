@@ -19,16 +19,16 @@ from typing import TypeVar
 from plimsoll_operator.backends.commands import PROFILE, Where
 from plimsoll_operator.backends.executor import Executor
 from plimsoll_operator.backends.local.checkpoints import check_room, checkpoint_bytes
-from plimsoll_operator.backends.local.observe import Eyes, LocalState
+from plimsoll_operator.backends.local.observe import LocalObserver, LocalState
 from plimsoll_operator.backends.local.state_dir import PlanFolder
-from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.backends.protocols import (
     AttemptReports,
     ChildRequest,
     ChildResult,
 )
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, Child, ChildKind
+from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.plans import StoredPlan
@@ -50,10 +50,10 @@ class LocalBackend:
     """Launches the children of one plan as processes."""
 
     store: Store
-    eyes: Eyes
+    observer: LocalObserver
     plan: StoredPlan
     folder: PlanFolder
-    children: Children
+    processes: TaskProcesses
     device_memory_bytes: int = 0
     """Of emulated devices that have less than is planned with; else 0."""
     stopped: set[int] = field(default_factory=set[int])
@@ -69,7 +69,7 @@ class LocalBackend:
             spec=plan.spec,
             state=state,
             store=self.store,
-            solve_cache=self.eyes.solve_cache,
+            solve_cache=self.observer.solve_cache,
             backend=self,
             records=StoreRecords(self.store, plan.uid),
             search=self.search,
@@ -86,19 +86,19 @@ class LocalBackend:
 
     def end_all(self) -> None:
         """End whatever runs for the plan, saved or not."""
-        self.children.end_all()
-        Children(self.folder.proof.children).end_all()
+        self.processes.end_all()
+        TaskProcesses(self.folder.proof.children).end_all()
 
     async def search(self, asked: StoredQuestion) -> None:
         """Search, with the replays that are known."""
-        await self.eyes.solve_cache.solve(
+        await self.observer.solve_cache.solve(
             asked,
             lambda problem, known: in_thread(partial(search_once, problem, known)),
         )
 
-    def where(self, kind: ChildKind, subject: str) -> Where:
+    def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a child runs."""
-        return self.where_in(self.children.folder(kind, subject))
+        return self.where_in(self.processes.folder(kind, subject))
 
     def where_in(self, folder: Path) -> Where:
         """The place in which a child with this folder runs."""
@@ -117,26 +117,26 @@ class LocalBackend:
     async def start(self, request: ChildRequest) -> None:
         """Start a child, once its folder holds what it reads."""
         task = request.task
-        folder = self.children.folder(task.child_kind, task.subject)
+        folder = self.processes.folder(task.child_kind, task.subject)
         folder.mkdir(parents=True, exist_ok=True)
         for name, document in request.inputs.items():
             save(folder / f"{name}.json", document)
-        await asyncio.to_thread(self.children.start, task)
+        await asyncio.to_thread(self.processes.start, task)
 
     async def stop(self, attempt: int) -> None:
         """Let ranks save and leave, once there is room to save in."""
         if attempt not in self.stopped:  # what it has written since takes room as well
             found = await self.store.profiles.find(
-                self.eyes.profile_request(self.plan).key
+                self.observer.profile_request(self.plan).key
             )
             if found is not None:
                 check_room(self.checkpoints, checkpoint_bytes(found.profile))
         self.stopped.add(attempt)
-        self.children.stop(ChildKind.TRAIN, str(attempt))
+        self.processes.stop(TaskKind.TRAIN, str(attempt))
 
     async def clear(self, child: Child) -> None:
         """End a child and remove its folder."""
-        self.children.clear(child.kind, child.subject)
+        self.processes.clear(child.kind, child.subject)
 
     async def result(self, child: Child) -> ChildResult:
         """What a child that is done has made.
@@ -144,17 +144,17 @@ class LocalBackend:
         Raises:
             UnreadableError: it has made nothing.
         """
-        folder = self.children.folder(child.kind, child.subject)
-        if child.kind is ChildKind.PROFILE:
+        folder = self.processes.folder(child.kind, child.subject)
+        if child.kind is TaskKind.PROFILE:
             return load(folder / PROFILE, ModelProfile)
-        if child.kind is ChildKind.REPLAY:
+        if child.kind is TaskKind.REPLAY:
             return printed(folder, Replay)
         return printed(folder, Rehearsal)
 
     async def reports(self, attempt: int) -> AttemptReports:
         """What the ranks of an attempt reported, in files."""
         recorded = (await self.store.attempts.of(self.plan.uid))[attempt - 1]
-        found = self.eyes.reports(self.plan, recorded, self.children)
+        found = self.observer.reports(self.plan, recorded, self.processes)
         return AttemptReports(
             observations=found.observations, full_device=found.full_device
         )

@@ -26,7 +26,7 @@ from plimsoll_operator.backends.local.observe import LocalState
 from plimsoll_operator.backends.local.rank_reports import WorkerGroupReports
 from plimsoll_operator.errors import (
     DiskFullError,
-    HomeError,
+    LocalBackendError,
     SlowStartError,
     StoreBusyError,
     StoreError,
@@ -44,7 +44,7 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.decide import Decision, decide
-from plimsoll_operator.rules.observed_state import ChildKind, ChildState, ObservedState
+from plimsoll_operator.rules.observed_state import ChildState, ObservedState, TaskKind
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import DISK_FULL
 
@@ -59,8 +59,8 @@ WAITING = (WakeAt, StopTraining)
 """After which the next look is not made at once: nothing has changed yet."""
 TEMPORARY = (DiskFullError, SlowStartError, StoreBusyError, StoreFullError)
 """What is tried again, until it works or somebody has asked twice for a stop."""
-GLANCE_S = 0.1
-"""Between two glances at whether a child has ended."""
+POLL_S = 0.1
+"""Between two checks whether a child has ended."""
 
 
 class Outcome(StrEnum):
@@ -73,21 +73,21 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pass:
-    """A look, and what was decided on it."""
+    """The state that one pass observed, and its decision."""
 
-    seen: LocalState
+    state: LocalState
     decision: Decision
     is_suspended: bool
-    """Somebody wanted the plan to stop before the look, so nothing began after it."""
+    """Whether a stop was asked for before the pass, so that it began nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Glance:
-    """What one pass has seen, for those who watch."""
+class PassResult:
+    """Result of one pass, for a watcher."""
 
     plan: StoredPlan
     status: Status
-    seen: LocalState
+    state: LocalState
     reports: WorkerGroupReports | None
     """Of the latest attempt."""
     work: Path | None
@@ -95,16 +95,16 @@ class Glance:
 
 
 class Watcher(Protocol):
-    """Somebody who shows how a plan goes on."""
+    """Display of how a plan goes on."""
 
-    def passed(self, glance: Glance) -> None:
-        """Be told what one pass has seen."""
+    def passed(self, result: PassResult) -> None:
+        """Take the result of one pass."""
 
     def tick(self) -> None:
         """Be called often while nothing happens."""
 
     def waits(self, reason: str) -> None:
-        """Be told why something cannot be done now; empty once everything can."""
+        """Take why something cannot be done now; empty once everything can."""
 
 
 @dataclass(kw_only=True)
@@ -139,13 +139,13 @@ class Loop:
             if found is None:
                 continue
             if found.decision.status.is_over:
-                if not found.seen.children:
+                if not found.state.children:
                     return Outcome.OVER
                 continue
-            if self.is_refused(found.decision.status, found.seen):
+            if self.is_refused(found.decision.status, found.state):
                 return Outcome.REFUSED
-            if found.is_suspended and not is_training(found.seen):
-                await self.leave(found.seen)
+            if found.is_suspended and not is_training(found.state):
+                await self.leave(found.state)
                 return Outcome.STOPPED
             if all(isinstance(action, WAITING) for action in found.decision.actions):
                 await self.wait(found)
@@ -162,12 +162,12 @@ class Loop:
             if self.is_hurried and not isinstance(error, SlowStartError):
                 raise  # else it is what was ended at once, as asked
             reason = str(error)
-        except HomeError:
+        except LocalBackendError:
             if not self.is_stopping:
                 raise
             return None  # what was being started was ended at once, as asked
         except StoreError:
-            self.stop_gangs()  # nobody could find them again
+            self.stop_ranks()  # nobody could find them again
             raise
         except OSError as error:
             if error.errno not in DISK_FULL:
@@ -195,11 +195,11 @@ class Loop:
         backend, now_s = self.backend, time.time()
         await self.read_plan()
         is_suspended = self.is_suspended
-        seen = await backend.eyes.observe(self.plan, backend.children)
+        state = await backend.observer.observe(self.plan, backend.processes)
         decision = decide(
             replace(self.plan.spec, suspend=is_suspended),
             self.plan.status,
-            seen,
+            state,
             generation=self.plan.generation,
             now_s=now_s,
         )
@@ -207,19 +207,19 @@ class Loop:
             await backend.store.plans.save_status(self.plan.uid, decision.status)
             backend.plan = replace(self.plan, status=decision.status)
         self.watcher.passed(
-            Glance(
+            PassResult(
                 plan=self.plan,
                 status=decision.status,
-                seen=seen,
-                reports=self.reports(seen),
-                work=self.work(seen),
+                state=state,
+                reports=self.reports(state),
+                work=self.work(state),
             )
         )
-        executor = backend.executor(seen)
+        executor = backend.executor(state)
         for action in decision.actions:
             if not (self.is_suspended and isinstance(action, BEGINNING)):
                 await self.act(executor, action)
-        return Pass(seen=seen, decision=decision, is_suspended=is_suspended)
+        return Pass(state=state, decision=decision, is_suspended=is_suspended)
 
     async def act(self, executor: Executor, action: Action) -> None:
         """Do one thing; a search is given up where somebody stops the plan."""
@@ -227,7 +227,7 @@ class Loop:
         look_s = time.monotonic() + LOOK_S
         while not acting.done():
             self.watcher.tick()
-            await asyncio.wait([acting], timeout=GLANCE_S)
+            await asyncio.wait([acting], timeout=POLL_S)
             if isinstance(action, Solve) and time.monotonic() > look_s:
                 look_s = time.monotonic() + LOOK_S
                 await self.read_plan()
@@ -242,44 +242,46 @@ class Loop:
         if found is not None and found.uid == self.plan.uid:
             self.backend.plan = found
 
-    def reports(self, seen: LocalState) -> WorkerGroupReports | None:
+    def reports(self, state: LocalState) -> WorkerGroupReports | None:
         """Return what the ranks of the latest attempt tell."""
-        if not seen.attempts:
+        if not state.attempts:
             return None
         backend = self.backend
-        return backend.eyes.reports(self.plan, seen.attempts[-1], backend.children)
+        return backend.observer.reports(
+            self.plan, state.attempts[-1], backend.processes
+        )
 
-    def work(self, seen: LocalState) -> Path | None:
+    def work(self, state: LocalState) -> Path | None:
         """Where a child that prepares the plan prints what it does."""
-        for child in seen.children:
-            if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
-                folder = self.backend.children.folder(child.kind, child.subject)
+        for child in state.children:
+            if child.kind is not TaskKind.TRAIN and child.state is ChildState.RUNNING:
+                folder = self.backend.processes.folder(child.kind, child.subject)
                 return folder / "0.out"
         return None
 
-    def is_refused(self, status: Status, seen: ObservedState) -> bool:
+    def is_refused(self, status: Status, state: ObservedState) -> bool:
         """Whether only a person can bring the plan on."""
         accepted = status.condition(ConditionType.ACCEPTED)
         is_false = accepted is not None and accepted.status is Truth.FALSE
-        return is_false and bool(seen.complaint) and not is_training(seen)
+        return is_false and bool(state.complaint) and not is_training(state)
 
-    def stop_gangs(self) -> None:
+    def stop_ranks(self) -> None:
         """Let whatever trains save and leave."""
-        children = self.backend.children
-        for child in children.observe():
-            if child.kind is ChildKind.TRAIN:
-                children.stop(child.kind, child.subject)
+        processes = self.backend.processes
+        for child in processes.observe():
+            if child.kind is TaskKind.TRAIN:
+                processes.stop(child.kind, child.subject)
 
-    async def leave(self, seen: LocalState) -> None:
+    async def leave(self, state: LocalState) -> None:
         """End what prepares the plan; it is found in the store or begun again.
 
         So is what was asked to start and has not begun yet.
         """
-        children = self.backend.children
-        for child in seen.children:
-            if child.kind is not ChildKind.TRAIN and child.state is ChildState.RUNNING:
-                await asyncio.to_thread(children.clear, child.kind, child.subject)
-        await asyncio.to_thread(children.end_all)
+        processes = self.backend.processes
+        for child in state.children:
+            if child.kind is not TaskKind.TRAIN and child.state is ChildState.RUNNING:
+                await asyncio.to_thread(processes.clear, child.kind, child.subject)
+        await asyncio.to_thread(processes.end_all)
 
     async def wait(self, found: Pass) -> None:
         """Wait until a child ends, somebody asks for something, or it is time."""
@@ -287,16 +289,16 @@ class Loop:
         wait_s = min([LOOK_S, *(at_s - time.time() for at_s in wakes)])
         until_s = time.monotonic() + wait_s  # which nobody sets back
         while time.monotonic() < until_s and not self.changed.is_set():
-            if self.backend.children.has_changed(found.seen.children):
+            if self.backend.processes.has_changed(found.state.children):
                 return
             self.watcher.tick()
-            await asyncio.sleep(GLANCE_S)
+            await asyncio.sleep(POLL_S)
         self.changed.clear()
 
 
-def is_training(seen: ObservedState) -> bool:
+def is_training(state: ObservedState) -> bool:
     """Whether a worker group runs, or its end is not written down yet."""
-    latest = seen.attempts[-1] if seen.attempts else None
+    latest = state.attempts[-1] if state.attempts else None
     if latest is None or latest.ending is not None:
         return False
-    return seen.child(ChildKind.TRAIN, str(latest.number)) is not None
+    return state.child(TaskKind.TRAIN, str(latest.number)) is not None

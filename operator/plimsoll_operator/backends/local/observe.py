@@ -8,19 +8,22 @@ while an attempt is open, or once the plan is over.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from plimsoll_operator.api.spec import LaunchPolicy, Rehearse, TrainingPlanSpec
-from plimsoll_operator.backends.local.fingerprint import fingerprint_now
+from plimsoll_operator.backends.commands import TRAINER
 from plimsoll_operator.backends.local.rank_reports import WorkerGroupReports
-from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.backends.planning_state import (
     PlanningState,
     observed_profile,
     with_answer,
 )
-from plimsoll_operator.rules.observed_state import ChildKind, ObservedProfile
+from plimsoll_operator.rules.observed_state import ObservedProfile, TaskKind
 from plimsoll_operator.rules.preparing import is_current
 from plimsoll_operator.rules.profile_request import ProfileRequest, profile_request_of
 from plimsoll_operator.rules.question import require_sound
@@ -42,16 +45,11 @@ class LocalState(PlanningState):
     attempts: tuple[StoredAttempt, ...] = ()
 
 
-class Eyes:
+class LocalObserver:
     """Observes the plans of a state directory."""
 
     def __init__(self, store: Store, gpu_products: Collection[str]) -> None:
-        """Observe a store.
-
-        Args:
-            store: of the state directory.
-            gpu_products: of the GPUs of this machine.
-        """
+        """Observe the store of a state directory, beside GPUs of these products."""
         self._store = store
         self._gpu_products = gpu_products
         self._reports: dict[tuple[str, int], WorkerGroupReports] = {}
@@ -68,7 +66,7 @@ class Eyes:
         is_here = kind is DeviceKind.EMULATED or bool(self._gpu_products)
         return profile_request_of(plan.spec, kind, plan.folder, is_here=is_here)
 
-    async def observe(self, plan: StoredPlan, children: Children) -> LocalState:
+    async def observe(self, plan: StoredPlan, processes: TaskProcesses) -> LocalState:
         """The state of one plan."""
         wanted = self.profile_request(plan)
         profile = await self._store.profiles.find(wanted.key)
@@ -87,10 +85,10 @@ class Eyes:
             offers=plan.offers,
             has_device=can_rehearse(plan.offers, self._gpu_products),
             attempts=attempts,
-            children=children.observe(),
+            children=processes.observe(),
         )
         if attempts:
-            reports = self.reports(plan, attempts[-1], children)
+            reports = self.reports(plan, attempts[-1], processes)
             told = reports.observations or await self._store.observations.of(
                 plan.uid, attempts[-1].number
             )
@@ -127,28 +125,49 @@ class Eyes:
         )
 
     def reports(
-        self, plan: StoredPlan, attempt: StoredAttempt, children: Children
+        self, plan: StoredPlan, attempt: StoredAttempt, processes: TaskProcesses
     ) -> WorkerGroupReports:
         """Return what the ranks of an attempt have told so far."""
         place = plan.uid, attempt.number
         if place not in self._reports:
-            child = ChildKind.TRAIN, str(attempt.number)
-            folder = children.folder(*child)
-            logs = children.logs(*child)
+            child = TaskKind.TRAIN, str(attempt.number)
+            folder = processes.folder(*child)
+            logs = processes.logs(*child)
             folder = logs if logs.exists() and not folder.exists() else folder
             self._reports[place] = WorkerGroupReports(folder, attempt.plan.num_gpus)
         self._reports[place].read()
         return self._reports[place]
 
 
+async def fingerprint_now(plan: StoredPlan) -> Fingerprint | None:
+    """Fingerprint of a plan's entry point now; None if it cannot be computed.
+
+    The trainer computes it in a process of its own, which does not load torch (0.2 s).
+    """
+    workload = plan.spec.workload
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", f"{TRAINER}.user_code.fingerprint"),
+            *(workload.entrypoint, workload.args),
+            cwd=plan.folder,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return None  # its folder is gone
+    output, _ = await process.communicate()
+    if process.returncode:
+        return None
+    try:
+        return Fingerprint.from_json(json.loads(output), "fingerprint")
+    except (ValueError, InvalidInputError):
+        return None
+
+
 def can_rehearse(offers: Sequence[Offer], gpu_products: Collection[str]) -> bool:
     """Whether this machine has the device of all offers, and no other GPU beside it.
 
     Of GPUs that differ, nobody can tell beforehand on which one a rank is rehearsed.
-
-    Args:
-        offers: machines that may be used.
-        gpu_products: of the GPUs of this machine.
     """
     return all(
         one.device_kind is DeviceKind.EMULATED
@@ -160,13 +179,7 @@ def can_rehearse(offers: Sequence[Offer], gpu_products: Collection[str]) -> bool
 def complaint_of(
     spec: TrainingPlanSpec, offers: Sequence[Offer], *, gpu_products: Collection[str]
 ) -> str:
-    """Say what is wrong with a spec, or is not there; empty where all is well.
-
-    Args:
-        spec: what a person asks for.
-        offers: machines that may be used.
-        gpu_products: of the GPUs of this machine.
-    """
+    """Complaint about a spec that is wrong or names a device that is not here."""
     has_device = offers[0].device_kind is DeviceKind.EMULATED or bool(gpu_products)
     if spec.launch.policy is LaunchPolicy.LAUNCH and not has_device:
         return (

@@ -15,8 +15,8 @@ from pathlib import Path
 from plimsoll_operator.api.spec import Checkpoint
 from plimsoll_operator.backends.commands import PLAN, train_task
 from plimsoll_operator.backends.local.backend import LocalBackend
-from plimsoll_operator.backends.local.task_processes import Children
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
@@ -57,13 +57,7 @@ def nothing_to_run(problem: Problem, answer: Solution) -> str:
 async def prove(
     backend: LocalBackend, problem: Problem, answer: Solution
 ) -> AsyncGenerator[ProofRun]:
-    """Run every mesh with one device fewer.
-
-    Args:
-        backend: of the plan.
-        problem: what was asked.
-        answer: what was answered.
-    """
+    """Run every mesh with one device fewer than the answer to a problem has."""
     # Imported here, for whoever only looks needs no numpy.
     from plimsoll_planner.search.least_memory_plans import least_memory_plans  # noqa: PLC0415
 
@@ -72,22 +66,22 @@ async def prove(
     usable_bytes = problem.limits.usable_bytes(offer_bytes)
     folder = backend.folder.proof
     folder.make()
-    children = Children(folder.children)
-    children.end_all()  # of a proof that was killed
+    processes = TaskProcesses(folder.children)
+    processes.end_all()  # of a proof that was killed
     plans = await in_thread(lambda: list(least_memory_plans(problem, fewer)))
     try:
         for number, plan in enumerate(plans, start=1):
             if (plan.peak_bytes or 0) <= usable_bytes:
                 yield fitting(plan, answer)
                 continue
-            place = children.folder(ChildKind.TRAIN, str(number))
+            place = processes.folder(TaskKind.TRAIN, str(number))
             task = two_steps(backend, number, plan, place, usable_bytes)
-            child = await run_to_the_end(children, task, plan)
+            child = await run_to_the_end(processes, task, plan)
             text = child.message or str(child.ending)
             holds = child.ending is Ending.OUT_OF_MEMORY
             yield ProofRun(plan=plan, message=text, holds=holds)
     finally:
-        children.end_all()
+        processes.end_all()
 
 
 def fitting(plan: HybridPlan, answer: Solution) -> ProofRun:
@@ -119,16 +113,18 @@ def two_steps(
     return train_task(number, plan, replace(brief, checkpoint=Checkpoint()), where)
 
 
-async def run_to_the_end(children: Children, task: Task, plan: HybridPlan) -> Child:
+async def run_to_the_end(
+    processes: TaskProcesses, task: Task, plan: HybridPlan
+) -> Child:
     """Run the worker group of a plan and return how it ended."""
-    children.clear(task.child_kind, task.subject)
-    folder = children.folder(task.child_kind, task.subject)
+    processes.clear(task.child_kind, task.subject)
+    folder = processes.folder(task.child_kind, task.subject)
     folder.mkdir(parents=True)
     save(folder / PLAN, plan)
-    children.start(task)  # not beside the loop: a start that is left would be orphaned
+    processes.start(task)  # not beside the loop: a start that is left would be orphaned
     while True:
-        [found] = (one for one in children.observe() if one.subject == task.subject)
+        [found] = (one for one in processes.observe() if one.subject == task.subject)
         if found.state is ChildState.ENDED:
-            children.clear(task.child_kind, task.subject)
+            processes.clear(task.child_kind, task.subject)
             return found
         await asyncio.sleep(POLL_S)

@@ -21,7 +21,7 @@ from plimsoll_planner.records.task import FullDevice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepTold:
+class StepResult:
     """One step, as rank 0 tells it."""
 
     step: int
@@ -50,7 +50,7 @@ class Report:
         self.observation: Observation | None = None
         """The latest."""
         self.full_device: FullDevice | None = None
-        self.steps: list[StepTold] = []
+        self.steps: list[StepResult] = []
         self.unsaved: Unsaved | None = None
         """Of the latest save, where that has failed."""
 
@@ -69,7 +69,7 @@ class Report:
                 )
             case "step":
                 self.steps.append(
-                    StepTold(
+                    StepResult(
                         step=int(line["step"]),
                         loss=float(line["loss"]),
                         step_s=float(line["step_s"]),
@@ -138,6 +138,6 @@ class WorkerGroupReports:
         return self.ranks[0].unsaved
 
     @property
-    def steps(self) -> list[StepTold]:
+    def steps(self) -> list[StepResult]:
         """Of the worker group."""
         return self.ranks[0].steps

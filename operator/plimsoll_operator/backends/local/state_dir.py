@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from plimsoll_operator.errors import AlreadyRunningError, HomeError
+from plimsoll_operator.errors import AlreadyRunningError, LocalBackendError
 
 LOOK_S, POLL_S = 0.5, 0.02
 """For how long, and how often, a command tries to be the one that runs a plan: whoever
@@ -24,7 +24,7 @@ looks whether it is run holds its lock for a moment."""
 
 
 @dataclass(frozen=True)
-class HomeFolder:
+class StateFolder:
     """One state directory."""
 
     root: Path
@@ -43,7 +43,7 @@ class HomeFolder:
         """Make the folder, unless it is there.
 
         Raises:
-            HomeError: it cannot be made.
+            LocalBackendError: it cannot be made.
         """
         make(self.root)
 
@@ -121,7 +121,7 @@ class PlanFolder:
         """Make the folder, unless it is there.
 
         Raises:
-            HomeError: it cannot be made.
+            LocalBackendError: it cannot be made.
         """
         make(self.children)
 
@@ -145,6 +145,8 @@ def make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise HomeError(f"{folder} is no folder; name another --home") from None
+        raise LocalBackendError(f"{folder} is no folder; name another --home") from None
     except OSError as error:
-        raise HomeError(f"{folder}: {error.strerror}; name another --home") from None
+        raise LocalBackendError(
+            f"{folder}: {error.strerror}; name another --home"
+        ) from None

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import psutil
 
-from plimsoll_operator.errors import HomeError, SlowStartError
+from plimsoll_operator.errors import LocalBackendError, SlowStartError
 from plimsoll_operator.rules.advice import AT_HOME, advised
 from plimsoll_operator.rules.endings import ending_of
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
@@ -42,7 +42,7 @@ SUBJECT_LENGTH = 16
 """Of a subject in the name of a folder; digests are cut."""
 
 
-class Children:
+class TaskProcesses:
     """The children of one plan."""
 
     def __init__(self, root: Path) -> None:
@@ -50,7 +50,7 @@ class Children:
         self._root = root.resolve()
         self._supervisors: list[subprocess.Popen[bytes]] = []
 
-    def folder(self, kind: ChildKind, subject: str) -> Path:
+    def folder(self, kind: TaskKind, subject: str) -> Path:
         """The folder of a child."""
         short = subject.removeprefix("sha256:")[:SUBJECT_LENGTH]
         return self._root / f"{kind}-{short}"
@@ -85,7 +85,7 @@ class Children:
         """Start a child, unless it is there.
 
         Raises:
-            HomeError: its supervisor cannot begin.
+            LocalBackendError: its supervisor cannot begin.
             SlowStartError: it has not yet, or was killed before.
         """
         folder = self.folder(task.child_kind, task.subject)
@@ -111,7 +111,7 @@ class Children:
                 raise SlowStartError(f"{folder}: no supervisor after {START_S:g} s")
             time.sleep(POLL_S)
 
-    def stop(self, kind: ChildKind, subject: str) -> None:
+    def stop(self, kind: TaskKind, subject: str) -> None:
         """Ask a child to save and leave; asked twice is asked once."""
         folder = self.folder(kind, subject)
         for process in self._alive().get(folder, ()):
@@ -123,11 +123,11 @@ class Children:
         while alive := self._alive():
             kill(process for found in alive.values() for process in found)
 
-    def logs(self, kind: ChildKind, subject: str) -> Path:
+    def logs(self, kind: TaskKind, subject: str) -> Path:
         """Where the logs of a child lie that was cleared away."""
         return self._root.parent / "logs" / self.folder(kind, subject).name
 
-    def clear(self, kind: ChildKind, subject: str) -> None:
+    def clear(self, kind: TaskKind, subject: str) -> None:
         """End what is alive of a child, and remove its folder; its logs stay."""
         folder = self.folder(kind, subject)
         kill(self._alive().get(folder, ()))
@@ -183,14 +183,14 @@ class Children:
         self._supervisors = [k for k in self._supervisors if k.poll() is None]
 
 
-def not_begun(folder: Path, status: int) -> HomeError:
+def not_begun(folder: Path, status: int) -> LocalBackendError:
     """Return what it means that a supervisor has ended before it began."""
     if status < 0:
         name = signal.Signals(-status).name
         return SlowStartError(f"{folder}: its supervisor was ended by {name}")
     said = (folder / "keeper.log").read_text(errors="replace").splitlines()
     why = said[-1] if said else f"exit status {status}"
-    return HomeError(f"{folder}: its supervisor did not begin: {why}")
+    return LocalBackendError(f"{folder}: its supervisor did not begin: {why}")
 
 
 def is_supervisor(process: psutil.Process) -> bool:
@@ -205,7 +205,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     """End processes, and wait until they are gone.
 
     Raises:
-        HomeError: one does not go, as when its disk does not answer.
+        LocalBackendError: one does not go, as when its disk does not answer.
     """
     mine = list(processes)
     for process in mine:
@@ -215,7 +215,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
             continue  # gone meanwhile, or not ours to end: then it is told below
     _, alive = psutil.wait_procs(mine, timeout=KILL_S)
     if alive:
-        raise HomeError(
+        raise LocalBackendError(
             f"process {alive[0].pid} cannot be ended, it waits for the machine; "
             "nothing else is started beside it: try again"
         )

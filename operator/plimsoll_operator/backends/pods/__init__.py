@@ -1,9 +1,28 @@
-"""Back ends of a cluster: what makes the pods of a child.
+"""Back ends of a cluster: a file for each, with everything that holds for it alone.
 
-    pod_backend   what all of them share: pods, and what stands beside them
-    job           Indexed Jobs
-    admission     whether a plan can be launched, asked before any work
+    job   Indexed Jobs
 
-Another one is a module here, a line in `admission.BACKENDS`, rights in the chart, and
-whoever observes its objects as `objects.jobs` does those of Jobs.
+A new back end is a file here whose `BACKEND` is a `LaunchBackend`. The chart gives the
+rights on its objects.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_operator.api.spec import Backend, TrainingPlanSpec
+from plimsoll_operator.backends.launch_backend import LaunchBackend
+from plimsoll_planner.registry import registered
+
+BACKENDS: Mapping[Backend, LaunchBackend] = {
+    one.name: one
+    for one in registered(__name__, __path__, "BACKEND")
+    if isinstance(one, LaunchBackend)
+}
+"""Back ends that this release launches with, by name."""
+
+
+def backend_for(spec: TrainingPlanSpec | None) -> LaunchBackend:
+    """Back end of a plan; that of Jobs for a spec without one of this release."""
+    wanted = Backend.JOB if spec is None else spec.launch.backend
+    return BACKENDS.get(wanted, BACKENDS[Backend.JOB])

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Final
 
-from plimsoll_operator.backends.pods.pod_backend import PodBackend
-from plimsoll_operator.backends.protocols import AttemptReports
-from plimsoll_operator.kube.api import JOBS, Kind, Object
+from plimsoll_operator.api.spec import Backend
+from plimsoll_operator.backends.launch_backend import LaunchBackend, WorkloadStatus
+from plimsoll_operator.kube.api import JOBS, Object
+from plimsoll_operator.kube.times import time_s
 from plimsoll_operator.objects.children import PORT, Owner, child_name
-from plimsoll_operator.objects.jobs import JobObserver
-from plimsoll_operator.rules.observed_state import ChildKind
+from plimsoll_operator.objects.pods import condition_of, is_true
+from plimsoll_operator.rules.observed_state import TaskKind
+
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobBackend(PodBackend):
+class JobBackend(LaunchBackend):
     """Launches children as Jobs whose pods are not replaced."""
 
-    makes: ClassVar[Kind] = JOBS
+    name = Backend.JOB
+    launches = "Indexed Jobs"
+    makes = JOBS
 
     @staticmethod
     def render(metadata: Object, template: Object, num_pods: int = 1) -> Object:
@@ -39,14 +42,41 @@ class JobBackend(PodBackend):
     @staticmethod
     def meeting_point(owner: Owner, attempt: int) -> str:
         """Host and port of the first pod of a Job."""
-        job = child_name(owner, ChildKind.TRAIN, str(attempt))
+        job = child_name(owner, TaskKind.TRAIN, str(attempt))
         return f"{job}-0.{owner.service}:{PORT}"
 
-    async def reports(self, attempt: int) -> AttemptReports:
-        """What the pods of an attempt say of its end; the store has the rest."""
-        owner = self.plan.owner
-        name = child_name(owner, ChildKind.TRAIN, str(attempt))
-        job = await self.objects.find(JOBS, owner, name)
-        observer = JobObserver(self.objects.api, self.store, self.machines)
-        end = await observer.end(self.plan, job, attempt)
-        return AttemptReports(full_device=None if end is None else end.full_device)
+    @staticmethod
+    def status_of(found: Object) -> WorkloadStatus:
+        """Status of a Job, from its counts of pods and its conditions."""
+        counts = found.get("status", {})
+        ends = [condition_of(found, kind) for kind in ("Complete", "Failed")]
+        held = [one for one in ends if one is not None and one["status"] == "True"]
+        return WorkloadStatus(
+            num_pods=found["spec"]["completions"],
+            num_begun=sum(
+                counts.get(name, 0) for name in ("ready", "succeeded", "failed")
+            ),
+            is_complete=is_true(found, "Complete"),
+            is_failing=is_true(found, "FailureTarget"),
+            is_terminating=counts.get("terminating", 0) > 0,
+            ended_s=time_s(held[0]["lastTransitionTime"]) if held else None,
+        )
+
+    @staticmethod
+    def counted_spec(spec: Object) -> Object:
+        """How many pods a Job has."""
+        return {"completions": spec.get("completions", 1)}
+
+    @staticmethod
+    def template_of(found: Object) -> Object:
+        """The pod template of a Job."""
+        template: Object = found["spec"]["template"]
+        return template
+
+    @staticmethod
+    def pod_selector(name: str) -> str:
+        """The label by which the Job controller marks pods."""
+        return f"{JOB_NAME}={name}"
+
+
+BACKEND = JobBackend()

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.backends.local.backend import LocalBackend
-from plimsoll_operator.backends.local.observe import Eyes, LocalState
-from plimsoll_operator.backends.local.state_dir import HomeFolder
-from plimsoll_operator.backends.local.task_processes import Children
+from plimsoll_operator.backends.local.observe import LocalObserver, LocalState
+from plimsoll_operator.backends.local.state_dir import StateFolder
+from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.rules.actions import RecordEnding
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_peak, a_plan, a_stage, an_offer
@@ -20,7 +20,7 @@ from tests.support.stores import in_store
 
 CAPACITY = limits_of(a_spec()).usable_bytes(an_offer().device_memory_bytes)
 FULL = Child(
-    kind=ChildKind.TRAIN,
+    kind=TaskKind.TRAIN,
     subject="1",
     state=ChildState.ENDED,
     since_s=2.0,
@@ -40,13 +40,13 @@ def test_a_shortage_is_kept_of_a_plan_that_was_to_fit(
     async def work(store: Store) -> None:
         made = await store.plans.create("chain", a_spec(), (an_offer(),), "/code", 1.0)
         await store.attempts.record(made.uid, 1, plan, problem_digest=DIGEST, now_s=1.0)
-        folder = HomeFolder(tmp_path).plan(made.uid)
+        folder = StateFolder(tmp_path).plan(made.uid)
         backend = LocalBackend(
             store=store,
-            eyes=Eyes(store, gpu_products=()),
+            observer=LocalObserver(store, gpu_products=()),
             plan=made,
             folder=folder,
-            children=Children(folder.children),
+            processes=TaskProcesses(folder.children),
         )
         seen = LocalState(attempts=await store.attempts.of(made.uid), children=(FULL,))
         await backend.executor(seen).apply(

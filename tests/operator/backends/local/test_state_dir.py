@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.backends.local.state_dir import HomeFolder
+from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.errors import AlreadyRunningError
 
 HOLDS = """
 import sys, time, pathlib
-from plimsoll_operator.backends.local.state_dir import HomeFolder
-with HomeFolder(pathlib.Path(sys.argv[1])).locked("chain"):
+from plimsoll_operator.backends.local.state_dir import StateFolder
+with StateFolder(pathlib.Path(sys.argv[1])).locked("chain"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -24,12 +24,12 @@ LOOKERS, RUNS = 2, 50
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> HomeFolder:
+def home(tmp_path: Path) -> StateFolder:
     """A home in which nothing was ever run."""
-    return HomeFolder(tmp_path / "home")
+    return StateFolder(tmp_path / "home")
 
 
-def test_a_plan_is_run_as_long_as_its_command_lives(home: HomeFolder) -> None:
+def test_a_plan_is_run_as_long_as_its_command_lives(home: StateFolder) -> None:
     """Also where that is killed; and whoever asks leaves no trace."""
     assert not home.is_run("chain")
     assert not home.root.exists()
@@ -49,7 +49,7 @@ def test_a_plan_is_run_as_long_as_its_command_lives(home: HomeFolder) -> None:
 
 
 def test_a_command_that_begins_while_somebody_looks_is_not_refused(
-    home: HomeFolder,
+    home: StateFolder,
 ) -> None:
     """However often, and where a look takes long for want of a core."""
     with home.locked("chain"):

@@ -1,4 +1,4 @@
-"""Children are kept once, found by their mark, and never left over."""
+"""Task processes are kept once, found by their mark, and never left over."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ import psutil
 import pytest
 
 from plimsoll_operator.backends.local import task_processes
-from plimsoll_operator.backends.local.task_processes import MARK, SUPERVISOR, Children
+from plimsoll_operator.backends.local.task_processes import (
+    MARK,
+    SUPERVISOR,
+    TaskProcesses,
+)
 from plimsoll_operator.errors import SlowStartError
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import END, TASK, Command, End, Task, Variable
 
@@ -35,9 +39,9 @@ time.sleep(600)
 
 
 @pytest.fixture
-def children(tmp_path: Path) -> Generator[Children]:
+def children(tmp_path: Path) -> Generator[TaskProcesses]:
     """No children yet, and none in the end."""
-    made = Children(tmp_path / "children")
+    made = TaskProcesses(tmp_path / "children")
     yield made
     made.end_all()
     # A keeper that has told its end may be about to leave; a look lets go of it then.
@@ -49,7 +53,7 @@ def children(tmp_path: Path) -> Generator[Children]:
 def a_task(folder: Path, *programs: str, timeout_s: float | None = None) -> Task:
     """Run Python programs side by side."""
     return Task(
-        child_kind=ChildKind.TRAIN,
+        child_kind=TaskKind.TRAIN,
         subject="1",
         commands=tuple(
             Command(
@@ -63,7 +67,7 @@ def a_task(folder: Path, *programs: str, timeout_s: float | None = None) -> Task
     )
 
 
-def only(children: Children) -> Child:
+def only(children: TaskProcesses) -> Child:
     """Return the only child."""
     [child] = children.observe()
     return child
@@ -77,7 +81,7 @@ def until(told: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def ended(children: Children) -> Child:
+def ended(children: TaskProcesses) -> Child:
     """Return the only child once it has ended."""
     until(lambda: only(children).state is ChildState.ENDED)
     return only(children)
@@ -102,31 +106,31 @@ def keepers(tmp_path: Path) -> list[psutil.Process]:
     return marked(tmp_path, SUPERVISOR)
 
 
-def test_a_child_runs_and_ends(children: Children, tmp_path: Path) -> None:
+def test_a_child_runs_and_ends(children: TaskProcesses, tmp_path: Path) -> None:
     """Each process has its number; what they say is kept, also when it is cleared."""
     told = "import os; print('rank', os.environ['RANK'])"
     children.start(a_task(tmp_path, told, told))
     assert ended(children).ending is Ending.DONE
-    children.clear(ChildKind.TRAIN, "1")
+    children.clear(TaskKind.TRAIN, "1")
     assert children.observe() == ()
-    logs = children.logs(ChildKind.TRAIN, "1")
+    logs = children.logs(TaskKind.TRAIN, "1")
     assert (logs / "1.out").read_text() == "rank 1\n"
 
 
-def test_a_child_is_started_once(children: Children, tmp_path: Path) -> None:
+def test_a_child_is_started_once(children: TaskProcesses, tmp_path: Path) -> None:
     """However often it is asked for, and after it has ended as well."""
     task = a_task(tmp_path, "print('here', flush=True)")
     children.start(task)
     children.start(task)
     ended(children)
     children.start(task)
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     assert (folder / "0.out").read_text() == "here\n"
 
 
-def test_two_keepers_keep_one_child(children: Children, tmp_path: Path) -> None:
+def test_two_keepers_keep_one_child(children: TaskProcesses, tmp_path: Path) -> None:
     """Whoever comes second leaves: a crash between two steps starts nothing twice."""
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, "print('here', flush=True)"))
     keepers = [
@@ -140,10 +144,12 @@ def test_two_keepers_keep_one_child(children: Children, tmp_path: Path) -> None:
     assert (folder / "0.out").read_text() == "here\n"
 
 
-def test_another_process_finds_what_runs(children: Children, tmp_path: Path) -> None:
+def test_another_process_finds_what_runs(
+    children: TaskProcesses, tmp_path: Path
+) -> None:
     """Nothing is remembered but the mark: whoever looks sees the same."""
     children.start(a_task(tmp_path, SLEEPS))
-    other = Children(tmp_path / "children")
+    other = TaskProcesses(tmp_path / "children")
     assert only(other).state is ChildState.RUNNING
     other.end_all()
     assert ended(other).ending is Ending.DISRUPTED
@@ -151,13 +157,13 @@ def test_another_process_finds_what_runs(children: Children, tmp_path: Path) -> 
 
 
 def test_a_supervisor_of_an_older_release_goes_on(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """Its module had another name; whoever looks with this release lets it work."""
     children.start(a_task(tmp_path, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 2 and len(keepers(tmp_path)) == 1)
     [supervisor] = keepers(tmp_path)
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     older = subprocess.Popen(
         [
             sys.executable,
@@ -177,7 +183,7 @@ def test_a_supervisor_of_an_older_release_goes_on(
 
 
 def test_processes_without_a_keeper_are_ended(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """Nobody would write down how they end; then the child counts as disrupted."""
     children.start(a_task(tmp_path, SLEEPS, SLEEPS))
@@ -189,7 +195,7 @@ def test_processes_without_a_keeper_are_ended(
 
 
 def test_what_a_rank_started_itself_is_ended_with_it(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """Loaders of data, for one, carry the same mark."""
     starts = (
@@ -201,30 +207,30 @@ def test_what_a_rank_started_itself_is_ended_with_it(
     assert ended(children).ending is Ending.DONE
 
 
-def test_a_stop_is_passed_on(children: Children, tmp_path: Path) -> None:
+def test_a_stop_is_passed_on(children: TaskProcesses, tmp_path: Path) -> None:
     """The ranks save and leave by themselves."""
     children.start(a_task(tmp_path, SAVES, SAVES))
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     until(
         lambda: [path.stat().st_size > 0 for path in folder.glob("?.out")] == [True] * 2
     )
-    children.stop(ChildKind.TRAIN, "1")
+    children.stop(TaskKind.TRAIN, "1")
     assert ended(children).ending is Ending.CHECKPOINTED
 
 
 def test_a_stop_before_anybody_listens_is_no_saving(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """A rank that the signal kills while it starts has saved nothing, and says so."""
     children.start(a_task(tmp_path, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 2)
-    children.stop(ChildKind.TRAIN, "1")
+    children.stop(TaskKind.TRAIN, "1")
     child = ended(children)
     assert child.ending is Ending.DISRUPTED
     assert child.message == "it was stopped before it could save"
 
 
-def test_a_child_has_only_so_long(children: Children, tmp_path: Path) -> None:
+def test_a_child_has_only_so_long(children: TaskProcesses, tmp_path: Path) -> None:
     """Then all of it is ended."""
     children.start(a_task(tmp_path, SLEEPS, timeout_s=0.2))
     assert ended(children).ending is Ending.TIMED_OUT
@@ -232,7 +238,7 @@ def test_a_child_has_only_so_long(children: Children, tmp_path: Path) -> None:
 
 
 def test_a_command_that_cannot_be_run_is_an_error_with_its_line(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """A folder that is not there, for one."""
     children.start(a_task(tmp_path / "nowhere", SLEEPS))
@@ -242,10 +248,10 @@ def test_a_command_that_cannot_be_run_is_an_error_with_its_line(
 
 
 def test_who_does_not_leave_when_asked_is_killed_in_the_end(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """A rank that hangs keeps nobody waiting for ever; here for half a second."""
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, HANGS))
     text = (
@@ -263,7 +269,7 @@ def test_who_does_not_leave_when_asked_is_killed_in_the_end(
 
 
 def test_a_rank_from_outside_killed_takes_its_gang_along(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """The others get some seconds to say what they lost; here they do not use them."""
     children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(0)"))
@@ -273,33 +279,33 @@ def test_a_rank_from_outside_killed_takes_its_gang_along(
 
 
 def test_a_later_rank_that_fails_takes_the_first_along(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """Whichever of them it is, the others are not waited for."""
     children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(1)"))
     assert ended(children).ending is Ending.APPLICATION_ERROR
-    end = load(children.folder(ChildKind.TRAIN, "1") / END, End)
+    end = load(children.folder(TaskKind.TRAIN, "1") / END, End)
     assert end.first == 1
     assert end.exits[0].by_keeper
 
 
 def test_a_clearing_that_was_killed_leaves_no_ghost(
-    children: Children, tmp_path: Path
+    children: TaskProcesses, tmp_path: Path
 ) -> None:
     """What is half removed is no child any more, and is removed wholly later."""
     children.start(a_task(tmp_path, "pass"))
     ended(children)
-    folder = children.folder(ChildKind.TRAIN, "1")
+    folder = children.folder(TaskKind.TRAIN, "1")
     gone = folder.with_name(f".{folder.name}")
     folder.rename(gone)
     (gone / TASK).unlink()
     assert children.observe() == ()
-    children.clear(ChildKind.TRAIN, "1")
+    children.clear(TaskKind.TRAIN, "1")
     assert not gone.exists()
 
 
 def test_a_keeper_that_is_killed_at_once_is_started_again(
-    children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    children: TaskProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody may kill it before it has written anything down."""
     task = a_task(tmp_path, SLEEPS)

@@ -9,13 +9,12 @@ not after a profile and a search. Done once for each generation of a spec.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from plimsoll_operator.api.spec import Backend, LaunchPolicy, TrainingPlanSpec
+from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.backends.pods.job import JobBackend
-from plimsoll_operator.backends.pods.pod_backend import PodBackend
+from plimsoll_operator.backends.pods import BACKENDS, backend_for
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
 from plimsoll_operator.kube.api import CLAIMS, PODS, Api, Kind, Object
 from plimsoll_operator.nodes.placement import node_affinity_for
@@ -24,10 +23,8 @@ from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line
 from plimsoll_planner.records.offer import Offer
-from plimsoll_planner.records.task import ChildKind, Command, Task
+from plimsoll_planner.records.task import Command, Task, TaskKind
 
-BACKENDS: Final[Mapping[Backend, type[PodBackend]]] = {Backend.JOB: JobBackend}
-"""What this release launches with."""
 SHARED_MODES: Final = frozenset({"ReadWriteMany"})
 """Of a volume that pods of several nodes may write to."""
 LONGEST_REMARK: Final = 1024
@@ -74,7 +71,7 @@ class Admission:
         check_paths(plan.spec)
         check_claim(plan.spec, claim, plan.owner.namespace)
         backend = backend_for(plan.spec)
-        metadata = child_metadata(plan.owner, ChildKind.TRAIN, DRY)
+        metadata = child_metadata(plan.owner, TaskKind.TRAIN, DRY)
         made = backend.render(metadata, template)
         warnings = [
             *await self._try(backend.makes, plan, made),
@@ -118,16 +115,12 @@ def accepted_before(plan: PlanObject) -> str | None:
     return said.message
 
 
-def backend_for(spec: TrainingPlanSpec) -> type[PodBackend]:
-    """Back end of a plan; a dry run, which trains nothing, may name any."""
-    return BACKENDS.get(spec.launch.backend, JobBackend)
-
-
 def check_backend(spec: TrainingPlanSpec) -> None:
     """Refuse what this release cannot launch with."""
     launches = spec.launch.policy is LaunchPolicy.LAUNCH
     if launches and spec.launch.backend not in BACKENDS:
-        rule = f"{Backend.JOB}: this release launches Indexed Jobs alone"
+        objects = " and ".join(one.launches for one in BACKENDS.values())
+        rule = f"{' or '.join(BACKENDS)}: this release launches {objects} alone"
         raise InvalidFieldError("spec.launch.backend", spec.launch.backend.value, rule)
 
 
@@ -163,7 +156,7 @@ def dry_parts(plan: PlanObject, offer: Offer) -> PodParts:
     spec = plan.spec
     assert spec is not None  # noqa: S101 - asked by `check`
     command = Command(words=("-m", "plimsoll_trainer"))
-    task = Task(child_kind=ChildKind.TRAIN, subject=DRY, commands=(command,), folder="")
+    task = Task(child_kind=TaskKind.TRAIN, subject=DRY, commands=(command,), folder="")
     return PodParts(
         task=task,
         labels={},

@@ -1,31 +1,30 @@
-"""What all back ends of a cluster share: pods of children, and what stands beside them.
+"""The back end of a cluster: pods of children, and what stands beside them.
 
 In: what the executor wants of one plan. Out: objects. Names follow from the plan, so
 what was made is found made. An object of such a name that belongs to somebody else is
-left alone, and waited for. A back end says in a class of its own what makes the pods.
+left alone, and waited for. A `LaunchBackend` says what makes the pods.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.backends.commands import Where
+from plimsoll_operator.backends.launch_backend import LaunchBackend, Workload
 from plimsoll_operator.backends.protocols import AttemptReports, ChildRequest
+from plimsoll_operator.backends.workloads import WorkloadObserver
 from plimsoll_operator.errors import NameConflictError
-from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Kind, Object
+from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Object
 from plimsoll_operator.nodes.host_memory import raised, raised_text
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.nodes.placement import affinity_for, node_affinity_for
 from plimsoll_operator.objects.children import (
     PLAN_OF_RECORD,
-    Owner,
     child_metadata,
     child_name,
     config_map,
@@ -42,20 +41,21 @@ from plimsoll_operator.objects.pod_template import (
     Release,
     pod_template,
 )
-from plimsoll_operator.rules.observed_state import Child, ChildKind
+from plimsoll_operator.rules.observed_state import Child, TaskKind
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 
-WITH_INPUTS = (ChildKind.REPLAY, ChildKind.REHEARSAL)
+WITH_INPUTS = (TaskKind.REPLAY, TaskKind.REHEARSAL)
 """Kinds of children with a ConfigMap of their name."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodBackend(ABC):
+class PodBackend:
     """Launches the children of one plan in pods."""
 
+    launch: LaunchBackend
     plan: PlanObject
     objects: OwnedObjects
     store: Store
@@ -64,22 +64,6 @@ class PodBackend(ABC):
     release: Release
     clock: Callable[[], float]
     """Seconds since 1970."""
-    makes: ClassVar[Kind]
-    """Objects that make pods."""
-
-    @staticmethod
-    @abstractmethod
-    def render(metadata: Object, template: Object, num_pods: int = 1) -> Object:
-        """The object that makes pods of a template, each once; they fail together."""
-
-    @staticmethod
-    @abstractmethod
-    def meeting_point(owner: Owner, attempt: int) -> str:
-        """Host and port where the ranks of an attempt meet: its first pod."""
-
-    @abstractmethod
-    async def reports(self, attempt: int) -> AttemptReports:
-        """What the pods of an attempt say of its end."""
 
     @property
     def spec(self) -> TrainingPlanSpec:
@@ -87,12 +71,12 @@ class PodBackend(ABC):
         assert self.plan.spec is not None  # noqa: S101 - it was decided on
         return self.plan.spec
 
-    def where(self, kind: ChildKind, subject: str) -> Where:
+    def where(self, kind: TaskKind, subject: str) -> Where:
         """The place in which a child runs: the folders of a pod."""
         root, wanted, owner = Path(CHECKPOINTS), self.spec.checkpoint, self.plan.owner
         meeting: tuple[str, ...] = ()
-        if kind is ChildKind.TRAIN:
-            meeting = ("--meet-at", self.meeting_point(owner, int(subject)))
+        if kind is TaskKind.TRAIN:
+            meeting = ("--meet-at", self.launch.meeting_point(owner, int(subject)))
         return Where(
             folder=Path(f"{ROOT}/work"),
             meeting=meeting,
@@ -109,14 +93,16 @@ class PodBackend(ABC):
 
     async def stop(self, attempt: int) -> None:
         """Let the pods of an attempt end, and go once they have."""
-        name = child_name(self.plan.owner, ChildKind.TRAIN, str(attempt))
-        await self.objects.delete(self.makes, self.plan.owner, name, foreground=True)
+        name = child_name(self.plan.owner, TaskKind.TRAIN, str(attempt))
+        await self.objects.delete(
+            self.launch.makes, self.plan.owner, name, foreground=True
+        )
 
     async def clear(self, child: Child) -> None:
         """Remove a child, and what was put beside its pods."""
         owner, kind = self.plan.owner, child.kind
         name = child_name(owner, kind, child.subject)
-        await self.objects.delete(self.makes, owner, name)
+        await self.objects.delete(self.launch.makes, owner, name)
         if kind in WITH_INPUTS:
             await self.objects.delete(CONFIG_MAPS, owner, name)
 
@@ -124,15 +110,25 @@ class PodBackend(ABC):
         """None: pods report theirs, and the store has it."""
         del child
 
+    async def reports(self, attempt: int) -> AttemptReports:
+        """Reports of the pods of an attempt on its end; the store has the rest."""
+        owner = self.plan.owner
+        name = child_name(owner, TaskKind.TRAIN, str(attempt))
+        found = await self.objects.find(self.launch.makes, owner, name)
+        workload = None if found is None else Workload(self.launch, found)
+        observer = WorkloadObserver(self.objects.api, self.store, self.machines)
+        end = await observer.end(self.plan, workload, attempt)
+        return AttemptReports(full_device=None if end is None else end.full_device)
+
     async def _start(self, request: ChildRequest) -> None:
         """Make a child: first what its pods need, then what makes them.
 
         Raises:
-            ObstacleError: an object of a name that is needed is not ours.
+            NameConflictError: an object of a name that is needed is not ours.
         """
         owner, task = self.plan.owner, request.task
         inputs = await self._inputs(request)
-        if task.child_kind is ChildKind.TRAIN:
+        if task.child_kind is TaskKind.TRAIN:
             await self.objects.create(SERVICES, owner, service_of(owner))
         template, note = await self._template(request, inputs)
         metadata = child_metadata(
@@ -145,8 +141,8 @@ class PodBackend(ABC):
         )
         plan = request.devices
         num_pods = plan.pods.num_pods if isinstance(plan, HybridPlan) else 1
-        made = self.render(metadata, template, num_pods)
-        await self.objects.create(self.makes, owner, made)
+        made = self.launch.render(metadata, template, num_pods)
+        await self.objects.create(self.launch.makes, owner, made)
 
     async def _inputs(self, request: ChildRequest) -> str:
         """Name of the ConfigMap with what a child reads; empty: it reads nothing.
@@ -154,7 +150,7 @@ class PodBackend(ABC):
         What an attempt trains by is there already: its plan of record.
         """
         owner, task = self.plan.owner, request.task
-        if task.child_kind is ChildKind.TRAIN:
+        if task.child_kind is TaskKind.TRAIN:
             return child_name(owner, PLAN_OF_RECORD, task.subject)
         if task.child_kind not in WITH_INPUTS:
             return ""
@@ -165,7 +161,7 @@ class PodBackend(ABC):
 
     async def _template(self, request: ChildRequest, inputs: str) -> tuple[Object, str]:
         """Template of a child's pods, and what people are told of it."""
-        launch, trains = self.spec.launch, request.task.child_kind is ChildKind.TRAIN
+        launch, trains = self.spec.launch, request.task.child_kind is TaskKind.TRAIN
         num_gpus, affinity = needs_of(request.devices)
         parts = PodParts(
             task=request.task,

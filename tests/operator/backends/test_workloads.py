@@ -11,20 +11,17 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
-from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
-from plimsoll_operator.objects.jobs import (
-    STOPPED_BY_US,
+from plimsoll_operator.backends.pods.job import JobBackend
+from plimsoll_operator.backends.workloads import (
     after,
     begun,
-    belongs_to,
-    container_of,
     is_child,
-    is_ending,
     lost_with_nodes,
     settled,
-    stop_reason,
 )
-from plimsoll_operator.rules.observed_state import Child, ChildKind, ChildState, Ending
+from plimsoll_operator.names import CHILD_LABEL, SUBJECT_ANNOTATION
+from plimsoll_operator.objects.plans import STOPPED_BY_US, stop_reason
+from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_planner.records.task import End, Exit
 from tests.support.cluster_objects import (
@@ -32,14 +29,14 @@ from tests.support.cluster_objects import (
     JOB_UID,
     LATER,
     LATER_S,
-    a_job,
     a_pod,
+    a_workload,
     condition,
     over,
 )
 
 NOW_S = LATER_S + 100.0
-ENDED = Child(kind=ChildKind.TRAIN, subject="1", state=ChildState.ENDED, since_s=NOW_S)
+ENDED = Child(kind=TaskKind.TRAIN, subject="1", state=ChildState.ENDED, since_s=NOW_S)
 
 
 def saying(kind: ConditionType, truth: Truth, reason: str, message: str = "") -> Status:
@@ -71,10 +68,10 @@ def test_a_job_stands_where_its_status_says(
     status: dict[str, Any], state: ChildState
 ) -> None:
     """All of its pods must have begun; some that wait hold up the others."""
-    child = begun(a_job(status=status), Status(), NOW_S)
+    child = begun(a_workload(status=status), Status(), NOW_S)
     assert child.state is state
     assert (child.workload_uid, child.workload_name) == (JOB_UID, "tiny-train-1")
-    assert (child.kind, child.subject) == (ChildKind.TRAIN, "1")
+    assert (child.kind, child.subject) == (TaskKind.TRAIN, "1")
     assert (
         child.since_s
         == {
@@ -87,27 +84,29 @@ def test_a_job_stands_where_its_status_says(
 
 def test_a_gang_that_ran_still_runs_when_a_pod_is_not_ready() -> None:
     """The status says since when; profiling and replaying have no such word."""
-    child = begun(a_job(), LAUNCHED, NOW_S)
+    child = begun(a_workload(), LAUNCHED, NOW_S)
     assert (child.state, child.started_s) == (ChildState.RUNNING, LATER_S)
-    other = a_job(ChildKind.PROFILE, "sha256:0123", num_pods=1)
+    other = a_workload(TaskKind.PROFILE, "sha256:0123", num_pods=1)
     assert begun(other, LAUNCHED, NOW_S).state is ChildState.PENDING
 
 
 def test_a_gang_that_is_deleted_before_it_ran_waits_until_it_is_gone() -> None:
     """It would else count as started, and its end as somebody's deletion."""
-    leaving = a_job(deletionTimestamp=LATER)
+    leaving = a_workload(deletionTimestamp=LATER)
     late = saying(ConditionType.LAUNCHED, Truth.FALSE, "PendingTimeout")
     child = begun(leaving, late, NOW_S)
-    assert is_ending(leaving)
+    assert leaving.is_ending
     assert (child.state, child.stopping) == (ChildState.PENDING, "PendingTimeout")
 
 
 def test_a_gang_whose_pods_are_being_deleted_is_ending() -> None:
     """On a lost node they never go, and the Job never says that it fails."""
     leaving = {"active": 1, "ready": 1, "terminating": 1}
-    assert is_ending(a_job(status=leaving))
-    assert begun(a_job(status=leaving), LAUNCHED, NOW_S).state is ChildState.RUNNING
-    assert not is_ending(a_job(status=leaving | {"terminating": 0}))
+    assert a_workload(status=leaving).is_ending
+    assert (
+        begun(a_workload(status=leaving), LAUNCHED, NOW_S).state is ChildState.RUNNING
+    )
+    assert not a_workload(status=leaving | {"terminating": 0}).is_ending
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_what_a_job_that_is_over_says_beside_its_pods(
 ) -> None:
     """Ranks that saved because somebody else evicted them were disrupted."""
     child = replace(ENDED, stopping=stopping)
-    ending, line = settled(child, a_job(status=status), (found, "told"))
+    ending, line = settled(child, a_workload(status=status), (found, "told"))
     assert ending is expected
     assert (line == "told") == (ending is found)
 
@@ -151,8 +150,10 @@ def test_a_fenced_gang_that_has_told_of_its_end_is_done() -> None:
 def test_only_what_is_deleted_is_stopping() -> None:
     """The reason stands in the status before the Job is asked to go."""
     said = saying(ConditionType.SUCCEEDED, Truth.UNKNOWN, "Suspending")
-    assert begun(a_job(), said, NOW_S).stopping == ""
-    assert begun(a_job(deletionTimestamp=LATER), said, NOW_S).stopping == "Suspending"
+    assert begun(a_workload(), said, NOW_S).stopping == ""
+    assert (
+        begun(a_workload(deletionTimestamp=LATER), said, NOW_S).stopping == "Suspending"
+    )
 
 
 def test_the_reasons_of_our_own_deletions_are_known() -> None:
@@ -204,16 +205,16 @@ def test_a_job_whose_labels_were_changed_is_no_child(
     metadata: dict[str, Any], expected: bool
 ) -> None:
     """A look must not end over it."""
-    assert is_child(a_job(**metadata)) is expected
+    assert is_child(a_workload(**metadata)) is expected
 
 
 def test_pods_belong_to_the_job_of_that_uid() -> None:
     """One of the same name that was deleted has left others behind."""
-    assert belongs_to(a_pod(), JOB_UID)
-    assert not belongs_to(a_pod(), "another")
-    assert not belongs_to(a_pod(ownerReferences=[]), JOB_UID)
+    assert JobBackend.owns(a_pod(), JOB_UID)
+    assert not JobBackend.owns(a_pod(), "another")
+    assert not JobBackend.owns(a_pod(ownerReferences=[]), JOB_UID)
 
 
 def test_our_container_is_the_one_that_has_a_task() -> None:
     """Others of a person may stand before it, with arguments of their own."""
-    assert container_of(a_job()) == "trainer"
+    assert a_workload().container == "trainer"
