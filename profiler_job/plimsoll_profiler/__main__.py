@@ -133,13 +133,7 @@ def become(
     extra: Mapping[str, str],
     more: Sequence[str] = (),
 ) -> NoReturn:
-    """Replace this process by a module of ours, with the same plan.
-
-    Args:
-        module: its name in this package.
-        options: that name the plan.
-        extra: what its environment has on top.
-        more: options of its own.
+    """This process, replaced by a module of ours with the same plan and entry point.
 
     Raises:
         IncompatibleError: torch or numpy are missing or too old.

@@ -114,13 +114,7 @@ class DeviceFullError(TrainerError):
     def __init__(
         self, text: str, *, phase: Phase = Phase.BUILD, asked_bytes: int = 0
     ) -> None:
-        """Remember what the text says.
-
-        Args:
-            text: one line.
-            phase: what was under way.
-            asked_bytes: what did not fit; 0 where nobody says.
-        """
+        """Keep the phase that was under way, and what did not fit; 0 if nobody says."""
         super().__init__(text)
         self.phase = phase
         self.asked_bytes = asked_bytes

@@ -73,12 +73,7 @@ number that they read or write, which the bytes moved stand for."""
 
 
 def is_counted(operator: Any, table: Mapping[Any, object]) -> bool:
-    """Whether an operator's work is in a table, or no more than its bytes tell.
-
-    Args:
-        operator: an overload, as a dispatch mode sees it.
-        table: formulas by operator.
-    """
+    """Whether an overload has a formula in a table, or does what its bytes tell."""
     if operator.overloadpacket in table or operator.namespace in FREE_NAMESPACES:
         return True
     return operator.namespace == "aten" and is_linear(operator)

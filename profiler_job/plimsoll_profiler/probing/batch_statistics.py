@@ -73,12 +73,7 @@ def mixes_samples(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
 
 
 def put_buffers(layer: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Give a layer copies of these buffers, also if it has put others in their place.
-
-    Args:
-        layer: that may have run since.
-        values: by name.
-    """
+    """Give a layer copies of these buffers, in the place of whatever it has now."""
     for name, value in values.items():
         owner, _, attribute = name.rpartition(".")
         setattr(layer.get_submodule(owner), attribute, value.clone())

@@ -16,14 +16,9 @@ Key = tuple[str, TensorSpec, bool, bool, frozenset[int]]
 def cases_of(
     workload: Workload, shapes: Boundaries
 ) -> tuple[tuple[Case, ...], tuple[int, ...]]:
-    """Find the kinds of layers.
+    """One case for each kind of layer, and which case each layer is.
 
-    Args:
-        workload: the chain.
-        shapes: of some micro-batch.
-
-    Returns:
-        One case for each kind, and which case each layer is.
+    The shapes are those of any micro-batch.
     """
     places: dict[Key, int] = {}
     cases: list[Case] = []

@@ -176,13 +176,7 @@ class MicroBatch:
 
 
 def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
-    """Run micro-batches through a layer whose gradients exist already.
-
-    Args:
-        layer: in training mode, on the bench's device.
-        case: its place in the chain.
-        bench: where it runs, and what counts there.
-    """
+    """Activations of a layer that is in training mode, with gradients."""
     at_end = probe_in_place(layer, case, bench)
     if case.loss is not None:
         return at_end
@@ -205,13 +199,9 @@ def probe_in_place(layer: nn.Module, case: LayerCase, bench: Bench) -> Activatio
 def probe_one(
     layer: nn.Module, case: LayerCase, bench: Bench, *, holds_input: bool = False
 ) -> Activations:
-    """Run one micro-batch; both transients of backward are those of its one pass.
+    """Activations in one micro-batch, whose input may live on until the pass is over.
 
-    Args:
-        layer: in training mode, on the bench's device.
-        case: its place in the chain.
-        bench: where it runs, and what counts there.
-        holds_input: what entered lives on until the pass is over.
+    Both transients of backward are those of its one pass.
     """
     meter, run = bench.meter, MicroBatch(layer, case, bench.device)
     held = run.x if holds_input else None

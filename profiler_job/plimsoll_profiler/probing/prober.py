@@ -99,12 +99,7 @@ class Prober:
     """Probes the layers of one workload."""
 
     def __init__(self, workload: Workload, micro_batches: Sequence[int]) -> None:
-        """Find kinds and shapes, while tensors still have data.
-
-        Args:
-            workload: what is probed.
-            micro_batches: of the probes, the smallest first.
-        """
+        """Find kinds and shapes while tensors have data; smallest micro-batch first."""
         self.workload = workload
         self.shapes = shapes_of(workload, micro_batches)
         check_samples(workload)

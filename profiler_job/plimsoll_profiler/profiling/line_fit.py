@@ -102,12 +102,9 @@ class SampleLine(Generic[Number]):
 def fit_samples(
     micro_batches: Sequence[int], values: Sequence[Number], fit: Fit[Number]
 ) -> SampleLine[Number]:
-    """Take the probes for what they are, and a line behind them.
+    """The probes as they are, and a line behind them.
 
-    Args:
-        micro_batches: samples of each probe, n of them.
-        values: bytes or seconds of each probe, n of them, in the same order.
-        fit: draws the line, `bytes_line` or `seconds_line`.
+    Micro-batches and values are those of `fit_line`; `fit` draws the line.
     """
     points = sorted(zip(micro_batches, values, strict=True))
     known = dict(points)

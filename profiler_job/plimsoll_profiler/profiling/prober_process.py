@@ -122,11 +122,9 @@ class ProberProcess:
 
 
 def reason_of(status: int, stderr: str) -> ProfilerError:
-    """Error that tells why the prober ended.
+    """Error that tells why the prober ended, by its exit status and stderr.
 
-    Args:
-        status: it ended with; below 0 the signal that ended it.
-        stderr: all that it wrote there.
+    A status below 0 is that of the signal that ended it.
     """
     lines = stderr.strip().splitlines() or [f"it said nothing, exit status {status}"]
     if status < 0:

@@ -65,13 +65,6 @@ def job_of(
 ) -> RehearsalJob:
     """The job of one rank of a plan, on the device that this process is or has.
 
-    Args:
-        plan: which rank it is of.
-        profile: what the plan was made from.
-        entrypoint: `package.module:function`.
-        rank: 0 to G - 1.
-        other_bytes: of the device, in use by other processes; None: unknown.
-
     Raises:
         TrainerError: plan, profile, workload and device do not belong together.
     """

@@ -49,12 +49,6 @@ def replay_plan(
 ) -> Replay:
     """Replay every stage of a plan in a process of its own.
 
-    Args:
-        plan: what to replay; it carries the arguments of the entry point.
-        profile: what the plan was made from.
-        entrypoint: `package.module:function`.
-        on_progress: called at the start, and when a rank is done.
-
     Raises:
         BadWorkloadError: the entry point cannot be used, or not for this plan and
             profile.

@@ -178,14 +178,7 @@ def replay(
     num_processes: int = 1,
     on_progress: OnProgress = ignore,
 ) -> Replay:
-    """Replay one rank of every stage of a plan.
-
-    Args:
-        plan: what to replay.
-        profile: what it was made from.
-        entrypoint: `package.module:function`.
-        num_processes: that replay side by side; 1 for this one alone.
-        on_progress: called at the start, and when a stage is done.
+    """Replay one rank of every stage of a plan, in some processes side by side.
 
     Raises:
         TrainerError: plan, profile and workload do not belong together, or cannot be

@@ -43,11 +43,9 @@ CHANGE = 1e-3
 
 
 def check_causal(anatomy: Anatomy, places: Iterable[int]) -> None:
-    """Refuse a model in which a token sees later ones.
+    """Refuse a model, whose anatomy is in fp32, in which a token sees later ones.
 
-    Args:
-        anatomy: in fp32.
-        places: of the blocks to try, one of each kind.
+    One block of each kind is tried.
 
     Raises:
         WorkloadError: says what to set.
@@ -70,12 +68,8 @@ def check_causal(anatomy: Anatomy, places: Iterable[int]) -> None:
 def sees_later(anatomy: Anatomy, place: int, shape: torch.Size) -> bool:
     """Whether the output of a block at earlier places depends on the last one.
 
-    False for a block that cannot be tried, because it is too large or does not run.
-
-    Args:
-        anatomy: of `LENGTH` tokens.
-        place: of the block.
-        shape: of the activations of one sample.
+    False for a block that cannot be tried, because it is too large or does not run. The
+    anatomy is of `LENGTH` tokens, the shape that of the activations of one sample.
     """
     if num_kept(anatomy.blocks[place]) > LARGEST:
         return False

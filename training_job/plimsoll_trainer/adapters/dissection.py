@@ -305,13 +305,9 @@ def block_call(
     other: tuple[tuple[Any, ...], dict[str, Any]],
     slots: dict[int, int],
 ) -> BlockCall:
-    """Describe a call, from how it looked with two batch sizes.
+    """How a block is called, from calls with the smaller and the larger batch size.
 
-    Args:
-        model: for messages.
-        call: arguments with the smaller batch.
-        other: with the larger one.
-        slots: numbers of the constants seen so far by their identity; is added to.
+    New constants are added to `slots`, their numbers by identity.
 
     Raises:
         WorkloadError: a second argument depends on the activations.

@@ -101,13 +101,10 @@ def own(tensor: Tensor) -> Tensor:
 def emptied(
     anatomy: Anatomy, gate: Gate, kept: Collection[str], *, masks: bool
 ) -> PreTrainedModel:
-    """Copy the model with some organs only, and with doorways for blocks.
+    """A copy of the model with some organs only, and with doorways for blocks.
 
-    Args:
-        anatomy: of the model.
-        gate: of all stand-ins.
-        kept: paths of the organs that get weights and buffers.
-        masks: whether its forward pass makes attention masks.
+    The organs at the paths `kept` get weights and buffers; without `masks` its forward
+    pass makes no attention masks.
     """
     model = anatomy.model
     memo = shared_configs(model, masks=masks)
@@ -141,11 +138,9 @@ def without_masks(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """Copy a module from the meta device to the default one.
+    """A copy on the default device of a module on the meta device.
 
-    Args:
-        module: on the meta device.
-        memo: what to put in place of some of its modules, by identity.
+    The memo has what stands in place of some of its modules, by identity.
     """
     for inner in modules_outside(module, memo):
         for parameter in inner.parameters(recurse=False):

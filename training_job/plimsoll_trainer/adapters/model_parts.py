@@ -151,13 +151,7 @@ class StandIn(nn.Module):
     """
 
     def __init__(self, organ: nn.Module, output: Any, gate: Gate) -> None:
-        """Take the place of an organ.
-
-        Args:
-            organ: on the meta device; some models ask its weights where they are.
-            output: the forms of what it returns.
-            gate: tells the batch size.
-        """
+        """Take the place of an organ; some models ask its weights where they are."""
         super().__init__()
         self._output = output
         self._gate = gate

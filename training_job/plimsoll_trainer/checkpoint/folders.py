@@ -23,12 +23,7 @@ class Folders:
     """The folder that holds all checkpoints of a job, as one attempt uses it."""
 
     def __init__(self, root: Path, attempt: int) -> None:
-        """Work below a folder.
-
-        Args:
-            root: shared by all ranks.
-            attempt: of the job; later ones take over from earlier ones.
-        """
+        """Work below a folder that all ranks share, as an attempt of the job."""
         self.root = root
         self.attempt = attempt
 

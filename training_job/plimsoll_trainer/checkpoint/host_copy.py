@@ -25,11 +25,7 @@ class HostCopy:
         self._copies: dict[str, Tensor] = {}
 
     def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copy tensors; the earlier copies of the same names are overwritten.
-
-        Args:
-            tensors: by name; a name has the same shape and type each time.
-        """
+        """Copy tensors over earlier copies of the same names, shapes and types."""
         for name, tensor in tensors.items():
             if name not in self._copies:
                 self._copies[name] = self._allocate(tensor)

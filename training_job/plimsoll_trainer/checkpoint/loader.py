@@ -58,12 +58,6 @@ def choose(
     are set aside. One from elsewhere is where the job begins: once its own folder holds
     checkpoints, those are taken.
 
-    Args:
-        folders: the job's own.
-        resume_from: one checkpoint, or a folder of them.
-        control: of all ranks.
-        warn: says one line; called on rank 0.
-
     Raises:
         UnusableCheckpointError: there are checkpoints, but none that is whole; or none
             where one was asked for.
@@ -166,12 +160,7 @@ def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
 
 
 def load_state(found: Found, state: RankState, layers: list[str]) -> None:
-    """Read this rank's tensors.
-
-    Args:
-        found: the checkpoint.
-        state: what to read into.
-        layers: names of all layers of the workload.
+    """Read this rank's tensors; `layers` are the names of all layers of the workload.
 
     Raises:
         UnusableCheckpointError: it was written for another model, or is broken.
@@ -236,12 +225,8 @@ def check_same_model(
 ) -> None:
     """Refuse a checkpoint of another model, by the first name that differs.
 
-    Args:
-        folder: of the checkpoint.
-        saved: what it holds.
-        here: what this rank holds.
-        own_layers: names of this rank's layers.
-        layers: names of all layers of the workload.
+    Raises:
+        UnusableCheckpointError: naming the first difference.
     """
     known, mine = prefixes(layers), prefixes(own_layers)
     for name in sorted(saved):

@@ -86,18 +86,7 @@ class Saver:
         plan_digest: str,
         keep: int,
     ) -> None:
-        """Save below a folder.
-
-        Args:
-            state: what to save.
-            folders: where.
-            rank: this one.
-            num_ranks: how many save together.
-            device: where the tensors are.
-            identity: of the training.
-            plan_digest: of the plan it runs under.
-            keep: how many checkpoints stay.
-        """
+        """Save a rank's state, and keep some of the latest checkpoints."""
         self._state = state
         self._folders = folders
         self._rank = rank

@@ -122,13 +122,7 @@ def cast_inputs(inputs: Tensor, workload: Workload) -> Tensor:
 def pass_through(
     workload: Workload, index: int, incoming: TensorSpec, *, trains: bool
 ) -> Passed:
-    """Run one layer on a fake tensor.
-
-    Args:
-        workload: the chain.
-        index: of the layer.
-        incoming: what enters it.
-        trains: whether what enters needs a gradient.
+    """Result of a layer for a fake tensor, which needs a gradient if something trains.
 
     Raises:
         WorkloadError: it cannot be built, does not turn a tensor into a tensor, or
@@ -199,10 +193,7 @@ def check_unwritten(
 ) -> None:
     """Refuse a layer that a second forward pass would change, as a recompute runs it.
 
-    Args:
-        name: of the layer.
-        layer: after a forward pass.
-        buffers: before it: name, tensor, and how often it had been written to.
+    Of each buffer it is known what it was before the pass, and how often written to.
 
     Raises:
         WorkloadError: the pass wrote to a buffer, or put another in its place.

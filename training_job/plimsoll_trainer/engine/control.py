@@ -24,11 +24,7 @@ class Control:
     """The group; every rank makes one, after `init_process_group`."""
 
     def __init__(self, step_timeout: timedelta) -> None:
-        """Build the group.
-
-        Args:
-            step_timeout: how long to wait for a rank between two steps.
-        """
+        """Build the group; `step_timeout` is for a rank between two steps."""
         self.rank = dist.get_rank()
         self.num_ranks = dist.get_world_size()
         self._step_timeout = step_timeout

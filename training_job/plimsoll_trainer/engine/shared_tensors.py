@@ -37,14 +37,7 @@ def shared_tensors(
     stage: StageModule,
     world: World,
 ) -> list[SharedTensor]:
-    """Build the groups of all ties over ranks; every rank calls this.
-
-    Args:
-        workload: names the ties.
-        slices: of all stages, in order.
-        stage: this rank's.
-        world: this rank's place.
-    """
+    """Tensors that this rank shares; every rank calls this, to build the groups."""
     groups = {
         stages: group_of_stages(world, stages)
         for stages in stages_that_share(workload, slices)

@@ -85,14 +85,8 @@ class Trainer:
     ) -> None:
         """Build the stage, its optimizers and the schedule.
 
-        Args:
-            workload: the training job.
-            slices: the layers of every stage, in order.
-            boundaries: of one micro-batch.
-            num_micro_batches: M, for each replica and step.
-            world: this rank's place.
-            schedule: the order of passes, one that torch has.
-            on_phase: called when a phase has ended.
+        `slices` are the layers of every stage, in order. Each replica has M
+        micro-batches in a step. `on_phase` is called when a phase has ended.
         """
         self.workload = workload
         self.world = world
@@ -255,13 +249,10 @@ class CountingStage(PipelineStage):
         micro_batch: int,
         **of_torch: Any,
     ) -> None:
-        """Take what torch's stage takes.
+        """Take what torch's stage takes, whose order of arguments has changed.
 
-        Args:
-            module: the stage.
-            first_micro_batch: of this replica, in the step's global batch.
-            micro_batch: samples of one.
-            **of_torch: for torch's stage, whose order of arguments has changed.
+        The first micro-batch of this replica is counted in the step's global batch;
+        each has `micro_batch` samples.
         """
         super().__init__(module, **of_torch)
         self._module = module

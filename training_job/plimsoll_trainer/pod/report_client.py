@@ -151,13 +151,9 @@ class ReportClient:
     def send_until(
         self, path: str, body: bytes, deadline: Deadline, warn: Warn
     ) -> Answer:
-        """Try until it is taken or refused, or the time is over.
+        """Try until it is taken or refused, or the time is over; once in any case.
 
-        Args:
-            path: below the URL.
-            body: JSON.
-            deadline: one try is made in any case.
-            warn: called once, with why it takes longer.
+        Why it takes longer is a warning, once.
         """
         wait_s, has_warned = FIRST_WAIT_S, False
         while True:

@@ -176,9 +176,7 @@ class Checkpointing:
     def boundary(self, step: int, *, any_busy: bool) -> None:
         """Save when it is time; later, where some rank still writes.
 
-        Args:
-            step: steps finished.
-            any_busy: whether any rank still writes; alike on all.
+        `step` counts those finished; `any_busy` is alike on all ranks.
         """
         self._report_save()
         every = self._options.checkpoint_every

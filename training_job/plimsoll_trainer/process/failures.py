@@ -43,12 +43,9 @@ IN_BACKWARD = "Failed to run stage backward"
 
 
 def explain(error: BaseException, phase: Phase, device: Device | None) -> PlimsollError:
-    """Error that ends this rank.
+    """Error that ends this rank, from what was raised in a phase.
 
-    Args:
-        error: what was raised.
-        phase: what was under way.
-        device: of this rank, where it was opened already.
+    The device is this rank's, if it was opened already.
     """
     if isinstance(error, PlimsollError):
         return error

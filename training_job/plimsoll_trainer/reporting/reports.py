@@ -77,14 +77,9 @@ class Reporter:
         every_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Remember what does not change.
+        """Report to a file of lines, with what stays the same in every observation.
 
-        Args:
-            about: what stays the same in every observation.
-            watch: has the peaks.
-            lines: the report file.
-            every_s: seconds between observations without news.
-            clock: seconds from any start.
+        Without news there are `every_s` seconds between two observations.
         """
         self._about = about
         self._watch = watch
@@ -126,9 +121,7 @@ class Reporter:
     def after_step(self, num_steps: int, step_s: float) -> None:
         """Send an observation where there is something new, or it is time.
 
-        Args:
-            num_steps: finished, since the job's first start.
-            step_s: wall seconds of this one.
+        `num_steps` are finished since the job's first start; this one took `step_s`.
         """
         self._num_steps = num_steps
         self._step_s.append(step_s)

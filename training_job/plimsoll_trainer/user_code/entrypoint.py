@@ -33,14 +33,10 @@ SEED = "seed"
 
 
 def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
-    """Import the module, call the function, return what it gives.
-
-    Args:
-        entrypoint: `package.module:function`.
-        arguments: passed by name.
+    """Workload that the function of an entry point gives for arguments by name.
 
     Raises:
-        WorkloadError: any of that does not work.
+        WorkloadError: it cannot be imported or called, or gives something else.
         EntryPointFullError: it needs more memory than the device has.
     """
     module_name, function_name = split(entrypoint)

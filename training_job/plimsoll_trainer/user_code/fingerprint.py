@@ -31,11 +31,7 @@ LIBRARIES = ("numpy", "torchvision", "transformers")
 
 
 def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
-    """Compute the fingerprint of a workload on this machine.
-
-    Args:
-        entrypoint: `package.module:function`.
-        arguments: of it, as a JSON object.
+    """Fingerprint of an entry point and its arguments, a JSON object, on this machine.
 
     Raises:
         MissingSourceError: the entry point's source cannot be found.
@@ -56,12 +52,7 @@ def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
 
 
 def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> None:
-    """Refuse a plan that was made for something else.
-
-    Args:
-        here: what runs now.
-        planned: what the plan was made for.
-        entrypoint: of the workload.
+    """Refuse a plan of an entry point that was made for something else.
 
     Raises:
         ForeignFingerprintError: naming the first difference.

@@ -155,9 +155,7 @@ def place_of(name: str) -> Place | None:
 def files_of(module: str, own: Place) -> ModuleFiles:
     """Files that an import of a module runs: its own, and its packages'.
 
-    Args:
-        module: full name.
-        own: what counts wherever it lies; of others libraries and Plimsoll do not.
+    `own` counts wherever it lies; of others libraries and Plimsoll do not.
     """
     first, *parts = module.split(".")
     place = own if first == own.name else place_of(first)
