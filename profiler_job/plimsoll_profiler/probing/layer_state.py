@@ -19,6 +19,7 @@ from plimsoll_profiler.probing.layer_timing import median_s
 from plimsoll_profiler.probing.messages import LayerState
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squared_norm
+from plimsoll_trainer.engine.shared_tensors import tensor_in
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Tie, Workload
@@ -83,8 +84,7 @@ def tied_state(
     """Bytes of one tensor that several layers share."""
     (first, name), *_ = tie.places
     layer = build_layer(workload, workload.index_of(first), bench.device)
-    owner, _, attribute = name.rpartition(".")
-    tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
+    tensor = tensor_in(layer, name)
     if not isinstance(tensor, nn.Parameter):
         return TiedLayers(layers=layers, buffer_bytes=bench.bytes_of(tensor))
     attach_gradients([tensor], workload.gradient_dtype)

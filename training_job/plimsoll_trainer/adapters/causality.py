@@ -23,15 +23,14 @@ from plimsoll_trainer.adapters.dissection import (
     switch_of,
     watch,
 )
-from plimsoll_trainer.adapters.model_anatomy import Anatomy, Slot
+from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.model_copies import (
-    constants,
     copied_module,
     shared_configs,
     start,
+    with_constants,
 )
-from plimsoll_trainer.adapters.model_parts import Block, buffer_of, nothing
-from plimsoll_trainer.adapters.trees import leaves_of
+from plimsoll_trainer.adapters.model_parts import Block, nothing
 from plimsoll_trainer.errors import WorkloadError
 
 LENGTH = 4
@@ -100,19 +99,13 @@ def num_kept(block: nn.Module) -> int:
 
 def thin_block(anatomy: Anatomy, place: int) -> Block:
     """Build a block as the model starts it, without its linear maps."""
-    original, call = anatomy.blocks[place], anatomy.calls[place]
-    memo = shared_configs(anatomy.model, masks=True)
+    original, memo = anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
     for module in original.modules():
         if isinstance(module, nn.Linear):
             memo[id(module)] = Picking(module)
     copied = copied_module(original, memo)
     start(copied, anatomy.owner_of_blocks)
-    block = Block(copied, call.args, call.kwargs)
-    slots = leaves_of((call.args, call.kwargs), Slot)
-    tensors = constants(anatomy, place) if slots else []
-    for slot, tensor in zip(slots, tensors, strict=True):
-        block.register_buffer(buffer_of(slot), tensor, persistent=False)
-    return block.eval()
+    return with_constants(copied, anatomy, place).eval()
 
 
 class Picking(nn.Module):

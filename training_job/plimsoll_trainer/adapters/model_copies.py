@@ -58,11 +58,15 @@ def build_head(anatomy: Anatomy) -> Head:
 
 def build_block(anatomy: Anatomy, place: int) -> Block:
     """Build one block."""
-    call = anatomy.calls[place]
-    copied = copied_module(
-        anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
-    )
+    memo = shared_configs(anatomy.model, masks=True)
+    copied = copied_module(anatomy.blocks[place], memo)
     initialise(copied, anatomy.owner_of_blocks)
+    return with_constants(copied, anatomy, place)
+
+
+def with_constants(copied: nn.Module, anatomy: Anatomy, place: int) -> Block:
+    """A copy of a block, with what the model gives it besides the activations."""
+    call = anatomy.calls[place]
     block = Block(copied, call.args, call.kwargs)
     slots = leaves_of((call.args, call.kwargs), Slot)
     tensors = constants(anatomy, place) if slots else []

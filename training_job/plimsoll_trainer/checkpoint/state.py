@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.stage import StageSlice, build_layer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
@@ -96,11 +97,6 @@ def state_of(
                 f"{type(value).__name__}, but a checkpoint holds tensors: keep it as "
                 "one"
             )
-
-
-def first_places(workload: Workload) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return, for each tensor that is tied, the place that it goes by."""
-    return {place: tie.places[0] for tie in workload.ties for place in tie.places}
 
 
 def layer_specs(workload: Workload, part: StageSlice) -> dict[str, TensorSpec]:

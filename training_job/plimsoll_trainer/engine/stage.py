@@ -18,7 +18,7 @@ it, so the profile counts it and every plan computes the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -224,11 +224,14 @@ def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Modu
 
 def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
     """Let layers of one rank that share a tensor hold one and the same."""
-    for tie, places in ties_within(workload, layers):
+    for tie in workload.ties:
         shared: Tensor | None = None
-        for index, name in places:
+        for layer, name in tie.places:
+            index = str(workload.index_of(layer))
+            if index not in layers:
+                continue
             owner, _, attribute = name.rpartition(".")
-            module = layers[str(index)].get_submodule(owner)
+            module = layers[index].get_submodule(owner)
             check_kind(tie, getattr(module, attribute))
             if shared is None:
                 shared = getattr(module, attribute)
@@ -236,15 +239,6 @@ def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
                 module.register_parameter(attribute, shared)
             else:
                 setattr(module, attribute, shared)
-
-
-def ties_within(
-    workload: Workload, layers: nn.ModuleDict
-) -> Iterator[tuple[Tie, Sequence[tuple[int, str]]]]:
-    """Yield each tie and the places of it that these layers hold: (layer, tensor)."""
-    for tie in workload.ties:
-        places = [(workload.index_of(layer), name) for layer, name in tie.places]
-        yield tie, [place for place in places if str(place[0]) in layers]
 
 
 def check_kind(tie: Tie, tensor: Tensor) -> None:
