@@ -40,13 +40,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     options = parser().parse_args(words)
     try:
-        match options.verb:
-            case "replay":
-                replay(options)
-            case "rehearse":
-                rehearse(options)
-            case _:
-                run_profile(options)
+        options.run(options)
     except PlimsollError as error:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
@@ -60,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m plimsoll_profiler")
     verbs = made.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("profile", help="what the layers of a workload cost")
+    verb.set_defaults(run=run_profile)
     verb.add_argument("--entrypoint", required=True, metavar="module:function")
     verb.add_argument("--args", default="{}", help="a JSON object")
     kinds = [kind.value for kind in DeviceKind]
@@ -69,8 +64,10 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--request-key", default="", help="that the profile is kept by")
     verb.add_argument("--out", type=Path, required=True, metavar="profile.json")
     verb = verbs.add_parser("replay", help="what the ranks of a plan hold")
+    verb.set_defaults(run=replay)
     add_plan(verb)
     verb = verbs.add_parser("rehearse", help="run one rank alone on a device")
+    verb.set_defaults(run=rehearse)
     add_plan(verb)
     verb.add_argument("--rank", type=int, help="the fullest, unless it is named")
     verb.add_argument(

@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -52,29 +53,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as without_modes
 from torch.utils._pytree import tree_iter, tree_map
 
+# Imported for others; what is defined here needs no place in the list.
 __all__ = [
-    "NEEDS_NUMBERS",
     "BatchNorm",
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
-    "argument_names",
-    "efficient_attention",
-    "flash_attention",
-    "holders_of_a_gradient",
-    "is_in_place_unseen",
-    "lists_by_default",
-    "math_attention",
-    "num_writes",
-    "of_arguments",
-    "run_micro_batches",
-    "single_process",
-    "standing_buffers",
-    "storage_of",
-    "takes_any_strides",
     "tree_iter",
     "tree_map",
-    "unsafe_view",
     "without_modes",
 ]
 
@@ -210,15 +196,8 @@ def single_process(
         dist.destroy_process_group()
 
 
-class Agreed:
-    """What ranks have agreed on before the first step, as a number of its own."""
-
-    def item(self) -> int:
-        """1: the shapes of all stages were given."""
-        return 1
-
-
-SHAPES_ARE_KNOWN = Agreed()
+SHAPES_ARE_KNOWN = SimpleNamespace(item=lambda: 1)
+"""What ranks agree on before the first step: the shapes of all stages were given."""
 
 
 def pretended_methods(base: Any) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -123,7 +123,8 @@ class MicroBatch:
         self._loss = case.loss
         self._is_inside = case.is_inside
         self._device = device
-        self._targets = make_targets(case, device)
+        targets = case.targets
+        self._targets = None if targets is None else targets.empty(device).zero_()
         self.x = make_input(case, device)
         self.y: Tensor
         self._root: Tensor | GradientEdge | None = None
@@ -258,11 +259,6 @@ def release(run: MicroBatch, bench: Bench) -> Kept:
         output=keeps_output,
         gone_bytes=input_bytes if is_one and keeps_output else gone_bytes,
     )
-
-
-def make_targets(case: LayerCase, device: torch.device) -> Tensor | None:
-    """Make what the loss compares with, where the layer ends the chain."""
-    return None if case.targets is None else case.targets.empty(device).zero_()
 
 
 def make_input(case: LayerCase, device: torch.device) -> Tensor:

@@ -48,6 +48,8 @@ class ProberProcess:
             ProbingFailedError: it ended for another reason.
         """
         require_module(request.entrypoint)
+        is_trace = request.source is Source.TRACED  # which has no cap
+        cap_bytes = 0 if is_trace else request.device_memory_bytes
         self._stderr: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             (
@@ -60,7 +62,7 @@ class ProberProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
-            env=os.environ | environment_of(request.device_kind, cap_of(request)),
+            env=os.environ | environment_of(request.device_kind, cap_bytes),
         )
         try:
             self.frame = self._read(Frame)
@@ -144,11 +146,6 @@ def reason_of(status: int, stderr: str) -> ProfilerError:
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 """In what faulthandler writes, the innermost first."""
-
-
-def cap_of(request: ProfileRequest) -> int:
-    """Memory of the emulated device, bytes; a trace has no cap."""
-    return request.device_memory_bytes if request.source is Source.MEASURED else 0
 
 
 def lost(request: ProbeRequest) -> ProbeResult:

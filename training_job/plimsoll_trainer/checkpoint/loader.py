@@ -20,7 +20,7 @@ from pathlib import Path
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import Manifest, fault_in, read_manifest
@@ -39,6 +39,7 @@ from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.workload import Workload
 
 Warn = Callable[[str], None]
+HINT = "(--resume-from chooses)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +78,9 @@ def choose(
     for folder in candidates:
         found = examine(folder, control)
         if isinstance(found, Found):
-            report_faults(faults, folder, control, warn)
+            if control.rank == 0:
+                for fault in faults:
+                    warn(f"{fault}; resuming from {folder} instead {HINT}")
             set_aside(folders, found, control, warn)
             return found
         faults.append(found)
@@ -96,10 +99,13 @@ def candidates_of(own: Path | None, resume_from: Path | None) -> list[Path]:
         return own_steps
     asked = [resume_from] if step_of(resume_from) >= 0 else steps_in(resume_from)
     asked = [folder for folder in asked if folder.is_dir()]
-    inside = own is not None and any(
-        folder.resolve().parent == own.resolve() for folder in asked
-    )
+    inside = own is not None and any(is_in(own, folder) for folder in asked)
     return asked if inside or not own_steps else own_steps
+
+
+def is_in(root: Path, folder: Path) -> bool:
+    """Whether a folder lies in another one, by whatever path."""
+    return folder.resolve().parent == root.resolve()
 
 
 def examine(folder: Path, control: Control) -> Found | CheckpointError:
@@ -120,23 +126,11 @@ def examine(folder: Path, control: Control) -> Found | CheckpointError:
     return Found(folder=folder, manifest=manifest)
 
 
-def report_faults(
-    faults: list[CheckpointError], used: Path, control: Control, warn: Warn
-) -> None:
-    """Say what was passed over, and what is used instead."""
-    if control.rank == 0:
-        for fault in faults:
-            warn(f"{fault}; resuming from {used} instead (--resume-from chooses)")
-
-
 def set_aside(
     folders: Folders | None, found: Found, control: Control, warn: Warn
 ) -> None:
     """Take later checkpoints of the own folder out of the way."""
-    own = (
-        folders is not None and found.folder.resolve().parent == folders.root.resolve()
-    )
-    if folders is not None and own and control.rank == 0:
+    if folders and control.rank == 0 and is_in(folders.root, found.folder):
         for moved in folders.set_aside_after(found.manifest.step):
             warn(f"set aside as {moved}: it is later than {found.folder}")
     control.wait_for_all()
@@ -148,7 +142,7 @@ def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
     Raises:
         UnusableCheckpointError: naming the first difference.
     """
-    saved = saved_specs(FileSystemReader(found.folder).read_metadata())
+    saved = saved_specs(found.folder)
     names = [layer.name for layer in workload.layers]
     check_same_model(
         found.folder,
@@ -166,7 +160,7 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
         UnusableCheckpointError: it was written for another model, or is broken.
         CheckpointError: it cannot be read.
     """
-    saved = saved_specs(FileSystemReader(found.folder).read_metadata())
+    saved = saved_specs(found.folder)
     if any(name.startswith(f"{OPTIMIZER}.") for name in saved):
         state.make_optimizer_state()
     tensors = state.tensors()
@@ -207,8 +201,9 @@ def read_tensors(found: Found, tensors: Mapping[str, Tensor]) -> None:
         ) from error
 
 
-def saved_specs(metadata: Metadata) -> dict[str, TensorSpec]:
+def saved_specs(folder: Path) -> dict[str, TensorSpec]:
     """Shape and type of every tensor in a checkpoint."""
+    metadata = FileSystemReader(folder).read_metadata()
     return {
         name: TensorSpec(tuple(entry.size), entry.properties.dtype)
         for name, entry in metadata.state_dict_metadata.items()

@@ -8,14 +8,13 @@ from the index that Kubernetes gives each.
 from __future__ import annotations
 
 import gzip
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plimsoll_planner.errors import UnreadableError
-from plimsoll_planner.pod_names import INGEST_VARIABLE, ROOT, TASK_VARIABLE
+from plimsoll_planner.pod_names import ROOT, TASK_VARIABLE
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.task import ChildKind, Command, Task, Variable
 
@@ -74,8 +73,3 @@ def placed(kind: ChildKind, command: Command, rank: int) -> Command:
     others = (one for one in command.variables if one.name != RANK)
     mine = Variable(name=RANK, value=str(rank))
     return replace(command, words=words, variables=(*others, mine))
-
-
-def ingest_url() -> str:
-    """Address of the operator's ingest."""
-    return os.environ.get(INGEST_VARIABLE, "")

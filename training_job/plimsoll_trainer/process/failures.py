@@ -69,15 +69,13 @@ def device_full(
     asked_bytes = next(filter(None, map(bytes_asked, causes(error))), 0)
     what = f"{asked_bytes} bytes more" if asked_bytes else "more"
     text = f"out of device memory in {phase}: {what} asked for"
-    if device is None:
-        return DeviceFullError(text, phase=phase, asked_bytes=asked_bytes)
-    return DeviceFullError(
-        f"{text} with {device.allocated_bytes} in use of "
-        f"{device.capacity_bytes or 'unlimited'}: plan with this device's real memory, "
-        "or override a smaller micro-batch or more recompute",
-        phase=phase,
-        asked_bytes=asked_bytes,
-    )
+    if device is not None:
+        text += (
+            f" with {device.allocated_bytes} in use of "
+            f"{device.capacity_bytes or 'unlimited'}: plan with this device's real "
+            "memory, or override a smaller micro-batch or more recompute"
+        )
+    return DeviceFullError(text, phase=phase, asked_bytes=asked_bytes)
 
 
 def phase_of(error: BaseException, phase: Phase) -> Phase:

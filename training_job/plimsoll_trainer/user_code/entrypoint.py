@@ -40,7 +40,8 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
         EntryPointFullError: it needs more memory than the device has.
     """
     module_name, function_name = split(entrypoint)
-    seed = seed_in(arguments)
+    given = arguments.get(SEED)
+    seed = given if isinstance(given, int) else 0
     seed_process(random_key(seed, 0))
     module = load_module(entrypoint, module_name)
     function = find_function(entrypoint, module, function_name)
@@ -59,12 +60,6 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
             "is needed: build one, or use plimsoll_trainer.adapters",
         )
     return made
-
-
-def seed_in(arguments: Mapping[str, Any]) -> int:
-    """Seed of an entry point: its argument of that name, else 0."""
-    found = arguments.get(SEED)
-    return found if isinstance(found, int) else 0
 
 
 def split(entrypoint: str) -> tuple[str, str]:

@@ -77,17 +77,12 @@ NUM_NAMED = 3
 def source_in_words(entrypoint: str) -> str:
     """Place of a workload's source, and the files that changed last, in words."""
     files = source_files(entrypoint)
-    latest = sorted(files, key=written_s, reverse=True)[:NUM_NAMED]
+    latest = sorted(files, key=lambda named: named[1].stat().st_mtime, reverse=True)
     return (
         f"of the Python files that {entrypoint.partition(':')[0]} in "
         f"{home_of(entrypoint).root} imports ({len(files)}, its own included), these "
-        f"were written last: {', '.join(name for name, _ in latest)}"
+        f"were written last: {', '.join(name for name, _ in latest[:NUM_NAMED])}"
     )
-
-
-def written_s(named: tuple[str, Path]) -> float:
-    """Time when a file was last written."""
-    return named[1].stat().st_mtime
 
 
 def source_digest(files: Iterable[tuple[str, Path]]) -> str:
