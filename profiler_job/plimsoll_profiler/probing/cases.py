@@ -23,13 +23,12 @@ def cases_of(
     places: dict[Key, int] = {}
     cases: list[Case] = []
     kind_of_layer: list[int] = []
-    names: set[str] = set()
     for index, layer in enumerate(workload.layers):
         key = key_of(workload, index, shapes.between[index])
         if key not in places:
             places[key] = len(cases)
-            name = free_name(layer.kind, layer.name, names)
-            names.add(name)
+            taken = {case.name for case in cases}
+            name = free_name(layer.kind, layer.name, taken)
             may_be = layer.recomputable and index not in shapes.overwritten
             cases.append(Case(name=name, layer=index, recomputable=may_be))
         kind_of_layer.append(places[key])

@@ -52,9 +52,7 @@ def probe_state(
 
 
 def step_once(
-    gradients: Sequence[Tensor],
-    optimizer: LayerOptimizer | None,
-    device: torch.device,
+    gradients: Sequence[Tensor], optimizer: LayerOptimizer | None, device: torch.device
 ) -> None:
     """Do what a layer's parameters see at the end of a step."""
     scale(gradients, 1.0)  # to a mean

@@ -262,7 +262,7 @@ def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
 
 
 def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:
-    """Count what forward and backward do."""
+    """Work of forward and backward."""
     run = MicroBatch(layer, where, bench.device)
     forward = count_work(run.forward)
     run.release_output()

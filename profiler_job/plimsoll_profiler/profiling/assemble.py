@@ -67,11 +67,6 @@ class Kind:
     is_short: bool
     """A probe was lost."""
 
-    @property
-    def recomputable(self) -> bool:
-        """Whether the layer was run with recompute."""
-        return bool(self.recomputed)
-
     def passes(self, *, recomputed: bool) -> tuple[PassCosts, ...]:
         """Probes of one way to run; a layer has at least the plain one."""
         return self.recomputed if recomputed and self.recomputed else self.kept
@@ -228,7 +223,7 @@ class Table:
             optimizer_step_s=tuple(s or 0.0 for s in steps) if timed else None,
             boundary=self.bytes_of(lambda p: p.boundary_bytes),
             kept=self.activations(recomputed=False),
-            recomputable=tuple(kind.recomputable for kind in self.kinds),
+            recomputable=tuple(bool(kind.recomputed) for kind in self.kinds),
             recomputed=self.activations(recomputed=True),
             forward_work=self.work(
                 lambda p: p.forward_flop,

@@ -79,10 +79,7 @@ def fit_bytes(
 
 
 def largest_gap(
-    constant: float,
-    slope: float,
-    micro_batches: Sequence[int],
-    values: Sequence[float],
+    constant: float, slope: float, micro_batches: Sequence[int], values: Sequence[float]
 ) -> float:
     """Largest distance of a probe from a line; whole for whole numbers."""
     pairs = zip(micro_batches, values, strict=True)

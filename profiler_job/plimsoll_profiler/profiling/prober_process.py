@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from types import TracebackType
 from typing import IO, Self
 
 from plimsoll_planner.errors import DEBUG_VARIABLE
@@ -108,12 +107,7 @@ class ProberProcess:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End it."""
         self._end()
 

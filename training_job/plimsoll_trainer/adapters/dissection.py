@@ -43,10 +43,7 @@ PROBES = (2, 3)
 
 
 def dissect(
-    config: PreTrainedConfig,
-    sequence_length: int,
-    *,
-    dtype: torch.dtype,
+    config: PreTrainedConfig, sequence_length: int, *, dtype: torch.dtype
 ) -> Anatomy:
     """Build the model on the meta device and find where to cut it.
 
@@ -218,9 +215,11 @@ def watch(
         with torch.enable_grad():
             run_model(model, ids)
     except Exception as error:
+        switch = switch_of(model.config)
+        hint = f"; set {switch}=True, without it this is an encoder" if switch else ""
         raise WorkloadError(
             f"{named(model.config)} cannot be followed to its blocks: "
-            f"{described(error)}{hint_of(model.config)}"
+            f"{described(error)}{hint}"
         ) from error
     finally:
         for handle in handles:
@@ -245,12 +244,6 @@ SWITCHES = ("is_decoder", "causal", "is_causal")
 def switch_of(config: PreTrainedConfig) -> str:
     """Field that makes an encoder a causal model; empty if it is one, or has none."""
     return next((key for key in SWITCHES if getattr(config, key, None) is False), "")
-
-
-def hint_of(config: PreTrainedConfig) -> str:
-    """Say what to set, if the model is a bidirectional encoder as it is configured."""
-    switch = switch_of(config)
-    return f"; set {switch}=True, without it this is an encoder" if switch else ""
 
 
 def note_organ(

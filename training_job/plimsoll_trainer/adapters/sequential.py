@@ -84,11 +84,7 @@ def from_factories(
         factories = {str(place): factory for place, factory in enumerate(factories)}
     first_of: dict[int, str] = {}
     layers = tuple(
-        Layer(
-            name=name,
-            factory=factory,
-            kind=first_of.setdefault(id(factory), name),
-        )
+        Layer(name=name, factory=factory, kind=first_of.setdefault(id(factory), name))
         for name, factory in factories.items()
     )
     return Workload(layers=without_recompute(layers, never_recomputed), **fields)

@@ -32,10 +32,7 @@ class SharedTensor:
 
 
 def shared_tensors(
-    workload: Workload,
-    slices: Sequence[StageSlice],
-    stage: StageModule,
-    world: World,
+    workload: Workload, slices: Sequence[StageSlice], stage: StageModule, world: World
 ) -> list[SharedTensor]:
     """Tensors that this rank shares; every rank calls this, to build the groups."""
     groups = {

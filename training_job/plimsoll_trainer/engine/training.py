@@ -65,10 +65,6 @@ class StepResult:
     """Over all layers, before clipping; None where it is not clipped."""
 
 
-def ignore_phase(phase: Phase) -> None:
-    """Do nothing at the end of a phase."""
-
-
 class Trainer:
     """Builds one rank's share and runs steps; all ranks call each method together."""
 
@@ -81,7 +77,7 @@ class Trainer:
         num_micro_batches: int,
         world: World,
         schedule: Schedule = Schedule.ONE_F_ONE_B,
-        on_phase: OnPhase = ignore_phase,
+        on_phase: OnPhase = lambda _: None,
     ) -> None:
         """Build the stage, its optimizers and the schedule.
 
@@ -293,15 +289,6 @@ def build_schedule(
     )
     takes_any_strides(stage)
     made: PipelineScheduleSingle = get_schedule_class(schedule)(
-        stage,
-        num_micro_batches,
-        loss_fn=loss_of_last_stage,
-        scale_grads=False,
+        stage, num_micro_batches, loss_fn=lambda loss, _: loss, scale_grads=False
     )
     return made
-
-
-def loss_of_last_stage(output: Tensor, target: object) -> Tensor:
-    """Pass on what the last stage computed itself."""
-    del target
-    return output

@@ -19,16 +19,8 @@ from dataclasses import dataclass
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_trainer.checkpoint.folders import Folders
-from plimsoll_trainer.checkpoint.loader import (
-    Found,
-    check_layers,
-    choose,
-    load_state,
-)
-from plimsoll_trainer.checkpoint.manifest import (
-    check_identity,
-    identity_of,
-)
+from plimsoll_trainer.checkpoint.loader import Found, check_layers, choose, load_state
+from plimsoll_trainer.checkpoint.manifest import check_identity, identity_of
 from plimsoll_trainer.checkpoint.room import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -36,11 +28,7 @@ from plimsoll_trainer.checkpoint.room import (
     wait_for_room,
 )
 from plimsoll_trainer.checkpoint.saver import Saver
-from plimsoll_trainer.checkpoint.state import (
-    RankState,
-    check_names,
-    check_optimizer,
-)
+from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.training import Trainer

@@ -59,10 +59,7 @@ class Progress:
     """Shows how far training is."""
 
     def __init__(
-        self,
-        stream: TextIO,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Show on a terminal, a pipe or a file."""
         self._stream = stream

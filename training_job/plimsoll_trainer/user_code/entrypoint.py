@@ -101,7 +101,9 @@ def find_function(
         names = [known for known in dir(found) if not known.startswith("_")]
         if not hasattr(found, part):
             close = difflib.get_close_matches(part, names, n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else has(names)
+            hint = f"it has {', '.join(names[:8])}" if names else "it defines nothing"
+            if close:
+                hint = f"did you mean {' or '.join(close)}?"
             refuse(entrypoint, f"{module.__name__} has no {part}; {hint}")
         found = getattr(found, part)
     if not callable(found):
@@ -111,11 +113,6 @@ def find_function(
             "is needed; name one",
         )
     return found
-
-
-def has(names: list[str]) -> str:
-    """List what there is, where nothing is close."""
-    return f"it has {', '.join(names[:8])}" if names else "it defines nothing"
 
 
 def check_arguments(
