@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m plimsoll_profiler")
     verbs = made.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("profile", help="what the layers of a workload cost")

@@ -1,4 +1,4 @@
-"""What can go wrong in a training pod, as a tree; every message is one line.
+"""Errors of a training pod, as a tree; every message is one line.
 
     PlimsollError                       (plimsoll_planner.errors)
     └── TrainerError                    ends the rank
@@ -107,7 +107,7 @@ class NoGpuError(TrainerError):
 
 
 class DeviceFullError(TrainerError):
-    """A rank ran out of device memory; says where, and what was asked for."""
+    """A rank ran out of device memory in some phase; `asked_bytes` did not fit."""
 
     exit_code = ExitCode.DEVICE_OUT_OF_MEMORY
 

@@ -197,7 +197,7 @@ def single_process(
 
 
 SHAPES_ARE_KNOWN = SimpleNamespace(item=lambda: 1)
-"""What ranks agree on before the first step: the shapes of all stages were given."""
+"""Agreed by ranks before the first step: the shapes of all stages were given."""
 
 
 def pretended_methods(base: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -285,7 +285,7 @@ SCATTERS = (
     torch.ops.aten.scatter.src,
     torch.ops.aten.scatter_add.default,
 )
-"""What gradients of indexing are written by, into zeros that nobody else has."""
+"""Operators that write gradients of indexing, into zeros that nobody else has."""
 
 
 def is_in_place_unseen(

@@ -248,7 +248,7 @@ ATTENTIONS = tuple(
 )
 """All have query, key and value by these names; backward has a gradient first."""
 FALLBACK = "transformers::grouped_mm_fallback"
-"""What transformers runs in the place of a grouped product."""
+"""Stand-in of transformers for a grouped product."""
 FORMULAS: dict[Formula, tuple[str, ...]] = {
     grouped_flop: (
         *("aten::_grouped_mm", "aten::_scaled_grouped_mm", FALLBACK),

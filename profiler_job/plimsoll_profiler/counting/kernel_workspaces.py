@@ -1,4 +1,4 @@
-"""What kernels of the CPU allocate inside, found by running each of them for real.
+"""Memory that kernels of the CPU allocate inside, found by running each for real.
 
 In: an operator with fake tensors. Out: the most bytes that are alive while it runs,
 what it returns included, its inputs not. Called where fake tensors are counted for the

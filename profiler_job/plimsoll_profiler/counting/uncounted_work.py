@@ -106,7 +106,7 @@ def assumed_flop(given: object, made: object) -> float:
 
 
 def sizes_of(tree: object) -> list[int]:
-    """How many numbers its floating and complex tensors have, the largest first."""
+    """Numbers in each floating or complex tensor of a tree, the largest first."""
     leaves: Iterable[object] = tree_iter(tree)
     sizes = [
         leaf.numel()

@@ -52,6 +52,6 @@ LONGEST_NAME = 200
 
 
 def free_name(kind: str, layer: str, taken: set[str]) -> str:
-    """Name a kind as the workload does, with the layer's name where that is taken."""
+    """Name of a kind as the workload has it, with the layer's name if that is taken."""
     short = " ".join(kind.split())[:LONGEST_NAME]
     return short if short not in taken else f"{short} at {layer}"[-256:]

@@ -237,7 +237,7 @@ def probe_one(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """What is alive between the passes, besides what the layer saved."""
+    """Tensors alive between the passes, besides those that the layer saved."""
 
     input: bool
     output: bool

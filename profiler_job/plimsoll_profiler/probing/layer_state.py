@@ -1,4 +1,4 @@
-"""What a layer holds whatever the micro-batch: parameters, gradients, optimizer.
+"""State of a layer whatever the micro-batch: parameters, gradients, optimizer.
 
 The optimizer is stepped twice: the first time makes its state, the second one's peak
 is what every step holds on top. Called by the prober.

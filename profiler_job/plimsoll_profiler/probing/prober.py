@@ -1,4 +1,4 @@
-"""The child process that probes: reads requests, answers each, may die on any.
+"""The process that probes: reads requests, answers each, may die on any.
 
 Runs one layer at a time, so a model of any depth and size is probed on one device
 that holds its largest layer. Started as a module of its own by `prober_process`.
@@ -108,7 +108,7 @@ class Prober:
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
-        """Say what is known before anything is probed."""
+        """Frame of all probes, known before the first."""
         shapes, workload = self.shapes[self.fewest], self.workload
         optimizer = sample_optimizer(workload, "cpu")
         return Frame(
@@ -195,7 +195,7 @@ class Prober:
         return layers
 
     def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
-        """Describe a layer's place in the chain."""
+        """Place of a layer in the chain."""
         is_last = index == len(self.workload.layers) - 1
         return LayerCase(
             incoming=shapes.between[index],

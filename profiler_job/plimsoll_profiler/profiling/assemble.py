@@ -75,7 +75,7 @@ class Kind:
 def assemble(
     request: ProfileRequest, frame: Frame, results: Sequence[ProbeResult]
 ) -> ModelProfile:
-    """Build the profile.
+    """Profile from all probes.
 
     Raises:
         TooFewProbesError: a kind has no probe that completed.
@@ -130,7 +130,7 @@ def assemble(
 
 
 def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
-    """Gather the probes of one case."""
+    """Kind of one case, from its probes."""
     own = sorted(
         quickest([r for r in results if r.case == case]), key=lambda r: r.micro_batch
     )
@@ -205,7 +205,7 @@ class Table:
         return all(kind.kept[0].forward_s is not None for kind in self.kinds)
 
     def costs(self) -> LayerCosts:
-        """Build the table."""
+        """All columns."""
         states = [kind.state for kind in self.kinds]
         steps = [state.optimizer_step_s for state in states]
         timed = self.is_timed
@@ -241,7 +241,7 @@ class Table:
         )
 
     def activations(self, *, recomputed: bool) -> ActivationColumns:
-        """Build the columns of one way to run."""
+        """Columns of one way to run."""
         fit = partial(self.bytes_of, recomputed=recomputed)
         last = [kind.passes(recomputed=recomputed)[-1] for kind in self.kinds]
         return ActivationColumns(
@@ -257,7 +257,7 @@ class Table:
     def bytes_of(
         self, value: Callable[[PassCosts], int], *, recomputed: bool = False
     ) -> ByteColumns:
-        """Fit one quantity of every kind."""
+        """Lines of one quantity of every kind."""
         lines = [
             fit_samples(
                 kind.micro_batches,
@@ -282,7 +282,7 @@ class Table:
     def work(
         self, flop: WorkField, traffic: WorkField, uncounted: WorkField
     ) -> WorkColumns:
-        """Fit the work of one pass of every kind."""
+        """Lines of the work of one pass of every kind."""
         flops, moved, rest = (
             [
                 line_through(kind.micro_batches, [value(p) for p in kind.kept])
@@ -303,11 +303,11 @@ class Table:
         )
 
     def seconds(self, value: Callable[[PassCosts], float | None]) -> SecondsColumns:
-        """Fit the seconds of one pass of every kind."""
+        """Lines of the seconds of one pass of every kind."""
         return self.seconds_of([[value(p) or 0.0 for p in k.kept] for k in self.kinds])
 
     def recompute_seconds(self) -> SecondsColumns:
-        """Fit what recomputing adds to both passes."""
+        """Lines of what recomputing adds to both passes."""
         return self.seconds_of(
             [
                 [
@@ -321,7 +321,7 @@ class Table:
         )
 
     def seconds_of(self, values: Sequence[Sequence[float]]) -> SecondsColumns:
-        """Build columns from the seconds of every kind's probes."""
+        """Lines through the seconds of every kind's probes."""
         lines = [
             fit_samples(kind.micro_batches, of_kind, seconds_line)
             for kind, of_kind in zip(self.kinds, values, strict=True)

@@ -43,7 +43,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayJob:
-    """What all ranks of a plan share."""
+    """Job that all ranks of a plan share."""
 
     workload: Workload
     slices: Sequence[StageSlice]

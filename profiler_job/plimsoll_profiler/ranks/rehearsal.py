@@ -45,7 +45,7 @@ RECEIVED_SCALE = 1e-2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalJob:
-    """What is run, and on what."""
+    """Rank to run, and the device to run it on."""
 
     plan: HybridPlan
     workload: Workload

@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Parser of the command line."""
     made = argparse.ArgumentParser(prog="plimsoll_profiler.ranks.rehearser")
     made.add_argument("--plan", type=Path, required=True)
     made.add_argument("--profile", type=Path, required=True, help="it is made from")

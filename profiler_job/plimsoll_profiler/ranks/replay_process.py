@@ -29,10 +29,10 @@ OF_THE_WORKLOAD = (
     ExitCode.FOREIGN_FINGERPRINT,
     ExitCode.ENTRY_POINT_OUT_OF_MEMORY,
 )
-"""What the replayer ends with where the entry point cannot be used."""
+"""Exit codes of a replayer that cannot use the entry point."""
 
 PROGRESS = '{"done": '
-"""How a line of progress begins."""
+"""Beginning of a line of progress."""
 OnProgress = Callable[[int, int], None]
 """(ranks replayed, ranks in all)"""
 

@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def progress_printer(out: IO[str]) -> OnProgress:
-    """What prints a line of progress, as profiling does."""
+    """A function that prints a line of progress, as profiling does."""
 
     def show(done: int, total: int) -> None:
         line = {"done": done, "total": total, "what": "ranks"}
@@ -94,7 +94,7 @@ def processes_worth(plan: HybridPlan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a replay ends with when it fails; passed from process to process."""
+    """End of a replay that fails; passed from process to process."""
 
     exit_code: ExitCode
     text: str
@@ -110,7 +110,7 @@ class RefusedError(Exception):
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What to end with; shows where it was raised if that is asked for."""
+    """End after an error; its traceback is shown if that is asked for."""
     if isinstance(error, RefusedError):
         return error.refusal
     if os.environ.get(DEBUG_VARIABLE):

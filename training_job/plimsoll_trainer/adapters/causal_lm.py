@@ -122,7 +122,7 @@ def causal_lm(
 
 
 def parse_config(config: PreTrainedConfig | Mapping[str, Any]) -> PreTrainedConfig:
-    """Turn a mapping into a configuration.
+    """Configuration from a mapping, or as it is given.
 
     Raises:
         WorkloadError: no `model_type`, an unknown one, or a field it refuses; or
@@ -169,7 +169,7 @@ def check_spelling(kind: str, fields: Iterable[str]) -> None:
 
 
 def instead_of(given: object) -> str:
-    """Say what was given in place of a configuration, and what to do."""
+    """Text about a thing that was given in place of a configuration."""
     if isinstance(given, (str, PathLike)):
         name = str(given)
         return (
@@ -240,12 +240,12 @@ def build_now(
 
 
 def block_name(place: int) -> str:
-    """Name a block in the chain."""
+    """Name of a block in the chain."""
     return f"block.{place}"
 
 
 def signatures(anatomy: Anatomy) -> list[str]:
-    """Describe, for each block, all that its costs can depend on.
+    """Text, for each block, of all that its costs can depend on.
 
     That is what it is made of and called with. A number that is each block's own place
     tells nothing, as in `layer_idx=3` inside of block 3.

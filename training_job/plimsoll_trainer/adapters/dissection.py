@@ -45,7 +45,7 @@ PROBES = (2, 3)
 def dissect(
     config: PreTrainedConfig, sequence_length: int, *, dtype: torch.dtype
 ) -> Anatomy:
-    """Build the model on the meta device and find where to cut it.
+    """Anatomy of a model that is built on the meta device.
 
     Raises:
         WorkloadError: it is no decoder-only model, or is not built as a chain.
@@ -68,7 +68,7 @@ def dissect(
 def anatomy_of(
     model: PreTrainedModel, spine: tuple[str, ...], sequence_length: int
 ) -> Anatomy:
-    """Find how a model calls its blocks, for samples of some length.
+    """Anatomy of a model, for samples of some length.
 
     Raises:
         WorkloadError: it is not built as a chain.
@@ -126,12 +126,12 @@ def check_config(config: PreTrainedConfig, sequence_length: int) -> None:
 
 
 def named(config: PreTrainedConfig) -> str:
-    """Name a model in a message."""
+    """Name of a model in a message."""
     return f"the {config.model_type!r} model"
 
 
 def on_meta(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Build the model without bytes.
+    """The model without bytes.
 
     Raises:
         WorkloadError: `transformers` has no such causal language model.
@@ -178,7 +178,7 @@ def spine_of(model: PreTrainedModel, num_blocks: int) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Sighting:
-    """What one forward pass on the meta device showed."""
+    """Findings of one forward pass on the meta device."""
 
     outputs: dict[str, list[Any]]
     """Of organs that worked before the first block, in order of their first call."""
@@ -249,7 +249,7 @@ def switch_of(config: PreTrainedConfig) -> str:
 def note_organ(
     seen: Sighting, path: str, num_blocks: int
 ) -> Callable[[nn.Module, Any, Any], None]:
-    """Make a hook that tells on which side of the blocks an organ is called."""
+    """A hook that notes on which side of the blocks an organ is called."""
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
         del module, args
@@ -266,7 +266,7 @@ def note_organ(
 def note_block(
     seen: Sighting, order: list[int], place: int, forward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Make a stand-in for a block's forward; only the first block really runs."""
+    """A stand-in for a block's forward; only the first block really runs."""
 
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         order.append(place)
@@ -298,7 +298,7 @@ def block_call(
     other: tuple[tuple[Any, ...], dict[str, Any]],
     slots: dict[int, int],
 ) -> BlockCall:
-    """How a block is called, from calls with the smaller and the larger batch size.
+    """Call of a block, from those with the smaller and the larger batch size.
 
     New constants are added to `slots`, their numbers by identity.
 
@@ -328,7 +328,7 @@ def block_call(
 
 
 def forms_of(few: Any, more: Any) -> Any:
-    """Put a `Form` in place of each tensor, from two batch sizes."""
+    """A tree with a `Form` in place of each tensor, from two batch sizes."""
     larger = iter(tensors_of(more))
 
     def form(tensor: Tensor) -> Form:

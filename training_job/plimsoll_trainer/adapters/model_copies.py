@@ -77,7 +77,7 @@ def with_constants(copied: nn.Module, anatomy: Anatomy, place: int) -> Block:
 
 @torch.no_grad()
 def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
-    """Compute what a block is given besides the activations, for one sample."""
+    """Constants that a block is given besides the activations, for one sample."""
     gate = Gate()
     gate.stop = place
     organs = anatomy.organs
@@ -125,7 +125,7 @@ def emptied(
 
 
 def shared_configs(model: PreTrainedModel, *, masks: bool) -> dict[int, Any]:
-    """Start the memo of a copy: the configurations are not copied with each module."""
+    """Memo of a copy in which configurations are not copied with each module."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         config = getattr(module, "config", None)
@@ -135,7 +135,7 @@ def shared_configs(model: PreTrainedModel, *, masks: bool) -> dict[int, Any]:
 
 
 def without_masks(config: PreTrainedConfig) -> PreTrainedConfig:
-    """Copy a configuration so that a model makes no attention masks."""
+    """A copy of a configuration with which a model makes no attention masks."""
     config = copy.deepcopy(config)
     config._attn_implementation = NO_MASK  # noqa: SLF001 - has no public setter
     return config

@@ -30,7 +30,7 @@ from plimsoll_trainer.adapters.trees import map_leaves, tensors_of
 
 
 class Gate:
-    """What goes into and out of an emptied model during one forward pass."""
+    """Way into and out of an emptied model during one forward pass."""
 
     def __init__(self) -> None:
         """Start without anything."""
@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 def buffer_of(slot: Slot) -> str:
-    """Name the buffer that holds a constant."""
+    """Name of the buffer that holds a constant."""
     return f"constant_{slot.number}"
 
 

@@ -167,7 +167,7 @@ def ties_of(parameters: Iterable[tuple[str, str, nn.Parameter]]) -> Iterator[Tie
 
 
 def signature(module: nn.Module) -> str:
-    """Describe all of a layer that its costs can depend on, but for its values."""
+    """Text of all of a layer that its costs can depend on, but for its values."""
     known = vars(nn.Module())
     facts: list[object] = []
     for path, inner in module.named_modules():
@@ -179,7 +179,7 @@ def signature(module: nn.Module) -> str:
 
 
 def fact(value: object) -> object:
-    """Return what tells about an attribute; of a tensor its form."""
+    """Text or value that an attribute is compared by; of a tensor its form."""
     return str(TensorSpec.of(value)) if isinstance(value, Tensor) else value
 
 

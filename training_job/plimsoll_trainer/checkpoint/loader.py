@@ -93,7 +93,7 @@ def choose(
 
 
 def candidates_of(own: Path | None, resume_from: Path | None) -> list[Path]:
-    """List the checkpoints that may be taken, the best first."""
+    """Checkpoints that may be taken, the best first."""
     own_steps = steps_in(own) if own else []
     if resume_from is None:
         return own_steps
@@ -226,15 +226,17 @@ def check_same_model(
     known, mine = prefixes(layers), prefixes(own_layers)
     for name in sorted(saved):
         if not name.startswith(known) or (name.startswith(mine) and name not in here):
-            raise foreign(folder, f"it holds {name}, which this workload does not have")
+            raise other_model(
+                folder, f"it holds {name}, which this workload does not have"
+            )
     for name, spec in sorted(here.items()):
         if name not in saved:
-            raise foreign(folder, f"it lacks {name}, which this workload has")
+            raise other_model(folder, f"it lacks {name}, which this workload has")
         if saved[name] != spec:
-            raise foreign(folder, f"{name} is {saved[name]} in it, but {spec} here")
+            raise other_model(folder, f"{name} is {saved[name]} in it, but {spec} here")
 
 
-def foreign(folder: Path, difference: str) -> UnusableCheckpointError:
+def other_model(folder: Path, difference: str) -> UnusableCheckpointError:
     """Error for a checkpoint of another model."""
     return UnusableCheckpointError(
         f"checkpoint {folder} is for another model: {difference}; pass the arguments "

@@ -50,7 +50,7 @@ FIRST_POLL_S, LAST_POLL_S = 0.005, 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What a rank has written, for rank 0."""
+    """Parts that a rank has written, for rank 0."""
 
     plan: SavePlan
     results: list[WriteResult]
@@ -59,7 +59,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveFigures:
-    """How a save went, on this rank."""
+    """Figures of a save on this rank."""
 
     step: int
     stall_s: float
@@ -249,7 +249,7 @@ class Saver:
 
 
 def a_planner(copies: dict[str, Tensor], *, is_coordinator: bool) -> DefaultSavePlanner:
-    """Make torch's planner for a flat dictionary of whole tensors."""
+    """Torch's planner for a flat dictionary of whole tensors."""
     planner = DefaultSavePlanner(
         flatten_state_dict=False, flatten_sharded_tensors=False
     )

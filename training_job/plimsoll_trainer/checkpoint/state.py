@@ -100,7 +100,7 @@ def state_of(
 
 
 def layer_specs(workload: Workload, part: StageSlice) -> dict[str, TensorSpec]:
-    """Name the tensors of some layers' parameters and buffers, without a byte of them.
+    """Forms of some layers' parameters and buffers by name, without a byte of them.
 
     The layers are those that `boundaries_of` has found to work.
     """
@@ -118,7 +118,7 @@ def layer_specs(workload: Workload, part: StageSlice) -> dict[str, TensorSpec]:
 
 
 class RankState:
-    """What one rank holds; tensors are the live ones, not copies."""
+    """State that one rank holds; tensors are the live ones, not copies."""
 
     def __init__(self, trainer: Trainer) -> None:
         """Find the names of the stage's tensors.

@@ -23,7 +23,7 @@ from plimsoll_trainer.errors import NoGpuError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsedBytes:
-    """What was in use at one moment, or at most in a span of time."""
+    """Bytes in use at one moment, or at most in a span of time."""
 
     allocated: int
     reserved: int
@@ -39,15 +39,15 @@ class UsedBytes:
 
 
 class Device(Protocol):
-    """What a rank asks of its device."""
+    """Interface of a rank to its device."""
 
     kind: DeviceKind
     torch_device: torch.device
-    """Where tensors go."""
+    """Of the tensors."""
     backend: str
     """Of torch.distributed, for the collectives of training."""
     product: str
-    """What people call it."""
+    """Its name for people."""
 
     @property
     def capacity_bytes(self) -> int:

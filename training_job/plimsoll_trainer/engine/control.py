@@ -1,4 +1,4 @@
-"""What the hosts of all ranks agree on between steps, apart from training's groups.
+"""Agreement of the hosts of all ranks between steps, apart from training's groups.
 
 A gloo group of its own, used by the main thread alone: to stop, to save, to choose a
 checkpoint. It waits long where ranks may differ by the time a disk takes, and no longer

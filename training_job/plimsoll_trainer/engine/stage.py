@@ -95,7 +95,7 @@ class StageModule(nn.Module):
         self.first_sample = 0
         """First sample of the current micro-batch in the step's global batch."""
         self.count = torch.zeros((), dtype=torch.float64, device=device)
-        """What the sum of the losses so far is to be divided by; see `known_count`."""
+        """Divisor of the sum of the losses so far; see `known_count`."""
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
         """Run one micro-batch through the slice.
@@ -127,7 +127,7 @@ class StageModule(nn.Module):
 
 
 def known_count(count: Tensor | float) -> Tensor | float:
-    """What a loss counts, or no number if it is below 0, without a wait for the device.
+    """Count of a loss, or NaN if it is below 0, without a wait for the device.
 
     So is the count of the whole step then, which `session` refuses.
     """

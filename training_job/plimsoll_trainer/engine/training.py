@@ -55,12 +55,12 @@ OnPhase = Callable[[Phase], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
-    """What a step gave, alike on every rank: scalars that are still on the device."""
+    """Result of a step, alike on every rank: scalars that are still on the device."""
 
     loss: Tensor
     """Mean over what counts of the global batch."""
     count: Tensor
-    """What counts of the global batch; no training where it is no number above 0."""
+    """Of the global batch; no training unless it is a number above 0."""
     gradient_norm: Tensor | None
     """Over all layers, before clipping; None where it is not clipped."""
 
@@ -141,12 +141,12 @@ class Trainer:
             first = self.first_sample(place)
             x, y = make_batch(self.workload, step, first, self.micro_batch)
             if self.world.is_first:
-                inputs[place] = (self.held(cast_inputs(x, self.workload)),)
+                inputs[place] = (self.on_device(cast_inputs(x, self.workload)),)
             if self.world.is_last:
-                targets[place] = {"targets": self.held(y)}
+                targets[place] = {"targets": self.on_device(y)}
         return inputs, targets
 
-    def held(self, tensor: Tensor) -> Tensor:
+    def on_device(self, tensor: Tensor) -> Tensor:
         """Bring a tensor to the device, without the rest that it may be a view of."""
         tensor = tensor.to(self.world.device)
         is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
@@ -203,11 +203,11 @@ class Trainer:
     def own_gradients(self) -> Iterator[Tensor]:
         """Yield what counts in the norm: a shared parameter once, over all ranks."""
         rank = dist.get_rank()
-        foreign = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
-        counted = set(foreign)
+        not_ours = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
+        counted = set(not_ours)
         for name, layer in self.stage.layers.items():
             parameters = {id(p): p for p in layer.parameters()}
-            if foreign.isdisjoint(parameters):
+            if not_ours.isdisjoint(parameters):
                 yield from self.stage.gradients[name]
             else:
                 for key, parameter in parameters.items():
@@ -220,7 +220,7 @@ class Trainer:
 def layer_optimizers(
     stage: StageModule, workload: Workload
 ) -> dict[str, LayerOptimizer]:
-    """Make one optimizer for each layer that trains; a shared tensor has one owner."""
+    """One optimizer for each layer that trains; a shared tensor has one owner."""
     taken: set[int] = set()
     made: dict[str, LayerOptimizer] = {}
     for name, layer in stage.layers.items():
@@ -270,7 +270,7 @@ def build_schedule(
     world: World,
     schedule: Schedule,
 ) -> PipelineScheduleSingle:
-    """Put the stage into torch's schedule, with all shapes known beforehand."""
+    """Torch's schedule of the stage, with all shapes known beforehand."""
     incoming = boundaries.between[part.first_layer]
     floating = incoming.dtype.is_floating_point and not world.is_first
     outgoing = boundaries.between[part.end_layer].empty("meta", grad=True)

@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=10)
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Where this rank stands."""
+    """Place of this rank."""
 
     stage: int
     replica: int

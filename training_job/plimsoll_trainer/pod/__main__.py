@@ -42,7 +42,7 @@ STOPPED_PATIENCE_S = 60.0
 CUT_OFF_PATIENCE_S = 180.0
 """For them where the operator's address was never reached: packets are lost."""
 warn = partial(say, None)
-"""Says a line to whoever reads the log of the container."""
+"""Writes a line to the log of the container."""
 PRINTED, PROFILE = "printed", "profile.json"
 """Files of results, in the folder of work."""
 

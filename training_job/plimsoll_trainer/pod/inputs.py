@@ -1,4 +1,4 @@
-"""What the operator has put beside a pod, and what its processes are started with.
+"""Inputs of a pod from the operator: the task of its processes, and their files.
 
 In: the environment, files of a ConfigMap. Out: a `Task` for this pod's share of the
 job. The operator writes one task for all pods of a Job; which ranks are whose follows
@@ -25,7 +25,7 @@ PACKED, RANK = ".gz", "RANK"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where things lie in a pod."""
+    """Paths in a pod."""
 
     inputs: Path = Path(ROOT, "inputs")
     """Of the ConfigMap."""

@@ -44,7 +44,7 @@ class PodOutputs:
             tee.entry.close()
 
     def last_line(self, place: int) -> str:
-        """Last line that says anything."""
+        """Last line that is not blank."""
         return self._tees[place].last_line()
 
 

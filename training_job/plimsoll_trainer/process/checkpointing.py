@@ -214,7 +214,7 @@ class Checkpointing:
         return is_full
 
     def _wait_for_room(self, saver: Saver, step: int, least_s: float) -> None:
-        """Say that there is no room, and wait for it."""
+        """Report that there is no room, and wait for it."""
         root = self.options.checkpoint_dir
         assert root is not None  # noqa: S101 - there is a saver
         num_bytes = sum(self.control.gather(saver.num_bytes))

@@ -37,7 +37,7 @@ LOST = (
     "Timed out waiting",
     "Application timeout caused pair closure",
 )
-"""What gloo says when a rank is gone."""
+"""Parts of gloo's errors when a rank is gone."""
 IN_BACKWARD = "Failed to run stage backward"
 """Begins the error that torch.distributed.pipelining raises from one in backward."""
 
@@ -54,7 +54,7 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
     if is_lost_rank(error):
         return LostRankError(
             f"another rank went away in {phase_of(error, phase)}: the first rank that "
-            f"failed says why ({what_gloo_says(error) or located(innermost(error))})"
+            f"failed says why ({gloo_text(error) or located(innermost(error))})"
         )
     return TrainerError(
         f"{phase_of(error, phase)}: {located(innermost(error))}; --debug shows the "
@@ -101,7 +101,7 @@ def is_lost_rank(error: BaseException) -> bool:
     )
 
 
-def what_gloo_says(error: BaseException) -> str:
+def gloo_text(error: BaseException) -> str:
     """Gloo's own words for a rank that is gone, without its advice."""
     texts = "".join(str(part) for part in causes(error))
     return next((text for text in LOST if text in texts), "")

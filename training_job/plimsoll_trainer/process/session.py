@@ -104,7 +104,7 @@ class Session:
         return ExitCode.CHECKPOINTED
 
     def _warn_of(self, loss: float, step: int) -> None:
-        """Say once that the loss is no number any more."""
+        """Warn once that the loss is no number any more."""
         if not (math.isfinite(loss) or self.has_warned):
             self.has_warned = True
             self._say(

@@ -1,4 +1,4 @@
-"""What a rank reports about itself, and when.
+"""Reports of a rank about itself, and their times.
 
 Every rank sends an `Observation` at the start, when a peak has grown by more than 5 %,
 every minute, and at the end. Lines of the report file:
@@ -44,7 +44,7 @@ PATIENCE_S = 5.0
 
 
 def first_observation(plan: HybridPlan, rank: int, device: Device) -> Observation:
-    """What is known of a rank before it has run; it is the only attempt, and alone."""
+    """Observation of a rank before it has run; it is the only attempt, and alone."""
     fingerprint = plan.fingerprint
     return Observation(
         plan_digest=digest_of(plan),
@@ -70,7 +70,7 @@ class Reporter:
     """Sends what is new about this rank."""
 
     about: Observation
-    """What stays the same in every observation."""
+    """Alike in every observation."""
     watch: PeakWatch
     _: KW_ONLY
     lines: BackgroundSink | None
@@ -106,7 +106,7 @@ class Reporter:
         self.event("observation", reason=reason, observation=observation.to_json())
 
     def failed(self, reason: PlimsollError, exit_code: int) -> None:
-        """Say why the rank ends, and what it had used until then."""
+        """Report why the rank ends, and what it had used until then."""
         known: dict[str, object] = {}
         if isinstance(reason, DeviceFullError):
             known = {"phase": reason.phase, "asked_bytes": reason.asked_bytes}

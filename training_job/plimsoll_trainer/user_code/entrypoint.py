@@ -63,7 +63,7 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
 
 
 def split(entrypoint: str) -> tuple[str, str]:
-    """Part the module from the function."""
+    """Module and function of an entry point."""
     module, colon, function = entrypoint.partition(":")
     if not (module and colon and function):
         refuse(entrypoint, "is not of the form package.module:function; write it so")
@@ -95,7 +95,7 @@ def load_module(entrypoint: str, module: str) -> ModuleType:
 def find_function(
     entrypoint: str, module: ModuleType, name: str
 ) -> Callable[..., object]:
-    """Find the function, which may be an attribute of an attribute."""
+    """The function, which may be an attribute of an attribute."""
     found: object = module
     for part in name.split("."):
         names = [known for known in dir(found) if not known.startswith("_")]

@@ -1,4 +1,4 @@
-"""What code on which versions runs here, and whether a plan was made for it.
+"""Fingerprint of the code and versions here, and whether a plan was made for it.
 
 In: the workload's entry point (`package.module:function`) and its arguments. Out: a
 `Fingerprint`. The
