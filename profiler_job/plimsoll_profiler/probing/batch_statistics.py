@@ -51,7 +51,9 @@ def mixes_samples(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
     differs even so has random numbers of its own, which are no statistics; one
     that does not take the other numbers cannot be tried, which is no error.
     """
-    if where.incoming.shape[0] <= 1 or has_single_row(layer):
+    # A table that takes no index but 0: on a GPU another one ends the process.
+    has_single_row = any(getattr(m, "num_embeddings", 0) == 1 for m in layer.modules())
+    if where.incoming.shape[0] <= 1 or has_single_row:
         return False
     run = forward_of(layer, replace(where, recomputed=False), bench.device)
     x = make_input(where, bench.device).detach()
@@ -77,11 +79,6 @@ def put_buffers(layer: nn.Module, values: Mapping[str, Tensor]) -> None:
     for name, value in values.items():
         owner, _, attribute = name.rpartition(".")
         setattr(layer.get_submodule(owner), attribute, value.clone())
-
-
-def has_single_row(layer: nn.Module) -> bool:
-    """Whether a table takes no index but 0; on a GPU another one ends the process."""
-    return any(getattr(m, "num_embeddings", None) == 1 for m in layer.modules())
 
 
 def with_other_samples(x: Tensor) -> Tensor:

@@ -140,10 +140,6 @@ class MicroBatch:
             y = passed_on(y)
         self.y = y
 
-    def release_input(self) -> None:
-        """Let go of what entered."""
-        del self.x
-
     def release_output(self) -> None:
         """Let go of what came out, as the schedule does.
 
@@ -251,7 +247,7 @@ def release(run: MicroBatch, bench: Bench) -> Kept:
     is_one, input_bytes = x() is y(), bench.bytes_of(run.x)
     run.release_output()
     before_bytes = bench.meter.current_bytes
-    run.release_input()
+    del run.x
     gone_bytes = before_bytes - bench.meter.current_bytes
     keeps_output = y() is not None
     return Kept(

@@ -80,7 +80,7 @@ def wait_for(ranks: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
             if code:
                 raise ReplayDisagreesError(
                     f"rank {rank} of a toy ended with exit status {code}: "
-                    f"{last_line_of(rank, folder) or 'it text nothing'}"
+                    f"{last_line_of(rank, folder) or 'it said nothing'}"
                 )
         if time.monotonic() > stops_s:
             raise ReplayDisagreesError(
