@@ -25,10 +25,7 @@ from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan
-from plimsoll_profiler.process_environment import (
-    environment_of,
-    environment_on_device,
-)
+from plimsoll_profiler.process_environment import environment_of, environment_on_device
 from plimsoll_profiler.profiling.profiler import profile
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.errors import exit_code_of
@@ -40,13 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     options = parser().parse_args(words)
     try:
-        match options.verb:
-            case "replay":
-                replay(options)
-            case "rehearse":
-                rehearse(options)
-            case _:
-                run_profile(options)
+        options.run(options)
     except PlimsollError as error:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
@@ -56,10 +47,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m plimsoll_profiler")
     verbs = made.add_subparsers(dest="verb", required=True)
     verb = verbs.add_parser("profile", help="what the layers of a workload cost")
+    verb.set_defaults(run=run_profile)
     verb.add_argument("--entrypoint", required=True, metavar="module:function")
     verb.add_argument("--args", default="{}", help="a JSON object")
     kinds = [kind.value for kind in DeviceKind]
@@ -69,8 +61,10 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--request-key", default="", help="that the profile is kept by")
     verb.add_argument("--out", type=Path, required=True, metavar="profile.json")
     verb = verbs.add_parser("replay", help="what the ranks of a plan hold")
+    verb.set_defaults(run=replay)
     add_plan(verb)
     verb = verbs.add_parser("rehearse", help="run one rank alone on a device")
+    verb.set_defaults(run=rehearse)
     add_plan(verb)
     verb.add_argument("--rank", type=int, help="the fullest, unless it is named")
     verb.add_argument(
@@ -133,13 +127,7 @@ def become(
     extra: Mapping[str, str],
     more: Sequence[str] = (),
 ) -> NoReturn:
-    """Replace this process by a module of ours, with the same plan.
-
-    Args:
-        module: its name in this package.
-        options: that name the plan.
-        extra: what its environment has on top.
-        more: options of its own.
+    """This process, replaced by a module of ours with the same plan and entry point.
 
     Raises:
         IncompatibleError: torch or numpy are missing or too old.

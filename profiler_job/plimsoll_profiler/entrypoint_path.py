@@ -1,4 +1,4 @@
-"""Where the profiler's processes find an entry point, and whether it is there at all.
+"""Python path of the profiler's processes, and whether it has an entry point at all.
 
 Looked up here before a process is started, which imports torch for seconds before it
 comes to the same answer. Nothing is imported here.
@@ -50,7 +50,7 @@ def require_module(entrypoint: str) -> None:
 
 
 def find(name: str, places: Sequence[str]) -> ModuleSpec | None:
-    """Find a module without importing it."""
+    """Spec of a module, found without importing it."""
     found = PathFinder.find_spec(name, places)
     if found is None and "." not in name:
         with contextlib.suppress(ValueError):  # no name at all, or that of a script

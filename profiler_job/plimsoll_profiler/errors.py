@@ -1,4 +1,4 @@
-"""What can go wrong while profiling, as a tree; every message is one line.
+"""Errors of profiling, as a tree; every message is one line.
 
     PlimsollError                   (plimsoll_planner.errors)
     └── ProfilerError               ends the profiling run

@@ -18,11 +18,8 @@ from plimsoll_trainer.emulated import device as emulated
 def environment_of(kind: DeviceKind, cap_bytes: int = 0) -> dict[str, str]:
     """Variables of a process that traces or probes for a kind of device.
 
-    For the emulated device it is one, to see what kernels allocate inside.
-
-    Args:
-        kind: of the device.
-        cap_bytes: of an emulated one; 0 is no cap.
+    For the emulated device it is one, to see what kernels allocate inside; without
+    `cap_bytes` its memory has no end.
 
     Raises:
         NoEmulatedDeviceError: the library of the emulated device cannot be built.
@@ -38,9 +35,7 @@ def environment_on_device(
 ) -> dict[str, str]:
     """Variables of a process that is the device of a plan, as a rank is.
 
-    Args:
-        plan: what is rehearsed.
-        device_memory_bytes: of an emulated device, if it is not what the plan has.
+    An emulated device may have other memory than the plan says.
 
     Raises:
         NoEmulatedDeviceError: the library of the emulated device cannot be built.

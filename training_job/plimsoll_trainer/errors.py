@@ -1,4 +1,4 @@
-"""What can go wrong in a training pod, as a tree; every message is one line.
+"""Errors of a training pod, as a tree; every message is one line.
 
     PlimsollError                       (plimsoll_planner.errors)
     └── TrainerError                    ends the rank
@@ -107,20 +107,14 @@ class NoGpuError(TrainerError):
 
 
 class DeviceFullError(TrainerError):
-    """A rank ran out of device memory; says where, and what was asked for."""
+    """A rank ran out of device memory in some phase; `asked_bytes` did not fit."""
 
     exit_code = ExitCode.DEVICE_OUT_OF_MEMORY
 
     def __init__(
         self, text: str, *, phase: Phase = Phase.BUILD, asked_bytes: int = 0
     ) -> None:
-        """Remember what the text says.
-
-        Args:
-            text: one line.
-            phase: what was under way.
-            asked_bytes: what did not fit; 0 where nobody says.
-        """
+        """Keep the phase that was under way, and what did not fit; 0 if nobody says."""
         super().__init__(text)
         self.phase = phase
         self.asked_bytes = asked_bytes

@@ -25,7 +25,7 @@ FULL = re.compile(
     """,
     re.VERBOSE,
 )
-"""What a `RuntimeError` says that stands for a full device."""
+"""In the text of a `RuntimeError` that means a full device."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -76,7 +76,7 @@ def main() -> None:
 
 
 class Outputs(Protocol):
-    """Where the output of the processes of a task goes."""
+    """Outputs of the processes of a task."""
 
     @contextmanager
     def open(self, place: int) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
@@ -104,7 +104,7 @@ class FileOutputs:
             yield out, err
 
     def last_line(self, place: int) -> str:
-        """Last line that says anything."""
+        """Last line that is not blank."""
         return last_line(self.folder / f"{place}.err")
 
 
@@ -227,7 +227,7 @@ class Supervisor:
 
 
 def last_line(path: Path) -> str:
-    """Last line of a log that says anything."""
+    """Last line of a log that is not blank."""
     with path.open("rb") as log:
         log.seek(-min(path.stat().st_size, TAIL_BYTES), os.SEEK_END)
         lines = log.read().decode(errors="replace").split("\n")

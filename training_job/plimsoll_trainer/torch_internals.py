@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -52,29 +53,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as without_modes
 from torch.utils._pytree import tree_iter, tree_map
 
+# Imported for others; what is defined here needs no place in the list.
 __all__ = [
-    "NEEDS_NUMBERS",
     "BatchNorm",
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
-    "argument_names",
-    "efficient_attention",
-    "flash_attention",
-    "holders_of_a_gradient",
-    "is_in_place_unseen",
-    "lists_by_default",
-    "math_attention",
-    "num_writes",
-    "of_arguments",
-    "run_micro_batches",
-    "single_process",
-    "standing_buffers",
-    "storage_of",
-    "takes_any_strides",
     "tree_iter",
     "tree_map",
-    "unsafe_view",
     "without_modes",
 ]
 
@@ -113,10 +99,7 @@ def pretend_p2p(
 ) -> list[HeldTensor]:
     """Send and receive nothing, but hold and refuse what the real operations do.
 
-    Args:
-        operations: sends and receives.
-        desc: of them, for torch's traces.
-        fill: called with each tensor that would be received into.
+    `fill` is called with each tensor that would be received into.
 
     Raises:
         ValueError: a tensor is not contiguous. Gloo raises as well; NCCL would send the
@@ -144,13 +127,8 @@ def run_micro_batches(
     """Run one step of a schedule of one stage, without results but the losses.
 
     Torch 2.11 to 2.13 split a whole batch themselves, which would have to lie in one
-    piece; what `step` does besides that is done here. 2.14 takes micro-batches.
-
-    Args:
-        schedule: of torch.distributed.pipelining.
-        inputs: of each micro-batch, on the first stage.
-        targets: of each micro-batch, on the last stage.
-        losses: takes those of the last stage.
+    piece; what `step` does besides that is done here. 2.14 takes micro-batches. Inputs
+    are those of the first stage, targets and losses those of the last.
     """
     no_targets = [None] * len(inputs)  # the last stage has them, and gives the loss
     if "arg_mbs" in inspect.signature(schedule.step).parameters:
@@ -200,10 +178,7 @@ def single_process(
 ) -> Iterator[None]:
     """Be one rank of a process group that has no other members.
 
-    Args:
-        rank: of the group.
-        num_ranks: of the group.
-        fill: puts numbers into what would be received.
+    `fill` puts numbers into what would be received.
     """
     # Half of what torch takes to import, and only a replay comes here.
     from torch.distributed.pipelining import PipelineStage, schedules  # noqa: PLC0415
@@ -221,15 +196,8 @@ def single_process(
         dist.destroy_process_group()
 
 
-class Agreed:
-    """What ranks have agreed on before the first step, as a number of its own."""
-
-    def item(self) -> int:
-        """1: the shapes of all stages were given."""
-        return 1
-
-
-SHAPES_ARE_KNOWN = Agreed()
+SHAPES_ARE_KNOWN = SimpleNamespace(item=lambda: 1)
+"""Agreed by ranks before the first step: the shapes of all stages were given."""
 
 
 def pretended_methods(base: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -317,23 +285,19 @@ SCATTERS = (
     torch.ops.aten.scatter.src,
     torch.ops.aten.scatter_add.default,
 )
-"""What gradients of indexing are written by, into zeros that nobody else has."""
+"""Operators that write gradients of indexing, into zeros that nobody else has."""
 
 
 def is_in_place_unseen(
     operator: Any, args: tuple[Any, ...], of_gradient: Holders
 ) -> bool:
-    """Whether autograd writes to its first argument where no mode looks on.
+    """Whether autograd writes to an operator's first argument where no mode looks on.
 
     Under a dispatch mode autograd lets every operator make a new tensor. Else the
     gradients that meet at a tensor are added into the first of them, if nothing but
     autograd holds it (`can_accumulate_inplace` in torch's source), and gradients of
-    indexing are scattered in place (`areAnyTensorSubclassLike`).
-
-    Args:
-        operator: that the mode was called for.
-        args: of it.
-        of_gradient: see `holders_of_a_gradient`.
+    indexing are scattered in place (`areAnyTensorSubclassLike`). `of_gradient` is what
+    `holders_of_a_gradient` gives.
     """
     is_sum = operator is torch.ops.aten.add.Tensor
     if not (is_sum or operator in SCATTERS) or torch.is_grad_enabled():

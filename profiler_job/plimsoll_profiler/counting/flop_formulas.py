@@ -76,6 +76,17 @@ def has_complex(tree: object) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.is_complex() for leaf in leaves)
 
 
+def added(formula: Formula, x: Tensor, *args: Any, **kwargs: Any) -> int:
+    """FLOPs by the formula of a product that is added to `x`."""
+    del x
+    return formula(*args, **kwargs)
+
+
+def twice(formula: Formula, *args: Any, **kwargs: Any) -> int:
+    """FLOPs of both gradients, those of two such products."""
+    return 2 * formula(*args, **kwargs)
+
+
 def grouped_flop(left: Tensor, right: Tensor, *args: Any, **kwargs: Any) -> int:
     """2 m k n for each group, over all groups.
 
@@ -90,13 +101,6 @@ def grouped_flop(left: Tensor, right: Tensor, *args: Any, **kwargs: Any) -> int:
 
 BATCHED = 3
 """Dimensions of a matrix for each group."""
-
-
-def fallback_backward_flop(
-    left: Tensor, right: Tensor, *args: Any, **kwargs: Any
-) -> int:
-    """FLOPs of both gradients of a grouped product."""
-    return 2 * grouped_flop(left, right, *args, **kwargs)
 
 
 @cache
@@ -138,22 +142,10 @@ def product_flop(left: Tensor, right: Tensor, *args: Any, **kwargs: Any) -> int:
     return 2 * left.numel() * right.shape[-1]
 
 
-def added_product_flop(x: Tensor, left: Tensor, right: Tensor, **kwargs: Any) -> int:
-    """FLOPs of such a product that is added to `x`."""
-    del x
-    return product_flop(left, right, **kwargs)
-
-
 def inner_flop(left: Tensor, right: Tensor, **kwargs: Any) -> int:
     """2 n of two vectors, 2 m n of a matrix and a vector."""
     del kwargs
     return 2 * max(left.numel(), right.numel())
-
-
-def added_inner_flop(x: Tensor, matrix: Tensor, vector: Tensor, **kwargs: Any) -> int:
-    """2 m n of a matrix and a vector, added to `x`."""
-    del x
-    return inner_flop(matrix, vector, **kwargs)
 
 
 def outer_flop(*args: Any, out_val: Tensor, **kwargs: Any) -> int:
@@ -180,16 +172,6 @@ def recurrent_layer_flop(
     """FLOPs of one layer in one direction, whose matrices are arguments."""
     del args, kwargs
     return steps_flop(x, [of_input, of_state])
-
-
-def recurrent_backward_flop(x: Tensor, *args: Any, **kwargs: Any) -> int:
-    """FLOPs of the gradients of inputs and matrices: two such products."""
-    return 2 * recurrent_flop(x, *args, **kwargs)
-
-
-def recurrent_layer_backward_flop(x: Tensor, *args: Any, **kwargs: Any) -> int:
-    """FLOPs of both gradients of one layer in one direction."""
-    return 2 * recurrent_layer_flop(x, *args, **kwargs)
 
 
 def steps_flop(x: Tensor, matrices: Sequence[Tensor]) -> int:
@@ -266,28 +248,30 @@ ATTENTIONS = tuple(
 )
 """All have query, key and value by these names; backward has a gradient first."""
 FALLBACK = "transformers::grouped_mm_fallback"
-"""What transformers runs in the place of a grouped product."""
+"""Stand-in of transformers for a grouped product."""
 FORMULAS: dict[Formula, tuple[str, ...]] = {
     grouped_flop: (
         *("aten::_grouped_mm", "aten::_scaled_grouped_mm", FALLBACK),
         "aten::_scaled_grouped_mm_v2",
     ),
-    fallback_backward_flop: (f"{FALLBACK}_backward",),
+    partial(twice, grouped_flop): (f"{FALLBACK}_backward",),
     product_flop: ("aten::_scaled_mm_v2",),
-    added_product_flop: (
+    partial(added, product_flop): (
         *("aten::addmm_", "aten::baddbmm_", "aten::addbmm", "aten::addbmm_"),
         "aten::_addmm_activation",
     ),
     inner_flop: ("aten::mv", "aten::dot", "aten::vdot"),
-    added_inner_flop: ("aten::addmv", "aten::addmv_"),
+    partial(added, inner_flop): ("aten::addmv", "aten::addmv_"),
     outer_flop: ("aten::addr", "aten::addr_", "aten::ger"),
     recurrent_flop: (
         *("aten::_cudnn_rnn", "aten::miopen_rnn", "aten::lstm", "aten::gru"),
         *("aten::rnn_tanh", "aten::rnn_relu"),
     ),
-    recurrent_backward_flop: ("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward"),
+    partial(twice, recurrent_flop): (
+        *("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward"),
+    ),
     recurrent_layer_flop: ("aten::mkldnn_rnn_layer",),
-    recurrent_layer_backward_flop: ("aten::mkldnn_rnn_layer_backward",),
+    partial(twice, recurrent_layer_flop): ("aten::mkldnn_rnn_layer_backward",),
     trilinear_flop: ("aten::_trilinear",),
 }
 """Formulas for real numbers, and the operators that each is for."""

@@ -1,4 +1,4 @@
-"""What kernels of the CPU allocate inside, found by running each of them for real.
+"""Memory that kernels of the CPU allocate inside, found by running each for real.
 
 In: an operator with fake tensors. Out: the most bytes that are alive while it runs,
 what it returns included, its inputs not. Called where fake tensors are counted for the
@@ -57,12 +57,7 @@ class KernelWorkspaces:
     ) -> int:
         """Peak of one call above what was live before it.
 
-        Args:
-            operator: any.
-            args: of the call, without data.
-            kwargs: of the call.
-            out: what it gave.
-            made_bytes: of that; the least there is.
+        At least `made_bytes`, which are those of `out`. No tensor has data.
         """
         if not may_allocate(operator):
             return made_bytes

@@ -1,4 +1,4 @@
-"""Where a probe runs, and what counts its bytes: fake tensors or a real device.
+"""Places to probe on, with counters of bytes: fake tensors or a real device.
 
 traced     fake CPU tensors, with the operators of the device planned for; for the
            emulated device in a process that is one, with the workspaces of its kernels
@@ -69,7 +69,7 @@ class Bench:
     """A place to probe on."""
 
     kind: DeviceKind
-    """What is planned for; a trace runs elsewhere."""
+    """Planned for; a trace runs elsewhere."""
     device: torch.device
     product: str
     meter: Meter

@@ -99,7 +99,7 @@ def attention(
 
 
 def first(made: tuple[Tensor, ...]) -> Tensor:
-    """Return what an operator computes, without what it makes for its backward pass."""
+    """Result of an operator, without what it makes for its backward pass."""
     return made[0]
 
 

@@ -34,21 +34,13 @@ FREE_TAGS = (
     torch.Tag.inplace_view,
 )
 LINEAR = (
-    *(
-        "_to_copy",
-        "alias",
-        "as_strided",
-        "cat",
-        "clone",
-        "copy",
-        "detach",
-        "lift_fresh",
-    ),
+    *("_to_copy", "alias", "as_strided", "cat", "clone", "copy", "detach"),
     *("arange", "empty", "eye", "fill", "full", "new_", "ones", "zero", "set_"),
     *("bernoulli", "exponential", "native_dropout", "normal", "rand", "uniform"),
     *("_index", "_unsafe", "embedding", "gather", "index", "masked", "scatter", "take"),
     *("constant_pad", "diag", "flip", "reflection_pad", "repeat", "replication_pad"),
-    *("roll", "select", "slice", "split", "stack", "tril", "triu", "unfold", "where"),
+    *("lift_fresh", "roll"),
+    *("select", "slice", "split", "stack", "tril", "triu", "unfold", "where"),
     *("_adaptive", "_upsample", "adaptive", "avg_pool", "max_pool", "upsample"),
     *("_batch_norm", "_fused_rms_norm", "batch_norm", "native_batch_norm"),
     *("native_group_norm", "native_layer_norm", "rms_norm", "linalg_vector_norm"),
@@ -73,12 +65,7 @@ number that they read or write, which the bytes moved stand for."""
 
 
 def is_counted(operator: Any, table: Mapping[Any, object]) -> bool:
-    """Whether an operator's work is in a table, or no more than its bytes tell.
-
-    Args:
-        operator: an overload, as a dispatch mode sees it.
-        table: formulas by operator.
-    """
+    """Whether an overload has a formula in a table, or does what its bytes tell."""
     if operator.overloadpacket in table or operator.namespace in FREE_NAMESPACES:
         return True
     return operator.namespace == "aten" and is_linear(operator)
@@ -119,7 +106,7 @@ def assumed_flop(given: object, made: object) -> float:
 
 
 def sizes_of(tree: object) -> list[int]:
-    """How many numbers its floating and complex tensors have, the largest first."""
+    """Numbers in each floating or complex tensor of a tree, the largest first."""
     leaves: Iterable[object] = tree_iter(tree)
     sizes = [
         leaf.numel()

@@ -23,12 +23,12 @@ from plimsoll_trainer.torch_internals import TorchDispatchMode, tree_iter, unsaf
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a pass does."""
+    """Work of a pass."""
 
     flop: float
     traffic_bytes: float
     uncounted_flop: float = 0.0
-    """What operators without a formula are assumed to do besides."""
+    """Assumed of operators without a formula, besides."""
     uncounted: frozenset[str] = field(default_factory=frozenset)
     """Their names."""
 

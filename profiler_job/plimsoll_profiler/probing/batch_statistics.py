@@ -51,7 +51,9 @@ def mixes_samples(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
     differs even so has random numbers of its own, which are no statistics; one
     that does not take the other numbers cannot be tried, which is no error.
     """
-    if where.incoming.shape[0] <= 1 or has_single_row(layer):
+    # A table that takes no index but 0: on a GPU another one ends the process.
+    has_single_row = any(getattr(m, "num_embeddings", 0) == 1 for m in layer.modules())
+    if where.incoming.shape[0] <= 1 or has_single_row:
         return False
     run = forward_of(layer, replace(where, recomputed=False), bench.device)
     x = make_input(where, bench.device).detach()
@@ -73,20 +75,10 @@ def mixes_samples(layer: nn.Module, where: LayerCase, bench: Bench) -> bool:
 
 
 def put_buffers(layer: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Give a layer copies of these buffers, also if it has put others in their place.
-
-    Args:
-        layer: that may have run since.
-        values: by name.
-    """
+    """Give a layer copies of these buffers, in the place of whatever it has now."""
     for name, value in values.items():
         owner, _, attribute = name.rpartition(".")
         setattr(layer.get_submodule(owner), attribute, value.clone())
-
-
-def has_single_row(layer: nn.Module) -> bool:
-    """Whether a table takes no index but 0; on a GPU another one ends the process."""
-    return any(getattr(m, "num_embeddings", None) == 1 for m in layer.modules())
 
 
 def with_other_samples(x: Tensor) -> Tensor:

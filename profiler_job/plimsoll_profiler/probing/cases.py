@@ -16,25 +16,19 @@ Key = tuple[str, TensorSpec, bool, bool, frozenset[int]]
 def cases_of(
     workload: Workload, shapes: Boundaries
 ) -> tuple[tuple[Case, ...], tuple[int, ...]]:
-    """Find the kinds of layers.
+    """One case for each kind of layer, and which case each layer is.
 
-    Args:
-        workload: the chain.
-        shapes: of some micro-batch.
-
-    Returns:
-        One case for each kind, and which case each layer is.
+    The shapes are those of any micro-batch.
     """
     places: dict[Key, int] = {}
     cases: list[Case] = []
     kind_of_layer: list[int] = []
-    names: set[str] = set()
     for index, layer in enumerate(workload.layers):
         key = key_of(workload, index, shapes.between[index])
         if key not in places:
             places[key] = len(cases)
-            name = free_name(layer.kind, layer.name, names)
-            names.add(name)
+            taken = {case.name for case in cases}
+            name = free_name(layer.kind, layer.name, taken)
             may_be = layer.recomputable and index not in shapes.overwritten
             cases.append(Case(name=name, layer=index, recomputable=may_be))
         kind_of_layer.append(places[key])
@@ -58,6 +52,6 @@ LONGEST_NAME = 200
 
 
 def free_name(kind: str, layer: str, taken: set[str]) -> str:
-    """Name a kind as the workload does, with the layer's name where that is taken."""
+    """Name of a kind as the workload has it, with the layer's name if that is taken."""
     short = " ".join(kind.split())[:LONGEST_NAME]
     return short if short not in taken else f"{short} at {layer}"[-256:]

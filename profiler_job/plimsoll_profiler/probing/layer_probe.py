@@ -123,7 +123,8 @@ class MicroBatch:
         self._loss = case.loss
         self._is_inside = case.is_inside
         self._device = device
-        self._targets = make_targets(case, device)
+        targets = case.targets
+        self._targets = None if targets is None else targets.empty(device).zero_()
         self.x = make_input(case, device)
         self.y: Tensor
         self._root: Tensor | GradientEdge | None = None
@@ -138,10 +139,6 @@ class MicroBatch:
         else:
             y = passed_on(y)
         self.y = y
-
-    def release_input(self) -> None:
-        """Let go of what entered."""
-        del self.x
 
     def release_output(self) -> None:
         """Let go of what came out, as the schedule does.
@@ -176,13 +173,7 @@ class MicroBatch:
 
 
 def probe_activations(layer: nn.Module, case: LayerCase, bench: Bench) -> Activations:
-    """Run micro-batches through a layer whose gradients exist already.
-
-    Args:
-        layer: in training mode, on the bench's device.
-        case: its place in the chain.
-        bench: where it runs, and what counts there.
-    """
+    """Activations of a layer that is in training mode, with gradients."""
     at_end = probe_in_place(layer, case, bench)
     if case.loss is not None:
         return at_end
@@ -205,13 +196,9 @@ def probe_in_place(layer: nn.Module, case: LayerCase, bench: Bench) -> Activatio
 def probe_one(
     layer: nn.Module, case: LayerCase, bench: Bench, *, holds_input: bool = False
 ) -> Activations:
-    """Run one micro-batch; both transients of backward are those of its one pass.
+    """Activations in one micro-batch, whose input may live on until the pass is over.
 
-    Args:
-        layer: in training mode, on the bench's device.
-        case: its place in the chain.
-        bench: where it runs, and what counts there.
-        holds_input: what entered lives on until the pass is over.
+    Both transients of backward are those of its one pass.
     """
     meter, run = bench.meter, MicroBatch(layer, case, bench.device)
     held = run.x if holds_input else None
@@ -246,7 +233,7 @@ def probe_one(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """What is alive between the passes, besides what the layer saved."""
+    """Tensors alive between the passes, besides those that the layer saved."""
 
     input: bool
     output: bool
@@ -260,7 +247,7 @@ def release(run: MicroBatch, bench: Bench) -> Kept:
     is_one, input_bytes = x() is y(), bench.bytes_of(run.x)
     run.release_output()
     before_bytes = bench.meter.current_bytes
-    run.release_input()
+    del run.x
     gone_bytes = before_bytes - bench.meter.current_bytes
     keeps_output = y() is not None
     return Kept(
@@ -268,11 +255,6 @@ def release(run: MicroBatch, bench: Bench) -> Kept:
         output=keeps_output,
         gone_bytes=input_bytes if is_one and keeps_output else gone_bytes,
     )
-
-
-def make_targets(case: LayerCase, device: torch.device) -> Tensor | None:
-    """Make what the loss compares with, where the layer ends the chain."""
-    return None if case.targets is None else case.targets.empty(device).zero_()
 
 
 def make_input(case: LayerCase, device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a layer holds whatever the micro-batch: parameters, gradients, optimizer.
+"""State of a layer whatever the micro-batch: parameters, gradients, optimizer.
 
 The optimizer is stepped twice: the first time makes its state, the second one's peak
 is what every step holds on top. Called by the prober.
@@ -19,6 +19,7 @@ from plimsoll_profiler.probing.layer_timing import median_s
 from plimsoll_profiler.probing.messages import LayerState
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
 from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squared_norm
+from plimsoll_trainer.engine.shared_tensors import tensor_in
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Tie, Workload
@@ -51,9 +52,7 @@ def probe_state(
 
 
 def step_once(
-    gradients: Sequence[Tensor],
-    optimizer: LayerOptimizer | None,
-    device: torch.device,
+    gradients: Sequence[Tensor], optimizer: LayerOptimizer | None, device: torch.device
 ) -> None:
     """Do what a layer's parameters see at the end of a step."""
     scale(gradients, 1.0)  # to a mean
@@ -83,8 +82,7 @@ def tied_state(
     """Bytes of one tensor that several layers share."""
     (first, name), *_ = tie.places
     layer = build_layer(workload, workload.index_of(first), bench.device)
-    owner, _, attribute = name.rpartition(".")
-    tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
+    tensor = tensor_in(layer, name)
     if not isinstance(tensor, nn.Parameter):
         return TiedLayers(layers=layers, buffer_bytes=bench.bytes_of(tensor))
     attach_gradients([tensor], workload.gradient_dtype)

@@ -35,9 +35,7 @@ PassSeconds = tuple[float, float]
 def num_in_turn(num_alike: int, layer_bytes: int) -> int:
     """Number of a kind's layers that take turns, the first one included.
 
-    Args:
-        num_alike: layers of the kind in the model.
-        layer_bytes: of one layer's parameters and gradients.
+    `layer_bytes` are those of one layer's parameters and gradients.
     """
     return min(num_alike, -(-CACHE_BYTES // layer_bytes)) if layer_bytes else 1
 
@@ -48,15 +46,10 @@ def time_ways(
     ways: Sequence[LayerCase],
     bench: Bench,
 ) -> list[PassSeconds]:
-    """Median seconds of each way to run a layer.
+    """Median seconds of each way to run a layer on a real device: kept and recomputed.
 
     Their differences matter, so all are timed in turn and under the same conditions.
-
-    Args:
-        layer: whose gradients exist already.
-        copies: builds others to take turns with.
-        ways: the layer's place, kept and recomputed.
-        bench: a real device.
+    The layer has gradients already; `copies` builds others to take turns with.
     """
     try:
         return time_in_turn([layer, *copies()], ways, bench)

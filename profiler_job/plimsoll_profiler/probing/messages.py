@@ -1,4 +1,4 @@
-"""What the profiler and its probing process say to each other, a line each.
+"""Messages between the profiler and its probing process, a line each.
 
     prober  -> profiler      Frame, once
     profiler -> prober       ProbeRequest
@@ -43,7 +43,7 @@ class Case(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame(Document):
-    """What the child knows of the workload before it probes anything."""
+    """Facts of the workload that the prober knows before it probes anything."""
 
     fingerprint: Fingerprint
     recipe: Recipe
@@ -98,7 +98,7 @@ class PassCosts(Record):
     backward_flop: Work
     backward_traffic_bytes: Work
     forward_uncounted_flop: Work = 0.0
-    """What operators without a formula are assumed to do besides."""
+    """Assumed of operators without a formula, besides."""
     backward_uncounted_flop: Work = 0.0
     uncounted: tuple[Name, ...] = ()
     """Their names, of both passes."""
@@ -108,7 +108,7 @@ class PassCosts(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult(Document):
-    """What a probe found, or that it did not fit."""
+    """Findings of a probe, or that it did not fit."""
 
     case: Index
     micro_batch: Count
@@ -120,7 +120,7 @@ class ProbeResult(Document):
     recomputed: PassCosts | None = None
     """None where the layer cannot be recomputed."""
     batch_statistics: tuple[Name, ...] = ()
-    """What lets samples of a micro-batch depend on one another."""
+    """Causes for samples of a micro-batch to depend on one another."""
 
     def check_rules(self) -> None:
         """A probe that completed has its numbers."""

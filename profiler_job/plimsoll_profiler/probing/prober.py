@@ -1,4 +1,4 @@
-"""The child process that probes: reads requests, answers each, may die on any.
+"""The process that probes: reads requests, answers each, may die on any.
 
 Runs one layer at a time, so a model of any depth and size is probed on one device
 that holds its largest layer. Started as a module of its own by `prober_process`.
@@ -99,12 +99,7 @@ class Prober:
     """Probes the layers of one workload."""
 
     def __init__(self, workload: Workload, micro_batches: Sequence[int]) -> None:
-        """Find kinds and shapes, while tensors still have data.
-
-        Args:
-            workload: what is probed.
-            micro_batches: of the probes, the smallest first.
-        """
+        """Find kinds and shapes while tensors have data; smallest micro-batch first."""
         self.workload = workload
         self.shapes = shapes_of(workload, micro_batches)
         check_samples(workload)
@@ -113,7 +108,7 @@ class Prober:
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
-        """Say what is known before anything is probed."""
+        """Frame of all probes, known before the first."""
         shapes, workload = self.shapes[self.fewest], self.workload
         optimizer = sample_optimizer(workload, "cpu")
         return Frame(
@@ -200,7 +195,7 @@ class Prober:
         return layers
 
     def place_of(self, index: int, shapes: Boundaries) -> LayerCase:
-        """Describe a layer's place in the chain."""
+        """Place of a layer in the chain."""
         is_last = index == len(self.workload.layers) - 1
         return LayerCase(
             incoming=shapes.between[index],
@@ -267,7 +262,7 @@ def probe_passes(layer: nn.Module, where: LayerCase, bench: Bench) -> PassCosts:
 
 
 def work_of(layer: nn.Module, where: LayerCase, bench: Bench) -> tuple[Work, Work]:
-    """Count what forward and backward do."""
+    """Work of forward and backward."""
     run = MicroBatch(layer, where, bench.device)
     forward = count_work(run.forward)
     run.release_output()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
@@ -31,7 +32,6 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_profiler.errors import TooFewProbesError
 from plimsoll_profiler.probing.messages import Frame, LayerState, PassCosts, ProbeResult
 from plimsoll_profiler.profiling.line_fit import (
-    Line,
     bytes_line,
     fit_samples,
     line_through,
@@ -52,7 +52,7 @@ LOST_PROBE_ERROR = 0.05
 SECONDS_ERROR = 0.1
 """Spread of seconds between runs on a shared machine."""
 
-PassField = Callable[[PassCosts], float | None]
+WorkField = Callable[[PassCosts], float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,11 +67,6 @@ class Kind:
     is_short: bool
     """A probe was lost."""
 
-    @property
-    def recomputable(self) -> bool:
-        """Whether the layer was run with recompute."""
-        return bool(self.recomputed)
-
     def passes(self, *, recomputed: bool) -> tuple[PassCosts, ...]:
         """Probes of one way to run; a layer has at least the plain one."""
         return self.recomputed if recomputed and self.recomputed else self.kept
@@ -80,7 +75,7 @@ class Kind:
 def assemble(
     request: ProfileRequest, frame: Frame, results: Sequence[ProbeResult]
 ) -> ModelProfile:
-    """Build the profile.
+    """Profile from all probes.
 
     Raises:
         TooFewProbesError: a kind has no probe that completed.
@@ -135,7 +130,7 @@ def assemble(
 
 
 def kind_of(frame: Frame, case: int, results: Sequence[ProbeResult]) -> Kind:
-    """Gather the probes of one case."""
+    """Kind of one case, from its probes."""
     own = sorted(
         quickest([r for r in results if r.case == case]), key=lambda r: r.micro_batch
     )
@@ -210,7 +205,7 @@ class Table:
         return all(kind.kept[0].forward_s is not None for kind in self.kinds)
 
     def costs(self) -> LayerCosts:
-        """Build the table."""
+        """All columns."""
         states = [kind.state for kind in self.kinds]
         steps = [state.optimizer_step_s for state in states]
         timed = self.is_timed
@@ -228,7 +223,7 @@ class Table:
             optimizer_step_s=tuple(s or 0.0 for s in steps) if timed else None,
             boundary=self.bytes_of(lambda p: p.boundary_bytes),
             kept=self.activations(recomputed=False),
-            recomputable=tuple(kind.recomputable for kind in self.kinds),
+            recomputable=tuple(bool(kind.recomputed) for kind in self.kinds),
             recomputed=self.activations(recomputed=True),
             forward_work=self.work(
                 lambda p: p.forward_flop,
@@ -246,30 +241,23 @@ class Table:
         )
 
     def activations(self, *, recomputed: bool) -> ActivationColumns:
-        """Build the columns of one way to run."""
+        """Columns of one way to run."""
+        fit = partial(self.bytes_of, recomputed=recomputed)
         last = [kind.passes(recomputed=recomputed)[-1] for kind in self.kinds]
         return ActivationColumns(
-            saved=self.bytes_of(lambda p: p.saved_bytes, recomputed=recomputed),
+            saved=fit(lambda p: p.saved_bytes),
             keeps_input=tuple(passes.keeps_input for passes in last),
             keeps_output=tuple(passes.keeps_output for passes in last),
-            forward_transient=self.bytes_of(
-                lambda p: p.forward_transient_bytes, recomputed=recomputed
-            ),
-            backward_transient=self.bytes_of(
-                lambda p: p.backward_transient_bytes, recomputed=recomputed
-            ),
-            backward_transient_at_end=self.bytes_of(
-                lambda p: p.backward_transient_at_end_bytes, recomputed=recomputed
-            ),
-            held_input=self.bytes_of(
-                lambda p: p.held_input_bytes, recomputed=recomputed
-            ),
+            forward_transient=fit(lambda p: p.forward_transient_bytes),
+            backward_transient=fit(lambda p: p.backward_transient_bytes),
+            backward_transient_at_end=fit(lambda p: p.backward_transient_at_end_bytes),
+            held_input=fit(lambda p: p.held_input_bytes),
         )
 
     def bytes_of(
         self, value: Callable[[PassCosts], int], *, recomputed: bool = False
     ) -> ByteColumns:
-        """Fit one quantity of every kind."""
+        """Lines of one quantity of every kind."""
         lines = [
             fit_samples(
                 kind.micro_batches,
@@ -292,12 +280,16 @@ class Table:
         return self.relative_error + (LOST_PROBE_ERROR if kind.is_short else 0.0)
 
     def work(
-        self, flop: PassField, traffic: PassField, uncounted: PassField
+        self, flop: WorkField, traffic: WorkField, uncounted: WorkField
     ) -> WorkColumns:
-        """Fit the work of one pass of every kind."""
-        flops = [line_of(kind, kind.kept, flop) for kind in self.kinds]
-        moved = [line_of(kind, kind.kept, traffic) for kind in self.kinds]
-        rest = [line_of(kind, kind.kept, uncounted) for kind in self.kinds]
+        """Lines of the work of one pass of every kind."""
+        flops, moved, rest = (
+            [
+                line_through(kind.micro_batches, [value(p) for p in kind.kept])
+                for kind in self.kinds
+            ]
+            for value in (flop, traffic, uncounted)
+        )
         is_whole = not any(p.uncounted for kind in self.kinds for p in kind.kept)
         constants = None if is_whole else tuple(line.constant for line in rest)
         slopes = None if is_whole else tuple(line.slope for line in rest)
@@ -310,12 +302,12 @@ class Table:
             traffic_bytes_per_sample=tuple(line.slope for line in moved),
         )
 
-    def seconds(self, value: PassField) -> SecondsColumns:
-        """Fit the seconds of one pass of every kind."""
+    def seconds(self, value: Callable[[PassCosts], float | None]) -> SecondsColumns:
+        """Lines of the seconds of one pass of every kind."""
         return self.seconds_of([[value(p) or 0.0 for p in k.kept] for k in self.kinds])
 
     def recompute_seconds(self) -> SecondsColumns:
-        """Fit what recomputing adds to both passes."""
+        """Lines of what recomputing adds to both passes."""
         return self.seconds_of(
             [
                 [
@@ -329,7 +321,7 @@ class Table:
         )
 
     def seconds_of(self, values: Sequence[Sequence[float]]) -> SecondsColumns:
-        """Build columns from the seconds of every kind's probes."""
+        """Lines through the seconds of every kind's probes."""
         lines = [
             fit_samples(kind.micro_batches, of_kind, seconds_line)
             for kind, of_kind in zip(self.kinds, values, strict=True)
@@ -347,8 +339,3 @@ class Table:
 def both_s(passes: PassCosts) -> float:
     """Seconds of both passes."""
     return (passes.forward_s or 0.0) + (passes.backward_s or 0.0)
-
-
-def line_of(kind: Kind, passes: Sequence[PassCosts], value: PassField) -> Line:
-    """Fit a line to one field."""
-    return line_through(kind.micro_batches, [value(p) or 0.0 for p in passes])

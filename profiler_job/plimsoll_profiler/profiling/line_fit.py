@@ -18,7 +18,7 @@ import numpy as np
 from plimsoll_profiler.errors import TooFewProbesError
 
 LINE_POINTS, SEEN_POINTS = 2, 3
-"""How many of the largest probes a line goes through, and is held against."""
+"""Largest probes that a line goes through, and that it is compared with."""
 Number = TypeVar("Number", int, float)
 Fit = Callable[[Sequence[int], Sequence[Number]], tuple[Number, Number, Number]]
 """From one or two probes to constant, slope and residual."""
@@ -34,7 +34,7 @@ class Line:
 
 
 def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
-    """Fit a line with non-negative constant and slope.
+    """Line with non-negative constant and slope.
 
     Args:
         micro_batches: samples of each probe, n of them.
@@ -65,7 +65,7 @@ def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
 def fit_bytes(
     micro_batches: Sequence[int], values: Sequence[int]
 ) -> tuple[int, int, int]:
-    """Fit whole bytes: (constant, slope for each sample, residual).
+    """Line of whole bytes: (constant, slope for each sample, residual).
 
     Constant and slope are rounded to the nearest byte; the residual is that of the
     rounded line, so that no probe lies outside.
@@ -79,10 +79,7 @@ def fit_bytes(
 
 
 def largest_gap(
-    constant: float,
-    slope: float,
-    micro_batches: Sequence[int],
-    values: Sequence[float],
+    constant: float, slope: float, micro_batches: Sequence[int], values: Sequence[float]
 ) -> float:
     """Largest distance of a probe from a line; whole for whole numbers."""
     pairs = zip(micro_batches, values, strict=True)
@@ -102,12 +99,9 @@ class SampleLine(Generic[Number]):
 def fit_samples(
     micro_batches: Sequence[int], values: Sequence[Number], fit: Fit[Number]
 ) -> SampleLine[Number]:
-    """Take the probes for what they are, and a line behind them.
+    """The probes as they are, and a line behind them.
 
-    Args:
-        micro_batches: samples of each probe, n of them.
-        values: bytes or seconds of each probe, n of them, in the same order.
-        fit: draws the line, `bytes_line` or `seconds_line`.
+    Micro-batches and values are those of `fit_line`; `fit` draws the line.
     """
     points = sorted(zip(micro_batches, values, strict=True))
     known = dict(points)
@@ -120,7 +114,7 @@ def fit_samples(
 def bytes_line(
     micro_batches: Sequence[int], values: Sequence[int]
 ) -> tuple[int, int, int]:
-    """Draw a line of whole bytes through the two largest probes.
+    """Line of whole bytes through the two largest probes.
 
     A peak is the largest of several lines, so it bends upward and is straight from the
     last bend on; the next smaller probe shows whether that lies behind. Through one
@@ -136,14 +130,14 @@ def bytes_line(
 def seconds_line(
     micro_batches: Sequence[int], values: Sequence[float]
 ) -> tuple[float, float, float]:
-    """Draw a line of seconds in the same way."""
+    """Line of seconds in the same way."""
     line = line_through(micro_batches[-LINE_POINTS:], values[-LINE_POINTS:])
     seen = micro_batches[-SEEN_POINTS:], values[-SEEN_POINTS:]
     return line.constant, line.slope, largest_gap(line.constant, line.slope, *seen)
 
 
 def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
-    """Fit a line; through one probe alone, let it grow with the samples."""
+    """Line through probes; through one alone, it grows with the samples."""
     if len(values) > 1:
         return fit_line(micro_batches, values)
     return Line(constant=0.0, slope=values[0] / micro_batches[0], residual=0.0)

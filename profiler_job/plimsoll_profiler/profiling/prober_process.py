@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from types import TracebackType
 from typing import IO, Self
 
 from plimsoll_planner.errors import DEBUG_VARIABLE
@@ -48,6 +47,8 @@ class ProberProcess:
             ProbingFailedError: it ended for another reason.
         """
         require_module(request.entrypoint)
+        is_trace = request.source is Source.TRACED  # which has no cap
+        cap_bytes = 0 if is_trace else request.device_memory_bytes
         self._stderr: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - see close
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             (
@@ -60,7 +61,7 @@ class ProberProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
-            env=os.environ | environment_of(request.device_kind, cap_of(request)),
+            env=os.environ | environment_of(request.device_kind, cap_bytes),
         )
         try:
             self.frame = self._read(Frame)
@@ -106,12 +107,7 @@ class ProberProcess:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End it."""
         self._end()
 
@@ -122,11 +118,9 @@ class ProberProcess:
 
 
 def reason_of(status: int, stderr: str) -> ProfilerError:
-    """Error that tells why the prober ended.
+    """Error that tells why the prober ended, by its exit status and stderr.
 
-    Args:
-        status: it ended with; below 0 the signal that ended it.
-        stderr: all that it wrote there.
+    A status below 0 is that of the signal that ended it.
     """
     lines = stderr.strip().splitlines() or [f"it said nothing, exit status {status}"]
     if status < 0:
@@ -146,11 +140,6 @@ def reason_of(status: int, stderr: str) -> ProfilerError:
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 """In what faulthandler writes, the innermost first."""
-
-
-def cap_of(request: ProfileRequest) -> int:
-    """Memory of the emulated device, bytes; a trace has no cap."""
-    return request.device_memory_bytes if request.source is Source.MEASURED else 0
 
 
 def lost(request: ProbeRequest) -> ProbeResult:

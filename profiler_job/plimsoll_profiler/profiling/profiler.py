@@ -33,7 +33,7 @@ TIMED_ROUNDS = 3
 
 @dataclass(kw_only=True, slots=True)
 class Findings:
-    """What the probes said so far."""
+    """Results of the probes so far."""
 
     request: ProfileRequest
     frame: Frame
@@ -41,7 +41,7 @@ class Findings:
 
     @property
     def num_rounds(self) -> int:
-        """How often every probe is taken: seconds in rounds, as machines drift."""
+        """Rounds of all probes: several if seconds are measured, as machines drift."""
         return TIMED_ROUNDS if self.request.source is Source.MEASURED else 1
 
     def open_probes(self) -> Iterator[ProbeRequest]:

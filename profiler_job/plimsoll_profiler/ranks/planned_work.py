@@ -18,12 +18,7 @@ from plimsoll_trainer.workload import Workload
 def planned_work(
     plan: HybridPlan, profile: ModelProfile, entrypoint: str
 ) -> tuple[Workload, Assignment]:
-    """Load the workload, and turn the plan into the work of its ranks.
-
-    Args:
-        plan: it carries the arguments of the entry point.
-        profile: what the plan was made from.
-        entrypoint: `package.module:function`.
+    """The workload of a plan, and the work of its ranks.
 
     Raises:
         TrainerError: plan, profile and workload do not belong together, or cannot be

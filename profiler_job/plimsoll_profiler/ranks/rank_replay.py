@@ -43,7 +43,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayJob:
-    """What all ranks of a plan share."""
+    """Job that all ranks of a plan share."""
 
     workload: Workload
     slices: Sequence[StageSlice]
@@ -65,13 +65,7 @@ class FewMicroBatches(Trainer):
     """Runs a few micro-batches of a step, and holds what the others would hold."""
 
     def __init__(self, job: ReplayJob, world: World, on_phase: OnPhase) -> None:
-        """Build the stage.
-
-        Args:
-            job: whose rank this is; at most 1 stage lies before it.
-            world: this rank's place.
-            on_phase: called when a phase has ended.
-        """
+        """Build a stage that has 1 stage before it at most."""
         holds = engine_named("plimsoll", str(torch.__version__)).holds
         few = SCHEDULES[job.schedule].steady(
             world.num_stages - world.stage, job.num_micro_batches, holds
@@ -123,9 +117,7 @@ class FewMicroBatches(Trainer):
 def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
     """Peak of tensors in each phase of a steady step, bytes.
 
-    Args:
-        job: the plan.
-        stage: whose first rank is replayed; its other ranks are alike.
+    The first rank of the stage is replayed; its other ranks are alike.
     """
     peaks: dict[Phase, int] = {}
     job, stage = job.shortened(stage)

@@ -45,7 +45,7 @@ RECEIVED_SCALE = 1e-2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalJob:
-    """What is run, and on what."""
+    """Rank to run, and the device to run it on."""
 
     plan: HybridPlan
     workload: Workload
@@ -64,13 +64,6 @@ def job_of(
     other_bytes: int | None,
 ) -> RehearsalJob:
     """The job of one rank of a plan, on the device that this process is or has.
-
-    Args:
-        plan: which rank it is of.
-        profile: what the plan was made from.
-        entrypoint: `package.module:function`.
-        rank: 0 to G - 1.
-        other_bytes: of the device, in use by other processes; None: unknown.
 
     Raises:
         TrainerError: plan, profile, workload and device do not belong together.

@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Parser of the command line."""
     made = argparse.ArgumentParser(prog="plimsoll_profiler.ranks.rehearser")
     made.add_argument("--plan", type=Path, required=True)
     made.add_argument("--profile", type=Path, required=True, help="it is made from")
@@ -61,11 +61,7 @@ def rehearse_here(options: argparse.Namespace) -> Rehearsal:
     is_cuda = plan.offers[0].device_kind is DeviceKind.CUDA
     other_bytes = other_process_bytes() if is_cuda else 0
     # Torch takes seconds to load, and must not touch the GPU before that question.
-    from plimsoll_profiler.ranks.rehearsal import (  # noqa: PLC0415
-        beside_others,
-        job_of,
-        rehearse,
-    )
+    from plimsoll_profiler.ranks.rehearsal import beside_others, job_of, rehearse  # noqa: PLC0415
     from plimsoll_trainer.errors import DeviceFullError  # noqa: PLC0415
     from plimsoll_trainer.process.failures import explain  # noqa: PLC0415
 

@@ -29,10 +29,10 @@ OF_THE_WORKLOAD = (
     ExitCode.FOREIGN_FINGERPRINT,
     ExitCode.ENTRY_POINT_OUT_OF_MEMORY,
 )
-"""What the replayer ends with where the entry point cannot be used."""
+"""Exit codes of a replayer that cannot use the entry point."""
 
 PROGRESS = '{"done": '
-"""How a line of progress begins."""
+"""Beginning of a line of progress."""
 OnProgress = Callable[[int, int], None]
 """(ranks replayed, ranks in all)"""
 
@@ -48,12 +48,6 @@ def replay_plan(
     on_progress: OnProgress = ignore,
 ) -> Replay:
     """Replay every stage of a plan in a process of its own.
-
-    Args:
-        plan: what to replay; it carries the arguments of the entry point.
-        profile: what the plan was made from.
-        entrypoint: `package.module:function`.
-        on_progress: called at the start, and when a rank is done.
 
     Raises:
         BadWorkloadError: the entry point cannot be used, or not for this plan and

@@ -14,10 +14,10 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def progress_printer(out: IO[str]) -> OnProgress:
-    """What prints a line of progress, as profiling does."""
+    """A function that prints a line of progress, as profiling does."""
 
     def show(done: int, total: int) -> None:
         line = {"done": done, "total": total, "what": "ranks"}
@@ -94,7 +94,7 @@ def processes_worth(plan: HybridPlan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a replay ends with when it fails; passed from process to process."""
+    """End of a replay that fails; passed from process to process."""
 
     exit_code: ExitCode
     text: str
@@ -110,7 +110,7 @@ class RefusedError(Exception):
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What to end with; shows where it was raised if that is asked for."""
+    """End after an error; its traceback is shown if that is asked for."""
     if isinstance(error, RefusedError):
         return error.refusal
     if os.environ.get(DEBUG_VARIABLE):
@@ -120,54 +120,47 @@ def refusal_of(error: Exception) -> Refusal:
     return Refusal(ExitCode.FAILED, described(error))
 
 
-class Ranks:
-    """The ranks of one plan; the workload is loaded when the first is replayed."""
+def replay_job(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> ReplayJob:
+    """Job that all ranks of a plan share.
 
-    def __init__(
-        self, plan: HybridPlan, profile: ModelProfile, entrypoint: str
-    ) -> None:
-        """Take what belongs together."""
-        self._plan = plan
-        self._profile = profile
-        self._entrypoint = entrypoint
+    Raises:
+        TrainerError: plan, profile and workload do not belong together, or cannot be
+            run.
+    """
+    workload, work = planned_work(plan, profile, entrypoint)
+    return ReplayJob(
+        workload=workload,
+        slices=work.slices,
+        num_replicas=work.num_replicas,
+        num_micro_batches=work.num_micro_batches,
+        boundaries=boundaries_of(workload, work.micro_batch),
+        device_kind=plan.offers[0].device_kind,
+        schedule=work.schedule,
+    )
 
-    @cached_property
-    def job(self) -> ReplayJob:
-        """What all of them share.
 
-        Raises:
-            TrainerError: plan, profile and workload do not belong together, or cannot
-                be run.
-        """
-        plan = self._plan
-        workload, work = planned_work(plan, self._profile, self._entrypoint)
-        return ReplayJob(
-            workload=workload,
-            slices=work.slices,
-            num_replicas=work.num_replicas,
-            num_micro_batches=work.num_micro_batches,
-            boundaries=boundaries_of(workload, work.micro_batch),
-            device_kind=plan.offers[0].device_kind,
-            schedule=work.schedule,
-        )
+def replay_here(
+    load_job: Callable[[], ReplayJob], stages: Iterable[int]
+) -> Iterator[ReplayedStage]:
+    """Replay one rank of each of some stages."""
+    job = load_job()
+    with settled_heap():
+        for stage in stages:
+            peaks = tuple(
+                ReplayedPeak(phase=phase, allocated_bytes=peak)
+                for phase, peak in replay_stage(job, stage).items()
+            )
+            yield ReplayedStage(stage=stage, peaks=peaks)
 
-    def replay(self, stages: Iterable[int]) -> Iterator[ReplayedStage]:
-        """Replay one rank of each of some stages."""
-        job = self.job
-        with settled_heap():
-            for stage in stages:
-                peaks = tuple(
-                    ReplayedPeak(phase=phase, allocated_bytes=peak)
-                    for phase, peak in replay_stage(job, stage).items()
-                )
-                yield ReplayedStage(stage=stage, peaks=peaks)
 
-    def try_replay(self, stages: Iterable[int]) -> Iterator[ReplayedStage | Refusal]:
-        """Replay them in a process of many; ends with a refusal if it fails."""
-        try:
-            yield from self.replay(stages)
-        except Exception as error:  # noqa: BLE001 - as in `main`
-            yield refusal_of(error)
+def try_to_replay(
+    load_job: Callable[[], ReplayJob], stages: Iterable[int]
+) -> Iterator[ReplayedStage | Refusal]:
+    """Replay them in a process of many; ends with a refusal if it fails."""
+    try:
+        yield from replay_here(load_job, stages)
+    except Exception as error:  # noqa: BLE001 - as in `main`
+        yield refusal_of(error)
 
 
 def replay(
@@ -178,24 +171,18 @@ def replay(
     num_processes: int = 1,
     on_progress: OnProgress = ignore,
 ) -> Replay:
-    """Replay one rank of every stage of a plan.
-
-    Args:
-        plan: what to replay.
-        profile: what it was made from.
-        entrypoint: `package.module:function`.
-        num_processes: that replay side by side; 1 for this one alone.
-        on_progress: called at the start, and when a stage is done.
+    """Replay one rank of every stage of a plan, in some processes side by side.
 
     Raises:
         TrainerError: plan, profile and workload do not belong together, or cannot be
             run.
         RefusedError: so it was in another process.
     """
-    ranks, num_stages = Ranks(plan, profile, entrypoint), len(plan.stages)
+    load_job = partial(replay_job, plan, profile, entrypoint)
+    num_stages = len(plan.stages)
     found: dict[int, ReplayedStage] = {}
     on_progress(0, num_stages)
-    with closing(replayed(ranks, num_stages, num_processes)) as stages:
+    with closing(replayed(load_job, num_stages, num_processes)) as stages:
         for made in stages:
             found[made.stage] = made
             on_progress(len(found), num_stages)
@@ -207,19 +194,20 @@ def replay(
 
 
 def replayed(
-    ranks: Ranks, num_stages: int, num_processes: int
+    load_job: Callable[[], ReplayJob], num_stages: int, num_processes: int
 ) -> Generator[ReplayedStage, None, None]:
     """Every stage, in the order in which they are done."""
     left = set(range(num_stages))
     if num_processes > 1:
-        with closing(side_by_side(ranks.try_replay, num_stages, num_processes)) as made:
+        work = partial(try_to_replay, load_job)
+        with closing(side_by_side(work, num_stages, num_processes)) as made:
             for one in made:
                 if isinstance(one, Refusal):
                     raise RefusedError(one)
                 left.discard(one.stage)
                 yield one
     if left:
-        yield from ranks.replay(sorted(left))
+        yield from replay_here(load_job, sorted(left))
 
 
 if __name__ == "__main__":

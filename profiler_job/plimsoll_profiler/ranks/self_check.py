@@ -65,7 +65,7 @@ def real_peaks() -> list[int]:
             for process in ranks:
                 process.kill()
                 process.wait()
-        return [int(said_by(rank, folder)) for rank in range(NUM_RANKS)]
+        return [int(last_line_of(rank, folder)) for rank in range(NUM_RANKS)]
 
 
 def wait_for(ranks: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
@@ -80,7 +80,7 @@ def wait_for(ranks: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
             if code:
                 raise ReplayDisagreesError(
                     f"rank {rank} of a toy ended with exit status {code}: "
-                    f"{said_by(rank, folder) or 'it said nothing'}"
+                    f"{last_line_of(rank, folder) or 'it said nothing'}"
                 )
         if time.monotonic() > stops_s:
             raise ReplayDisagreesError(
@@ -89,12 +89,12 @@ def wait_for(ranks: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
         time.sleep(POLL_S)
 
 
-def said_by(rank: int, folder: Path) -> str:
+def last_line_of(rank: int, folder: Path) -> str:
     """Last line that a rank printed: its peak, or why it died."""
-    said = (folder / f"{rank}").read_text(errors="replace").strip()
+    text = (folder / f"{rank}").read_text(errors="replace").strip()
     if os.environ.get(DEBUG_VARIABLE):
-        print(said, file=sys.stderr)
-    return said.splitlines()[-1] if said else ""
+        print(text, file=sys.stderr)
+    return text.splitlines()[-1] if text else ""
 
 
 def self_check() -> list[tuple[int, int]]:

@@ -74,10 +74,8 @@ def side_by_side(
 ) -> Generator[T, None, None]:
     """Results, as they come; close it to end the processes early.
 
-    Args:
-        work: runs in each process, on the places that it gets; results are pickled.
-        num_places: 0 .. num_places - 1, in this order.
-        num_processes: that work at a time.
+    `work` runs in each process, on those of the places 0 .. num_places - 1 that the
+    process gets; its results are pickled.
     """
     places, writing = os.pipe()
     with os.fdopen(writing, "wb") as pipe:
@@ -107,13 +105,7 @@ def side_by_side(
 def start(
     work: Callable[[Iterator[int]], Iterator[T]], places: int, others: list[Connection]
 ) -> Worker:
-    """Start one process.
-
-    Args:
-        work: to do in it.
-        places: pipe to read from.
-        others: results of the processes that run already.
-    """
+    """A process that works at places of a pipe; `others` are results of others."""
     ours, theirs = CONTEXT.Pipe(duplex=False)
     args = (work, places, theirs, [*others, ours])
     process = CONTEXT.Process(target=run, args=args, daemon=True)

@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 def toy() -> Workload:
-    """Build a chain whose boundaries are large against its parameters."""
+    """A chain whose boundaries are large against its parameters."""
     linear, last = partial(nn.Linear, WIDTH, WIDTH), partial(nn.Linear, WIDTH, 1)
     middle = tuple(
         Layer(name=f"layer.{place}", factory=linear, kind="layer")
@@ -42,14 +42,14 @@ def toy() -> Workload:
 
 
 def points(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Make vectors that rise with step and sample; the target is their first number."""
+    """Vectors that rise with step and sample; the target is their first number."""
     x = torch.arange(first, first + count).float().unsqueeze(1).expand(count, WIDTH)
     x = torch.sin(x + step)
     return x, x[:, :1]
 
 
 def job() -> ReplayJob:
-    """Cut the toy into two stages, the second of which recomputes a layer."""
+    """The toy in two stages, the second of which recomputes a layer."""
     workload = toy()
     half = DEPTH // 2
     return ReplayJob(

@@ -97,7 +97,7 @@ def groups_built(cuts: Sequence[int], num_replicas: int) -> tuple[int, int]:
 
     workload = a_workload(WEIGHTS, BIASES, TABLES)
     slices = slices_of(cuts)
-    with mock.patch.object(dist, "new_group", counted):
+    with mock.patch.object(dist.distributed_c10d, "new_group", counted):
         world = join_world(len(slices), num_replicas, CPU)
         stage = build_stage(workload, slices[world.stage], CPU)
         shared_tensors(workload, slices, stage, world)

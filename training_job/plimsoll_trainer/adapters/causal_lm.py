@@ -29,6 +29,7 @@ from transformers import AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 
 from plimsoll_planner.records.model_profile import Precision
+from plimsoll_trainer.adapters import sequential
 from plimsoll_trainer.adapters.causality import check_causal
 from plimsoll_trainer.adapters.dissection import dissect
 from plimsoll_trainer.adapters.model_anatomy import Anatomy, Slot
@@ -121,7 +122,7 @@ def causal_lm(
 
 
 def parse_config(config: PreTrainedConfig | Mapping[str, Any]) -> PreTrainedConfig:
-    """Turn a mapping into a configuration.
+    """Configuration from a mapping, or as it is given.
 
     Raises:
         WorkloadError: no `model_type`, an unknown one, or a field it refuses; or
@@ -168,7 +169,7 @@ def check_spelling(kind: str, fields: Iterable[str]) -> None:
 
 
 def instead_of(given: object) -> str:
-    """Say what was given in place of a configuration, and what to do."""
+    """Text about a thing that was given in place of a configuration."""
     if isinstance(given, (str, PathLike)):
         name = str(given)
         return (
@@ -239,12 +240,12 @@ def build_now(
 
 
 def block_name(place: int) -> str:
-    """Name a block in the chain."""
+    """Name of a block in the chain."""
     return f"block.{place}"
 
 
 def signatures(anatomy: Anatomy) -> list[str]:
-    """Describe, for each block, all that its costs can depend on.
+    """Text, for each block, of all that its costs can depend on.
 
     That is what it is made of and called with. A number that is each block's own place
     tells nothing, as in `layer_idx=3` inside of block 3.
@@ -276,12 +277,7 @@ def plain_facts(block: nn.Module) -> dict[tuple[str, str], object]:
 
 def ties_of(anatomy: Anatomy) -> Iterator[Tie]:
     """Yield what several layers share: tied weights, then constants of the blocks."""
-    weights: dict[int, list[tuple[str, str]]] = {}
-    for layer, name, parameter in parameters_of_layers(anatomy):
-        weights.setdefault(id(parameter), []).append((layer, name))
-    for places in weights.values():
-        if len({layer for layer, _ in places}) > 1:
-            yield Tie(places=tuple(places))
+    yield from sequential.ties_of(parameters_of_layers(anatomy))
     constants: dict[str, list[tuple[str, str]]] = {}
     for place, call in enumerate(anatomy.calls):
         for name in {
@@ -295,13 +291,12 @@ def ties_of(anatomy: Anatomy) -> Iterator[Tie]:
 
 def parameters_of_layers(anatomy: Anatomy) -> Iterator[tuple[str, str, nn.Parameter]]:
     """Yield (layer, name inside the layer, parameter), shared ones at every place."""
-    organs = anatomy.organs
-    for path in anatomy.before:
-        for name, parameter in organs[path].named_parameters(remove_duplicate=False):
-            yield EMBEDDING, f"model.{path}.{name}", parameter
-    for place, block in enumerate(anatomy.blocks):
-        for name, parameter in block.named_parameters(remove_duplicate=False):
-            yield block_name(place), f"block.{name}", parameter
-    for path in anatomy.after:
-        for name, parameter in organs[path].named_parameters(remove_duplicate=False):
-            yield HEAD, f"model.{path}.{name}", parameter
+    organs, blocks = anatomy.organs, enumerate(anatomy.blocks)
+    modules = (
+        *((EMBEDDING, f"model.{path}", organs[path]) for path in anatomy.before),
+        *((block_name(place), "block", block) for place, block in blocks),
+        *((HEAD, f"model.{path}", organs[path]) for path in anatomy.after),
+    )
+    for layer, path, module in modules:
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            yield layer, f"{path}.{name}", parameter

@@ -23,15 +23,14 @@ from plimsoll_trainer.adapters.dissection import (
     switch_of,
     watch,
 )
-from plimsoll_trainer.adapters.model_anatomy import Anatomy, Slot
+from plimsoll_trainer.adapters.model_anatomy import Anatomy
 from plimsoll_trainer.adapters.model_copies import (
-    constants,
     copied_module,
     shared_configs,
     start,
+    with_constants,
 )
-from plimsoll_trainer.adapters.model_parts import Block, buffer_of, nothing
-from plimsoll_trainer.adapters.trees import leaves_of
+from plimsoll_trainer.adapters.model_parts import Block, nothing
 from plimsoll_trainer.errors import WorkloadError
 
 LENGTH = 4
@@ -43,11 +42,9 @@ CHANGE = 1e-3
 
 
 def check_causal(anatomy: Anatomy, places: Iterable[int]) -> None:
-    """Refuse a model in which a token sees later ones.
+    """Refuse a model, whose anatomy is in fp32, in which a token sees later ones.
 
-    Args:
-        anatomy: in fp32.
-        places: of the blocks to try, one of each kind.
+    One block of each kind is tried.
 
     Raises:
         WorkloadError: says what to set.
@@ -70,12 +67,8 @@ def check_causal(anatomy: Anatomy, places: Iterable[int]) -> None:
 def sees_later(anatomy: Anatomy, place: int, shape: torch.Size) -> bool:
     """Whether the output of a block at earlier places depends on the last one.
 
-    False for a block that cannot be tried, because it is too large or does not run.
-
-    Args:
-        anatomy: of `LENGTH` tokens.
-        place: of the block.
-        shape: of the activations of one sample.
+    False for a block that cannot be tried, because it is too large or does not run. The
+    anatomy is of `LENGTH` tokens, the shape that of the activations of one sample.
     """
     if num_kept(anatomy.blocks[place]) > LARGEST:
         return False
@@ -106,19 +99,13 @@ def num_kept(block: nn.Module) -> int:
 
 def thin_block(anatomy: Anatomy, place: int) -> Block:
     """Build a block as the model starts it, without its linear maps."""
-    original, call = anatomy.blocks[place], anatomy.calls[place]
-    memo = shared_configs(anatomy.model, masks=True)
+    original, memo = anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
     for module in original.modules():
         if isinstance(module, nn.Linear):
             memo[id(module)] = Picking(module)
     copied = copied_module(original, memo)
     start(copied, anatomy.owner_of_blocks)
-    block = Block(copied, call.args, call.kwargs)
-    slots = leaves_of((call.args, call.kwargs), Slot)
-    tensors = constants(anatomy, place) if slots else []
-    for slot, tensor in zip(slots, tensors, strict=True):
-        block.register_buffer(buffer_of(slot), tensor, persistent=False)
-    return block.eval()
+    return with_constants(copied, anatomy, place).eval()
 
 
 class Picking(nn.Module):

@@ -43,12 +43,9 @@ PROBES = (2, 3)
 
 
 def dissect(
-    config: PreTrainedConfig,
-    sequence_length: int,
-    *,
-    dtype: torch.dtype,
+    config: PreTrainedConfig, sequence_length: int, *, dtype: torch.dtype
 ) -> Anatomy:
-    """Build the model on the meta device and find where to cut it.
+    """Anatomy of a model that is built on the meta device.
 
     Raises:
         WorkloadError: it is no decoder-only model, or is not built as a chain.
@@ -71,7 +68,7 @@ def dissect(
 def anatomy_of(
     model: PreTrainedModel, spine: tuple[str, ...], sequence_length: int
 ) -> Anatomy:
-    """Find how a model calls its blocks, for samples of some length.
+    """Anatomy of a model, for samples of some length.
 
     Raises:
         WorkloadError: it is not built as a chain.
@@ -129,12 +126,12 @@ def check_config(config: PreTrainedConfig, sequence_length: int) -> None:
 
 
 def named(config: PreTrainedConfig) -> str:
-    """Name a model in a message."""
+    """Name of a model in a message."""
     return f"the {config.model_type!r} model"
 
 
 def on_meta(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Build the model without bytes.
+    """The model without bytes.
 
     Raises:
         WorkloadError: `transformers` has no such causal language model.
@@ -181,7 +178,7 @@ def spine_of(model: PreTrainedModel, num_blocks: int) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Sighting:
-    """What one forward pass on the meta device showed."""
+    """Findings of one forward pass on the meta device."""
 
     outputs: dict[str, list[Any]]
     """Of organs that worked before the first block, in order of their first call."""
@@ -218,9 +215,11 @@ def watch(
         with torch.enable_grad():
             run_model(model, ids)
     except Exception as error:
+        switch = switch_of(model.config)
+        hint = f"; set {switch}=True, without it this is an encoder" if switch else ""
         raise WorkloadError(
             f"{named(model.config)} cannot be followed to its blocks: "
-            f"{described(error)}{hint_of(model.config)}"
+            f"{described(error)}{hint}"
         ) from error
     finally:
         for handle in handles:
@@ -247,16 +246,10 @@ def switch_of(config: PreTrainedConfig) -> str:
     return next((key for key in SWITCHES if getattr(config, key, None) is False), "")
 
 
-def hint_of(config: PreTrainedConfig) -> str:
-    """Say what to set, if the model is a bidirectional encoder as it is configured."""
-    switch = switch_of(config)
-    return f"; set {switch}=True, without it this is an encoder" if switch else ""
-
-
 def note_organ(
     seen: Sighting, path: str, num_blocks: int
 ) -> Callable[[nn.Module, Any, Any], None]:
-    """Make a hook that tells on which side of the blocks an organ is called."""
+    """A hook that notes on which side of the blocks an organ is called."""
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
         del module, args
@@ -273,7 +266,7 @@ def note_organ(
 def note_block(
     seen: Sighting, order: list[int], place: int, forward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Make a stand-in for a block's forward; only the first block really runs."""
+    """A stand-in for a block's forward; only the first block really runs."""
 
     def stand_in(*args: Any, **kwargs: Any) -> Any:
         order.append(place)
@@ -305,13 +298,9 @@ def block_call(
     other: tuple[tuple[Any, ...], dict[str, Any]],
     slots: dict[int, int],
 ) -> BlockCall:
-    """Describe a call, from how it looked with two batch sizes.
+    """Call of a block, from those with the smaller and the larger batch size.
 
-    Args:
-        model: for messages.
-        call: arguments with the smaller batch.
-        other: with the larger one.
-        slots: numbers of the constants seen so far by their identity; is added to.
+    New constants are added to `slots`, their numbers by identity.
 
     Raises:
         WorkloadError: a second argument depends on the activations.
@@ -339,7 +328,7 @@ def block_call(
 
 
 def forms_of(few: Any, more: Any) -> Any:
-    """Put a `Form` in place of each tensor, from two batch sizes."""
+    """A tree with a `Form` in place of each tensor, from two batch sizes."""
     larger = iter(tensors_of(more))
 
     def form(tensor: Tensor) -> Form:

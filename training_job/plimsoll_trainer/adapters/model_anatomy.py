@@ -1,4 +1,4 @@
-"""Where a causal language model is cut into layers.
+"""Anatomy of a causal language model: the places to cut it into layers.
 
 `dissection` finds it out; `model_copies` builds layers from it. Words: the *spine* are
 the modules around the list of blocks; *organs* are the other children of the spine,
@@ -49,7 +49,7 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockCall:
-    """How the model calls one block."""
+    """Call of one block by the model."""
 
     args: Any
     kwargs: Any
@@ -78,7 +78,7 @@ class Anatomy:
     sideways: tuple[str, ...]
     """Those of `before` that make nothing but constants for the blocks."""
     outputs: dict[str, Any]
-    """What each organ of `before` returns, with a `Form` in place of each tensor."""
+    """Results of each organ of `before`, with a `Form` in place of each tensor."""
     calls: tuple[BlockCall, ...]
     tuple_length: int
     """Of what a block returns; 0: it returns the activations themselves."""

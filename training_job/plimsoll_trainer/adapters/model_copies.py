@@ -58,11 +58,15 @@ def build_head(anatomy: Anatomy) -> Head:
 
 def build_block(anatomy: Anatomy, place: int) -> Block:
     """Build one block."""
-    call = anatomy.calls[place]
-    copied = copied_module(
-        anatomy.blocks[place], shared_configs(anatomy.model, masks=True)
-    )
+    memo = shared_configs(anatomy.model, masks=True)
+    copied = copied_module(anatomy.blocks[place], memo)
     initialise(copied, anatomy.owner_of_blocks)
+    return with_constants(copied, anatomy, place)
+
+
+def with_constants(copied: nn.Module, anatomy: Anatomy, place: int) -> Block:
+    """A copy of a block, with what the model gives it besides the activations."""
+    call = anatomy.calls[place]
     block = Block(copied, call.args, call.kwargs)
     slots = leaves_of((call.args, call.kwargs), Slot)
     tensors = constants(anatomy, place) if slots else []
@@ -73,7 +77,7 @@ def build_block(anatomy: Anatomy, place: int) -> Block:
 
 @torch.no_grad()
 def constants(anatomy: Anatomy, place: int) -> list[Tensor]:
-    """Compute what a block is given besides the activations, for one sample."""
+    """Constants that a block is given besides the activations, for one sample."""
     gate = Gate()
     gate.stop = place
     organs = anatomy.organs
@@ -101,13 +105,10 @@ def own(tensor: Tensor) -> Tensor:
 def emptied(
     anatomy: Anatomy, gate: Gate, kept: Collection[str], *, masks: bool
 ) -> PreTrainedModel:
-    """Copy the model with some organs only, and with doorways for blocks.
+    """A copy of the model with some organs only, and with doorways for blocks.
 
-    Args:
-        anatomy: of the model.
-        gate: of all stand-ins.
-        kept: paths of the organs that get weights and buffers.
-        masks: whether its forward pass makes attention masks.
+    The organs at the paths `kept` get weights and buffers; without `masks` its forward
+    pass makes no attention masks.
     """
     model = anatomy.model
     memo = shared_configs(model, masks=masks)
@@ -124,7 +125,7 @@ def emptied(
 
 
 def shared_configs(model: PreTrainedModel, *, masks: bool) -> dict[int, Any]:
-    """Start the memo of a copy: the configurations are not copied with each module."""
+    """Memo of a copy in which configurations are not copied with each module."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         config = getattr(module, "config", None)
@@ -134,18 +135,16 @@ def shared_configs(model: PreTrainedModel, *, masks: bool) -> dict[int, Any]:
 
 
 def without_masks(config: PreTrainedConfig) -> PreTrainedConfig:
-    """Copy a configuration so that a model makes no attention masks."""
+    """A copy of a configuration with which a model makes no attention masks."""
     config = copy.deepcopy(config)
     config._attn_implementation = NO_MASK  # noqa: SLF001 - has no public setter
     return config
 
 
 def copied_module(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    """Copy a module from the meta device to the default one.
+    """A copy on the default device of a module on the meta device.
 
-    Args:
-        module: on the meta device.
-        memo: what to put in place of some of its modules, by identity.
+    The memo has what stands in place of some of its modules, by identity.
     """
     for inner in modules_outside(module, memo):
         for parameter in inner.parameters(recurse=False):

@@ -30,7 +30,7 @@ from plimsoll_trainer.adapters.trees import map_leaves, tensors_of
 
 
 class Gate:
-    """What goes into and out of an emptied model during one forward pass."""
+    """Way into and out of an emptied model during one forward pass."""
 
     def __init__(self) -> None:
         """Start without anything."""
@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 def buffer_of(slot: Slot) -> str:
-    """Name the buffer that holds a constant."""
+    """Name of the buffer that holds a constant."""
     return f"constant_{slot.number}"
 
 
@@ -151,13 +151,7 @@ class StandIn(nn.Module):
     """
 
     def __init__(self, organ: nn.Module, output: Any, gate: Gate) -> None:
-        """Take the place of an organ.
-
-        Args:
-            organ: on the meta device; some models ask its weights where they are.
-            output: the forms of what it returns.
-            gate: tells the batch size.
-        """
+        """Take the place of an organ; some models ask its weights where they are."""
         super().__init__()
         self._output = output
         self._gate = gate

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from plimsoll_trainer.emulated.device import host_memory
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.wrapped_modules import check_unwrapped
 from plimsoll_trainer.errors import WorkloadError
@@ -56,7 +56,12 @@ def from_sequential(
         )
         for name, module in children
     )
-    ties = (*ties_of(children), *fields.pop("ties", ()))
+    parameters = (
+        (name, *named)
+        for name, module in children
+        for named in module.named_parameters(remove_duplicate=False)
+    )
+    ties = (*ties_of(parameters), *fields.pop("ties", ()))
     layers = without_recompute(layers, never_recomputed)
     return Workload(layers=layers, ties=ties, **fields)
 
@@ -79,11 +84,7 @@ def from_factories(
         factories = {str(place): factory for place, factory in enumerate(factories)}
     first_of: dict[int, str] = {}
     layers = tuple(
-        Layer(
-            name=name,
-            factory=factory,
-            kind=first_of.setdefault(id(factory), name),
-        )
+        Layer(name=name, factory=factory, kind=first_of.setdefault(id(factory), name))
         for name, factory in factories.items()
     )
     return Workload(layers=without_recompute(layers, never_recomputed), **fields)
@@ -155,19 +156,18 @@ def keeps_statistics(module: nn.Module) -> bool:
     return any(getattr(m, "track_running_stats", False) for m in module.modules())
 
 
-def ties_of(children: Sequence[tuple[str, nn.Module]]) -> Iterator[Tie]:
-    """Yield the parameters that several layers hold."""
+def ties_of(parameters: Iterable[tuple[str, str, nn.Parameter]]) -> Iterator[Tie]:
+    """Yield what several layers hold, of (layer, name inside it, parameter)."""
     places: dict[int, list[tuple[str, str]]] = {}
-    for layer, module in children:
-        for name, parameter in module.named_parameters(remove_duplicate=False):
-            places.setdefault(id(parameter), []).append((layer, name))
+    for layer, name, parameter in parameters:
+        places.setdefault(id(parameter), []).append((layer, name))
     for held in places.values():
         if len({layer for layer, _ in held}) > 1:
             yield Tie(places=tuple(held))
 
 
 def signature(module: nn.Module) -> str:
-    """Describe all of a layer that its costs can depend on, but for its values."""
+    """Text of all of a layer that its costs can depend on, but for its values."""
     known = vars(nn.Module())
     facts: list[object] = []
     for path, inner in module.named_modules():
@@ -179,7 +179,7 @@ def signature(module: nn.Module) -> str:
 
 
 def fact(value: object) -> object:
-    """Return what tells about an attribute; of a tensor its form."""
+    """Text or value that an attribute is compared by; of a tensor its form."""
     return str(TensorSpec.of(value)) if isinstance(value, Tensor) else value
 
 
@@ -237,8 +237,7 @@ def filled(form: Tensor, value: Tensor) -> Tensor:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """Copy values into memory from numpy, which an emulated device does not count."""
-    if not tensor.numel():  # torch does not see no bytes as another type
-        return tensor.detach().to("cpu", copy=True)
-    buffer = torch.from_numpy(np.empty(tensor.nbytes, dtype=np.uint8))
-    return buffer.view(tensor.dtype).view(tensor.shape).copy_(tensor.detach())
+    """Copy of values in host memory, which an emulated device does not count."""
+    with host_memory():
+        made = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+        return made.copy_(tensor.detach())

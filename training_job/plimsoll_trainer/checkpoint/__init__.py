@@ -14,7 +14,7 @@ it holds.
 
     state       tensors of a rank by name
     host_copy   tensors of a rank in host memory, where a device may go on
-    manifest    what a checkpoint says about itself
+    manifest    step, identity and files of a checkpoint
     folders     what may be read, what is in the way, what is too old
     room        whether a failed save lacked room, and how to wait for it
     saver       writes in the background, commits by rename

@@ -23,12 +23,7 @@ class Folders:
     """The folder that holds all checkpoints of a job, as one attempt uses it."""
 
     def __init__(self, root: Path, attempt: int) -> None:
-        """Work below a folder.
-
-        Args:
-            root: shared by all ranks.
-            attempt: of the job; later ones take over from earlier ones.
-        """
+        """Work below a folder that all ranks share, as an attempt of the job."""
         self.root = root
         self.attempt = attempt
 
@@ -71,7 +66,8 @@ class Folders:
             CheckpointError: somebody else uses the folder.
         """
         target = self.committed(step)
-        later = [n for n in attempts_in(self.root) if n > self.attempt]
+        known = [ATTEMPT.fullmatch(entry.name) for entry in self.root.iterdir()]
+        later = [int(n[1]) for n in known if n and int(n[1]) > self.attempt]
         if later:
             raise TakenOverError(
                 f"attempt {max(later)} has taken over {self.root}; attempt "
@@ -142,12 +138,6 @@ def steps_in(root: Path) -> list[Path]:
         return []
     found = [entry for entry in root.iterdir() if step_of(entry) >= 0]
     return sorted(found, key=step_of, reverse=True)
-
-
-def attempts_in(root: Path) -> list[int]:
-    """Attempts that have used a folder."""
-    found = (ATTEMPT.fullmatch(entry.name) for entry in root.iterdir())
-    return [int(match[1]) for match in found if match]
 
 
 def sync_folder(folder: Path) -> None:

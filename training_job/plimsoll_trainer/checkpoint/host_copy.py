@@ -25,22 +25,14 @@ class HostCopy:
         self._copies: dict[str, Tensor] = {}
 
     def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copy tensors; the earlier copies of the same names are overwritten.
-
-        Args:
-            tensors: by name; a name has the same shape and type each time.
-        """
+        """Copy tensors over earlier copies of the same names, shapes and types."""
         for name, tensor in tensors.items():
             if name not in self._copies:
-                self._copies[name] = self._allocate(tensor)
+                with host_memory():
+                    self._copies[name] = torch.empty(
+                        tensor.shape, dtype=tensor.dtype, pin_memory=self._is_cuda
+                    )
             self._copies[name].copy_(tensor, non_blocking=True)
         if self._is_cuda:
             torch.cuda.synchronize(self._device)
         return {name: self._copies[name] for name in tensors}
-
-    def _allocate(self, tensor: Tensor) -> Tensor:
-        """Memory for the copy of a tensor."""
-        with host_memory():
-            return torch.empty(
-                tensor.shape, dtype=tensor.dtype, pin_memory=self._is_cuda
-            )

@@ -20,7 +20,7 @@ from pathlib import Path
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import Manifest, fault_in, read_manifest
@@ -39,6 +39,7 @@ from plimsoll_trainer.errors import CheckpointError, UnusableCheckpointError
 from plimsoll_trainer.workload import Workload
 
 Warn = Callable[[str], None]
+HINT = "(--resume-from chooses)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,12 +58,6 @@ def choose(
     A checkpoint inside the job's own folder that is asked for is taken, and later ones
     are set aside. One from elsewhere is where the job begins: once its own folder holds
     checkpoints, those are taken.
-
-    Args:
-        folders: the job's own.
-        resume_from: one checkpoint, or a folder of them.
-        control: of all ranks.
-        warn: says one line; called on rank 0.
 
     Raises:
         UnusableCheckpointError: there are checkpoints, but none that is whole; or none
@@ -83,7 +78,9 @@ def choose(
     for folder in candidates:
         found = examine(folder, control)
         if isinstance(found, Found):
-            report_faults(faults, folder, control, warn)
+            if control.rank == 0:
+                for fault in faults:
+                    warn(f"{fault}; resuming from {folder} instead {HINT}")
             set_aside(folders, found, control, warn)
             return found
         faults.append(found)
@@ -96,16 +93,19 @@ def choose(
 
 
 def candidates_of(own: Path | None, resume_from: Path | None) -> list[Path]:
-    """List the checkpoints that may be taken, the best first."""
+    """Checkpoints that may be taken, the best first."""
     own_steps = steps_in(own) if own else []
     if resume_from is None:
         return own_steps
     asked = [resume_from] if step_of(resume_from) >= 0 else steps_in(resume_from)
     asked = [folder for folder in asked if folder.is_dir()]
-    inside = own is not None and any(
-        folder.resolve().parent == own.resolve() for folder in asked
-    )
+    inside = own is not None and any(is_in(own, folder) for folder in asked)
     return asked if inside or not own_steps else own_steps
+
+
+def is_in(root: Path, folder: Path) -> bool:
+    """Whether a folder lies in another one, by whatever path."""
+    return folder.resolve().parent == root.resolve()
 
 
 def examine(folder: Path, control: Control) -> Found | CheckpointError:
@@ -126,23 +126,11 @@ def examine(folder: Path, control: Control) -> Found | CheckpointError:
     return Found(folder=folder, manifest=manifest)
 
 
-def report_faults(
-    faults: list[CheckpointError], used: Path, control: Control, warn: Warn
-) -> None:
-    """Say what was passed over, and what is used instead."""
-    if control.rank == 0:
-        for fault in faults:
-            warn(f"{fault}; resuming from {used} instead (--resume-from chooses)")
-
-
 def set_aside(
     folders: Folders | None, found: Found, control: Control, warn: Warn
 ) -> None:
     """Take later checkpoints of the own folder out of the way."""
-    own = (
-        folders is not None and found.folder.resolve().parent == folders.root.resolve()
-    )
-    if folders is not None and own and control.rank == 0:
+    if folders and control.rank == 0 and is_in(folders.root, found.folder):
         for moved in folders.set_aside_after(found.manifest.step):
             warn(f"set aside as {moved}: it is later than {found.folder}")
     control.wait_for_all()
@@ -154,7 +142,7 @@ def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
     Raises:
         UnusableCheckpointError: naming the first difference.
     """
-    saved = saved_specs(FileSystemReader(found.folder).read_metadata())
+    saved = saved_specs(found.folder)
     names = [layer.name for layer in workload.layers]
     check_same_model(
         found.folder,
@@ -166,18 +154,13 @@ def check_layers(found: Found, workload: Workload, part: StageSlice) -> None:
 
 
 def load_state(found: Found, state: RankState, layers: list[str]) -> None:
-    """Read this rank's tensors.
-
-    Args:
-        found: the checkpoint.
-        state: what to read into.
-        layers: names of all layers of the workload.
+    """Read this rank's tensors; `layers` are the names of all layers of the workload.
 
     Raises:
         UnusableCheckpointError: it was written for another model, or is broken.
         CheckpointError: it cannot be read.
     """
-    saved = saved_specs(FileSystemReader(found.folder).read_metadata())
+    saved = saved_specs(found.folder)
     if any(name.startswith(f"{OPTIMIZER}.") for name in saved):
         state.make_optimizer_state()
     tensors = state.tensors()
@@ -218,8 +201,9 @@ def read_tensors(found: Found, tensors: Mapping[str, Tensor]) -> None:
         ) from error
 
 
-def saved_specs(metadata: Metadata) -> dict[str, TensorSpec]:
+def saved_specs(folder: Path) -> dict[str, TensorSpec]:
     """Shape and type of every tensor in a checkpoint."""
+    metadata = FileSystemReader(folder).read_metadata()
     return {
         name: TensorSpec(tuple(entry.size), entry.properties.dtype)
         for name, entry in metadata.state_dict_metadata.items()
@@ -236,25 +220,23 @@ def check_same_model(
 ) -> None:
     """Refuse a checkpoint of another model, by the first name that differs.
 
-    Args:
-        folder: of the checkpoint.
-        saved: what it holds.
-        here: what this rank holds.
-        own_layers: names of this rank's layers.
-        layers: names of all layers of the workload.
+    Raises:
+        UnusableCheckpointError: naming the first difference.
     """
     known, mine = prefixes(layers), prefixes(own_layers)
     for name in sorted(saved):
         if not name.startswith(known) or (name.startswith(mine) and name not in here):
-            raise foreign(folder, f"it holds {name}, which this workload does not have")
+            raise other_model(
+                folder, f"it holds {name}, which this workload does not have"
+            )
     for name, spec in sorted(here.items()):
         if name not in saved:
-            raise foreign(folder, f"it lacks {name}, which this workload has")
+            raise other_model(folder, f"it lacks {name}, which this workload has")
         if saved[name] != spec:
-            raise foreign(folder, f"{name} is {saved[name]} in it, but {spec} here")
+            raise other_model(folder, f"{name} is {saved[name]} in it, but {spec} here")
 
 
-def foreign(folder: Path, difference: str) -> UnusableCheckpointError:
+def other_model(folder: Path, difference: str) -> UnusableCheckpointError:
     """Error for a checkpoint of another model."""
     return UnusableCheckpointError(
         f"checkpoint {folder} is for another model: {difference}; pass the arguments "

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself, and whether its files are still as written."""
+"""Manifest of a checkpoint, and whether its files are still as written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BLOCK_BYTES = 2**22
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity(Record):
-    """What decides which numbers a step computes, besides the model."""
+    """Inputs that decide which numbers a step computes, besides the model."""
 
     seed: Label
     """Of weights and dropout."""
@@ -57,7 +57,7 @@ class Manifest(Document):
 
 
 def identity_of(workload: Workload, global_batch_size: int) -> Identity:
-    """Find what tells this training's numbers from another's."""
+    """Identity of a training, which its numbers depend on."""
     digest = hashlib.sha256()
     for part in make_batch(workload, 0, 0, 1):
         digest.update(f"{part.dtype}{list(part.shape)}".encode())

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import torch
@@ -50,7 +50,7 @@ FIRST_POLL_S, LAST_POLL_S = 0.005, 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What a rank has written, for rank 0."""
+    """Parts that a rank has written, for rank 0."""
 
     plan: SavePlan
     results: list[WriteResult]
@@ -59,7 +59,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveFigures:
-    """How a save went, on this rank."""
+    """Figures of a save on this rank."""
 
     step: int
     stall_s: float
@@ -71,41 +71,25 @@ class SaveFigures:
     """Checkpoints of later steps that somebody else had put into the folder."""
 
 
+@dataclass
 class Saver:
     """Saves this rank's part; all ranks call `start` for the same steps."""
 
-    def __init__(
-        self,
-        state: RankState,
-        folders: Folders,
-        *,
-        rank: int,
-        num_ranks: int,
-        device: torch.device,
-        identity: Identity,
-        plan_digest: str,
-        keep: int,
-    ) -> None:
-        """Save below a folder.
+    state: RankState
+    folders: Folders
+    _: KW_ONLY
+    rank: int
+    num_ranks: int
+    device: torch.device
+    identity: Identity
+    plan_digest: str
+    """Of the plan that the training runs under."""
+    keep: int
+    """Checkpoints that stay."""
 
-        Args:
-            state: what to save.
-            folders: where.
-            rank: this one.
-            num_ranks: how many save together.
-            device: where the tensors are.
-            identity: of the training.
-            plan_digest: of the plan it runs under.
-            keep: how many checkpoints stay.
-        """
-        self._state = state
-        self._folders = folders
-        self._rank = rank
-        self._num_ranks = num_ranks
-        self._copy = HostCopy(device)
-        self._identity = identity
-        self._plan_digest = plan_digest
-        self._keep = keep
+    def __post_init__(self) -> None:
+        """Start without a save."""
+        self._copy = HostCopy(self.device)
         self._num_saves = 0
         self.num_bytes = 0
         """Of this rank's part of the latest save."""
@@ -135,14 +119,14 @@ class Saver:
 
         Rank 0 removes it at once as well, but others may still write to it then.
         """
-        if self._rank == 0 and self._unfinished is not None:
-            self._folders.discard(self._unfinished)
+        if self.rank == 0 and self._unfinished is not None:
+            self.folders.discard(self._unfinished)
         self._unfinished = None
 
     def start(self, step: int) -> None:
         """Copy the tensors as they are now, and write them in the background."""
         begin_s = time.monotonic()
-        copies = self._copy.take(self._state.own_tensors())
+        copies = self._copy.take(self.state.own_tensors())
         self.num_bytes = sum(copy.nbytes for copy in copies.values())
         self._num_saves += 1
         stall_s = time.monotonic() - begin_s
@@ -154,11 +138,11 @@ class Saver:
     def _save(self, step: int, copies: dict[str, Tensor], stall_s: float) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread."""
         begin_s, num_bytes = time.monotonic(), self.num_bytes
-        folder = self._folders.partial(step)
+        folder = self.folders.partial(step)
         try:
             written = self._write(folder, copies)
             self._publish(folder, "done", pickle.dumps(written))
-            moved = self._commit(step, folder) if self._rank == 0 else []
+            moved = self._commit(step, folder) if self.rank == 0 else []
         except Exception as error:  # noqa: BLE001 - a save may fail in any way
             self._fail(step, folder, error, num_bytes)
             return
@@ -173,10 +157,10 @@ class Saver:
     def _write(self, folder: Path, copies: dict[str, Tensor]) -> Written:
         """Write this rank's file."""
         writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
-        planner = a_planner(copies, is_coordinator=self._rank == 0)
-        writer.set_up_storage_writer(self._rank == 0)
+        planner = a_planner(copies, is_coordinator=self.rank == 0)
+        writer.set_up_storage_writer(self.rank == 0)
         plan = writer.prepare_local_plan(planner.create_local_plan())
-        before = [SavePlan([])] * self._rank  # the writer numbers files by place
+        before = [SavePlan([])] * self.rank  # the writer numbers files by place
         plan = writer.prepare_global_plan([*before, plan])[-1]
         if not plan.items:
             return Written(plan=plan, results=[], files=[])
@@ -187,7 +171,7 @@ class Saver:
 
     def _publish(self, folder: Path, word: str, content: bytes) -> None:
         """Write this rank's message for rank 0."""
-        target = self._message(folder, self._rank, word)
+        target = self._message(folder, self.rank, word)
         part = target.with_name(f"{target.name}.part")
         part.write_bytes(content)
         part.replace(target)
@@ -222,25 +206,25 @@ class Saver:
         """Finish what all ranks have written; return what had to be set aside."""
         end_s = time.monotonic() + PATIENCE_S
         written = [
-            self._wait_for(folder, rank, end_s) for rank in range(self._num_ranks)
+            self._wait_for(folder, rank, end_s) for rank in range(self.num_ranks)
         ]
         write_metadata(folder, written)
         for message in folder.glob(".rank-*"):
             message.unlink()
         manifest = Manifest(
             step=step,
-            attempt=self._folders.attempt,
-            plan_digest=self._plan_digest,
+            attempt=self.folders.attempt,
+            plan_digest=self.plan_digest,
             torch_version=str(torch.__version__),
-            identity=self._identity,
+            identity=self.identity,
             files=(
                 describe_file(folder / ".metadata"),
                 *(file for part in written for file in part.files),
             ),
         )
         save_document(folder / FILE, manifest)
-        moved = self._folders.commit(step)
-        self._folders.prune(self._keep, up_to=step)
+        moved = self.folders.commit(step)
+        self.folders.prune(self.keep, up_to=step)
         return moved
 
     def _fail(self, step: int, folder: Path, error: Exception, num_bytes: int) -> None:
@@ -254,18 +238,18 @@ class Saver:
             f"checkpoint of step {step} was not saved: {text}; the one before it stays"
         )
         self._unfinished = step
-        if self._rank == 0:
-            self._folders.discard(step)
+        if self.rank == 0:
+            self.folders.discard(step)
             return
         try:
             self._publish(folder, "failed", text.encode())
         except OSError:  # no room for words; a name takes none
             with suppress(OSError):  # then rank 0 finds out by waiting
-                self._message(folder, self._rank, "failed").touch()
+                self._message(folder, self.rank, "failed").touch()
 
 
 def a_planner(copies: dict[str, Tensor], *, is_coordinator: bool) -> DefaultSavePlanner:
-    """Make torch's planner for a flat dictionary of whole tensors."""
+    """Torch's planner for a flat dictionary of whole tensors."""
     planner = DefaultSavePlanner(
         flatten_state_dict=False, flatten_sharded_tensors=False
     )

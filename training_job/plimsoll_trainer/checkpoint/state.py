@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.stage import StageSlice, build_layer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
@@ -98,13 +99,8 @@ def state_of(
             )
 
 
-def first_places(workload: Workload) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return, for each tensor that is tied, the place that it goes by."""
-    return {place: tie.places[0] for tie in workload.ties for place in tie.places}
-
-
 def layer_specs(workload: Workload, part: StageSlice) -> dict[str, TensorSpec]:
-    """Name the tensors of some layers' parameters and buffers, without a byte of them.
+    """Forms of some layers' parameters and buffers by name, without a byte of them.
 
     The layers are those that `boundaries_of` has found to work.
     """
@@ -122,7 +118,7 @@ def layer_specs(workload: Workload, part: StageSlice) -> dict[str, TensorSpec]:
 
 
 class RankState:
-    """What one rank holds; tensors are the live ones, not copies."""
+    """State that one rank holds; tensors are the live ones, not copies."""
 
     def __init__(self, trainer: Trainer) -> None:
         """Find the names of the stage's tensors.

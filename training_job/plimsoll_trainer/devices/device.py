@@ -23,7 +23,7 @@ from plimsoll_trainer.errors import NoGpuError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UsedBytes:
-    """What was in use at one moment, or at most in a span of time."""
+    """Bytes in use at one moment, or at most in a span of time."""
 
     allocated: int
     reserved: int
@@ -39,27 +39,15 @@ class UsedBytes:
 
 
 class Device(Protocol):
-    """What a rank asks of its device."""
+    """Interface of a rank to its device."""
 
-    @property
-    def kind(self) -> DeviceKind:
-        """CUDA or emulated."""
-        ...
-
-    @property
-    def torch_device(self) -> torch.device:
-        """Where tensors go."""
-        ...
-
-    @property
-    def backend(self) -> str:
-        """Of torch.distributed, for the collectives of training."""
-        ...
-
-    @property
-    def product(self) -> str:
-        """What people call it."""
-        ...
+    kind: DeviceKind
+    torch_device: torch.device
+    """Of the tensors."""
+    backend: str
+    """Of torch.distributed, for the collectives of training."""
+    product: str
+    """Its name for people."""
 
     @property
     def capacity_bytes(self) -> int:
@@ -136,11 +124,7 @@ class CudaDevice:
             )
         self.torch_device = torch.device("cuda", local_rank)
         torch.cuda.set_device(self.torch_device)
-
-    @property
-    def product(self) -> str:
-        """What people call it."""
-        return product_name(torch.cuda.get_device_name(self.torch_device))
+        self.product = product_name(torch.cuda.get_device_name(self.torch_device))
 
     @property
     def capacity_bytes(self) -> int:

@@ -24,10 +24,10 @@ class PeakWatch:
         self._in_first_step = True
         self._found: dict[Phase, UsedBytes] = {}
         self.under_way = Phase.BUILD
-        """What an error now would have happened in."""
+        """Phase that an error now belongs to."""
 
     def begin(self, phase: Phase) -> None:
-        """Say what follows, where it is no step."""
+        """Note the phase that follows, if it is not one of a step."""
         self.under_way = phase
 
     def __call__(self, phase: Phase) -> None:

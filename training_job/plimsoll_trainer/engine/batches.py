@@ -70,7 +70,7 @@ def make_batch(
 
 
 def shape_of(made: object) -> str:
-    """What a batch is made of, in words, as in 'a tuple of dict and Tensor'."""
+    """Form of a batch in words, as in 'a tuple of dict and Tensor'."""
     if not isinstance(made, tuple):
         return type(made).__name__
     *rest, last = ["nothing"] if not made else [type(part).__name__ for part in made]

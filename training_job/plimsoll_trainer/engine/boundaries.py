@@ -32,14 +32,14 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What one boundary carries; the first dimension counts samples."""
+    """Form of the tensor at one boundary; the first dimension counts samples."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorSpec:
-        """Describe a tensor."""
+        """Form of a tensor."""
         return cls(tuple(tensor.shape), tensor.dtype)
 
     @property
@@ -73,7 +73,7 @@ class Boundaries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Passed:
-    """What one layer makes of what enters it."""
+    """Findings about one layer and one input."""
 
     output: TensorSpec
     overwrites: bool
@@ -122,13 +122,7 @@ def cast_inputs(inputs: Tensor, workload: Workload) -> Tensor:
 def pass_through(
     workload: Workload, index: int, incoming: TensorSpec, *, trains: bool
 ) -> Passed:
-    """Run one layer on a fake tensor.
-
-    Args:
-        workload: the chain.
-        index: of the layer.
-        incoming: what enters it.
-        trains: whether what enters needs a gradient.
+    """Result of a layer for a fake tensor, which needs a gradient if something trains.
 
     Raises:
         WorkloadError: it cannot be built, does not turn a tensor into a tensor, or
@@ -199,10 +193,7 @@ def check_unwritten(
 ) -> None:
     """Refuse a layer that a second forward pass would change, as a recompute runs it.
 
-    Args:
-        name: of the layer.
-        layer: after a forward pass.
-        buffers: before it: name, tensor, and how often it had been written to.
+    Of each buffer it is known what it was before the pass, and how often written to.
 
     Raises:
         WorkloadError: the pass wrote to a buffer, or put another in its place.
@@ -247,7 +238,7 @@ def check_overwritten(
 
 
 OVERWRITTEN = "modified by an inplace operation"
-"""What torch says in a backward pass that finds other values than it has saved."""
+"""In torch's error of a backward pass that finds other values than it has saved."""
 
 
 def run_both_ways(
@@ -329,7 +320,7 @@ def check_loss(workload: Workload, output: TensorSpec, targets: TensorSpec) -> N
 
 
 def parted(found: object) -> tuple[object, Tensor | float]:
-    """Part what a loss gives into loss and count.
+    """Loss and count in what a loss gives.
 
     Raises:
         WorkloadError: a list, or a tuple of something else.
@@ -353,5 +344,5 @@ def parted(found: object) -> tuple[object, Tensor | float]:
 
 
 def form_of(made: object) -> str:
-    """Describe what a loss gave in a message."""
+    """Form of what a loss gave, in a message."""
     return str(TensorSpec.of(made)) if isinstance(made, Tensor) else type(made).__name__

@@ -1,4 +1,4 @@
-"""What the hosts of all ranks agree on between steps, apart from training's groups.
+"""Agreement of the hosts of all ranks between steps, apart from training's groups.
 
 A gloo group of its own, used by the main thread alone: to stop, to save, to choose a
 checkpoint. It waits long where ranks may differ by the time a disk takes, and no longer
@@ -24,11 +24,7 @@ class Control:
     """The group; every rank makes one, after `init_process_group`."""
 
     def __init__(self, step_timeout: timedelta) -> None:
-        """Build the group.
-
-        Args:
-            step_timeout: how long to wait for a rank between two steps.
-        """
+        """Build the group; `step_timeout` is for a rank between two steps."""
         self.rank = dist.get_rank()
         self.num_ranks = dist.get_world_size()
         self._step_timeout = step_timeout

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from plimsoll_trainer.engine.control import Control
-from plimsoll_trainer.engine.shared_tensors import stages_of
+from plimsoll_trainer.engine.shared_tensors import first_places, stages_of
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import UnequalReplicasError
 from plimsoll_trainer.random_keys import MASK, ODD
@@ -93,8 +93,7 @@ def sums_of(trainer: Trainer) -> Iterator[tuple[Name, object]]:
     Of a job without replicas that is what several stages share.
     """
     workload, summer = trainer.workload, Summer(trainer.world.device)
-    first = {place: tie.places[0] for tie in workload.ties for place in tie.places}
-    tied = tied_over_stages(trainer)
+    first, tied = first_places(workload), tied_over_stages(trainer)
     for index, layer in trainer.stage.layers.items():
         name = workload.layers[int(index)].name
         tensors = dict(layer.named_parameters()) | dict(layer.named_buffers())

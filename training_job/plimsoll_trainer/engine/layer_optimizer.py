@@ -25,7 +25,8 @@ class LayerOptimizer:
         """Make the optimizer on the parameters, or on fp32 copies of smaller types."""
         self.parameters = list(parameters)
         self.masters = [
-            p if p.dtype == torch.float32 else master_of(p) for p in self.parameters
+            p if p.dtype == torch.float32 else nn.Parameter(p.detach().float())
+            for p in self.parameters
         ]
         self.optimizer = make(self.masters)
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
@@ -50,11 +51,6 @@ class LayerOptimizer:
             gradient = gradient_of(parameter)
             if gradient is not None:
                 gradient.zero_()
-
-
-def master_of(parameter: nn.Parameter) -> nn.Parameter:
-    """An fp32 copy that the optimizer works on."""
-    return nn.Parameter(parameter.detach().to(torch.float32))
 
 
 def squared_norm(gradients: Iterable[Tensor], device: torch.device) -> Tensor:

@@ -32,19 +32,9 @@ class SharedTensor:
 
 
 def shared_tensors(
-    workload: Workload,
-    slices: Sequence[StageSlice],
-    stage: StageModule,
-    world: World,
+    workload: Workload, slices: Sequence[StageSlice], stage: StageModule, world: World
 ) -> list[SharedTensor]:
-    """Build the groups of all ties over ranks; every rank calls this.
-
-    Args:
-        workload: names the ties.
-        slices: of all stages, in order.
-        stage: this rank's.
-        world: this rank's place.
-    """
+    """Tensors that this rank shares; every rank calls this, to build the groups."""
     groups = {
         stages: group_of_stages(world, stages)
         for stages in stages_that_share(workload, slices)
@@ -57,7 +47,7 @@ def shared_tensors(
         if tie.constant or len(stages) == 1 or world.stage not in stages:
             continue
         layer, name = tie.places[holders.index(world.stage)]
-        tensor = named_tensor(stage, workload.index_of(layer), name)
+        tensor = tensor_in(stage.layers[str(workload.index_of(layer))], name)
         group = groups[stages]
         if isinstance(tensor, nn.Parameter) and group is not None:
             owner = world.rank_of(holders[0], world.replica)
@@ -88,10 +78,15 @@ def stages_of(tie: Tie, workload: Workload, slices: Sequence[StageSlice]) -> lis
     ]
 
 
-def named_tensor(stage: StageModule, index: int, name: str) -> Tensor:
+def first_places(workload: Workload) -> dict[tuple[str, str], tuple[str, str]]:
+    """Place that each tied tensor goes by, by each of its places."""
+    return {place: tie.places[0] for tie in workload.ties for place in tie.places}
+
+
+def tensor_in(layer: nn.Module, name: str) -> Tensor:
     """A parameter or buffer of one layer."""
     owner, _, attribute = name.rpartition(".")
-    tensor: Tensor = getattr(stage.layers[str(index)].get_submodule(owner), attribute)
+    tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
     return tensor
 
 

@@ -18,7 +18,7 @@ it, so the profile counts it and every plan computes the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -95,7 +95,7 @@ class StageModule(nn.Module):
         self.first_sample = 0
         """First sample of the current micro-batch in the step's global batch."""
         self.count = torch.zeros((), dtype=torch.float64, device=device)
-        """What the sum of the losses so far is to be divided by; see `known_count`."""
+        """Divisor of the sum of the losses so far; see `known_count`."""
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
         """Run one micro-batch through the slice.
@@ -127,7 +127,7 @@ class StageModule(nn.Module):
 
 
 def known_count(count: Tensor | float) -> Tensor | float:
-    """What a loss counts, or no number if it is below 0, without a wait for the device.
+    """Count of a loss, or NaN if it is below 0, without a wait for the device.
 
     So is the count of the whole step then, which `session` refuses.
     """
@@ -224,11 +224,14 @@ def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Modu
 
 def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
     """Let layers of one rank that share a tensor hold one and the same."""
-    for tie, places in ties_within(workload, layers):
+    for tie in workload.ties:
         shared: Tensor | None = None
-        for index, name in places:
+        for layer, name in tie.places:
+            index = str(workload.index_of(layer))
+            if index not in layers:
+                continue
             owner, _, attribute = name.rpartition(".")
-            module = layers[str(index)].get_submodule(owner)
+            module = layers[index].get_submodule(owner)
             check_kind(tie, getattr(module, attribute))
             if shared is None:
                 shared = getattr(module, attribute)
@@ -236,15 +239,6 @@ def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
                 module.register_parameter(attribute, shared)
             else:
                 setattr(module, attribute, shared)
-
-
-def ties_within(
-    workload: Workload, layers: nn.ModuleDict
-) -> Iterator[tuple[Tie, Sequence[tuple[int, str]]]]:
-    """Yield each tie and the places of it that these layers hold: (layer, tensor)."""
-    for tie in workload.ties:
-        places = [(workload.index_of(layer), name) for layer, name in tie.places]
-        yield tie, [place for place in places if str(place[0]) in layers]
 
 
 def check_kind(tie: Tie, tensor: Tensor) -> None:

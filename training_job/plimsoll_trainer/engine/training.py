@@ -55,18 +55,14 @@ OnPhase = Callable[[Phase], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
-    """What a step gave, alike on every rank: scalars that are still on the device."""
+    """Result of a step, alike on every rank: scalars that are still on the device."""
 
     loss: Tensor
     """Mean over what counts of the global batch."""
     count: Tensor
-    """What counts of the global batch; no training where it is no number above 0."""
+    """Of the global batch; no training unless it is a number above 0."""
     gradient_norm: Tensor | None
     """Over all layers, before clipping; None where it is not clipped."""
-
-
-def ignore_phase(phase: Phase) -> None:
-    """Do nothing at the end of a phase."""
 
 
 class Trainer:
@@ -81,18 +77,12 @@ class Trainer:
         num_micro_batches: int,
         world: World,
         schedule: Schedule = Schedule.ONE_F_ONE_B,
-        on_phase: OnPhase = ignore_phase,
+        on_phase: OnPhase = lambda _: None,
     ) -> None:
         """Build the stage, its optimizers and the schedule.
 
-        Args:
-            workload: the training job.
-            slices: the layers of every stage, in order.
-            boundaries: of one micro-batch.
-            num_micro_batches: M, for each replica and step.
-            world: this rank's place.
-            schedule: the order of passes, one that torch has.
-            on_phase: called when a phase has ended.
+        `slices` are the layers of every stage, in order. Each replica has M
+        micro-batches in a step. `on_phase` is called when a phase has ended.
         """
         self.workload = workload
         self.world = world
@@ -151,12 +141,12 @@ class Trainer:
             first = self.first_sample(place)
             x, y = make_batch(self.workload, step, first, self.micro_batch)
             if self.world.is_first:
-                inputs[place] = (self.held(cast_inputs(x, self.workload)),)
+                inputs[place] = (self.on_device(cast_inputs(x, self.workload)),)
             if self.world.is_last:
-                targets[place] = {"targets": self.held(y)}
+                targets[place] = {"targets": self.on_device(y)}
         return inputs, targets
 
-    def held(self, tensor: Tensor) -> Tensor:
+    def on_device(self, tensor: Tensor) -> Tensor:
         """Bring a tensor to the device, without the rest that it may be a view of."""
         tensor = tensor.to(self.world.device)
         is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
@@ -213,11 +203,11 @@ class Trainer:
     def own_gradients(self) -> Iterator[Tensor]:
         """Yield what counts in the norm: a shared parameter once, over all ranks."""
         rank = dist.get_rank()
-        foreign = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
-        counted = set(foreign)
+        not_ours = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
+        counted = set(not_ours)
         for name, layer in self.stage.layers.items():
             parameters = {id(p): p for p in layer.parameters()}
-            if foreign.isdisjoint(parameters):
+            if not_ours.isdisjoint(parameters):
                 yield from self.stage.gradients[name]
             else:
                 for key, parameter in parameters.items():
@@ -230,7 +220,7 @@ class Trainer:
 def layer_optimizers(
     stage: StageModule, workload: Workload
 ) -> dict[str, LayerOptimizer]:
-    """Make one optimizer for each layer that trains; a shared tensor has one owner."""
+    """One optimizer for each layer that trains; a shared tensor has one owner."""
     taken: set[int] = set()
     made: dict[str, LayerOptimizer] = {}
     for name, layer in stage.layers.items():
@@ -255,13 +245,10 @@ class CountingStage(PipelineStage):
         micro_batch: int,
         **of_torch: Any,
     ) -> None:
-        """Take what torch's stage takes.
+        """Take what torch's stage takes, whose order of arguments has changed.
 
-        Args:
-            module: the stage.
-            first_micro_batch: of this replica, in the step's global batch.
-            micro_batch: samples of one.
-            **of_torch: for torch's stage, whose order of arguments has changed.
+        The first micro-batch of this replica is counted in the step's global batch;
+        each has `micro_batch` samples.
         """
         super().__init__(module, **of_torch)
         self._module = module
@@ -283,7 +270,7 @@ def build_schedule(
     world: World,
     schedule: Schedule,
 ) -> PipelineScheduleSingle:
-    """Put the stage into torch's schedule, with all shapes known beforehand."""
+    """Torch's schedule of the stage, with all shapes known beforehand."""
     incoming = boundaries.between[part.first_layer]
     floating = incoming.dtype.is_floating_point and not world.is_first
     outgoing = boundaries.between[part.end_layer].empty("meta", grad=True)
@@ -302,15 +289,6 @@ def build_schedule(
     )
     takes_any_strides(stage)
     made: PipelineScheduleSingle = get_schedule_class(schedule)(
-        stage,
-        num_micro_batches,
-        loss_fn=loss_of_last_stage,
-        scale_grads=False,
+        stage, num_micro_batches, loss_fn=lambda loss, _: loss, scale_grads=False
     )
     return made
-
-
-def loss_of_last_stage(output: Tensor, target: object) -> Tensor:
-    """Pass on what the last stage computed itself."""
-    del target
-    return output

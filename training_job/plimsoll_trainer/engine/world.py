@@ -1,4 +1,4 @@
-"""The ranks of a job and their groups, made one by one (docs/decisions/0021).
+"""The ranks of a job and their groups, made one by one (docs/decisions/0022).
 
 rank = stage * D + replica              P stages, D replicas, G = P * D ranks
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=10)
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Where this rank stands."""
+    """Place of this rank."""
 
     stage: int
     replica: int
@@ -61,44 +61,37 @@ def join_world(
     rank = dist.get_rank()
     stage, replica = divmod(rank, num_replicas)
     ranks = range(num_stages * num_replicas)
-    columns = [list(ranks[start::num_replicas]) for start in range(num_replicas)]
-    rows = [
-        list(ranks[start : start + num_replicas]) for start in ranks[::num_replicas]
-    ]
+    columns = [ranks[start::num_replicas] for start in range(num_replicas)]
+    rows = [ranks[start : start + num_replicas] for start in ranks[::num_replicas]]
     return World(
         stage=stage,
         replica=replica,
         num_stages=num_stages,
         num_replicas=num_replicas,
         device=device,
-        pipeline_group=build_groups(columns, timeout)[replica],
-        data_group=build_groups(rows, timeout)[stage],
+        pipeline_group=group_of_this_rank(columns, timeout),
+        data_group=group_of_this_rank(rows, timeout),
         timeout=timeout,
     )
 
 
-def build_groups(
-    members: Iterable[Sequence[int]], timeout: timedelta
-) -> list[dist.ProcessGroup]:
-    """Build groups; a new one would wait half an hour for a silent rank.
+def group_of_this_rank(members: Iterable[Sequence[int]], timeout: timedelta) -> Any:
+    """The one of several new groups that this rank is in, None if it is in none.
 
-    Returns:
-        One group for each list of ranks; those without this rank are of no use here.
+    Every rank calls this. By default a group waits half an hour for a silent rank.
     """
-    made = [dist.new_group(list(ranks), timeout=timeout) for ranks in members]
-    return cast("list[dist.ProcessGroup]", made)
+    lists = [list(ranks) for ranks in members]
+    return dist.new_subgroups_by_enumeration(lists, timeout=timeout)[0]
 
 
 def group_of_stages(world: World, stages: Iterable[int]) -> dist.ProcessGroup | None:
-    """Build a group of some stages in each replica; every rank calls this.
+    """A new group of some stages in this rank's replica, None without its stage.
 
-    Returns:
-        The group of this rank's replica; None where its stage is not one of them.
+    Every rank calls this.
     """
-    wanted = sorted(set(stages))
     members = [
-        [world.rank_of(stage, replica) for stage in wanted]
+        [world.rank_of(stage, replica) for stage in sorted(set(stages))]
         for replica in range(world.num_replicas)
     ]
-    groups = build_groups(members, world.timeout)
-    return groups[world.replica] if world.stage in wanted else None
+    group: dist.ProcessGroup | None = group_of_this_rank(members, world.timeout)
+    return group

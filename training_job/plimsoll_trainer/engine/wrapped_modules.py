@@ -15,9 +15,7 @@ from plimsoll_trainer.errors import WorkloadError
 def check_unwrapped(what: str, module: nn.Module) -> None:
     """Refuse a model of PEFT, and what torch.compile was applied to.
 
-    Args:
-        what: names the module in the message, as in "layer 'block.3'".
-        module: with all that is in it.
+    The message names the module by `what`, as in "layer 'block.3'".
 
     Raises:
         WorkloadError: see above.

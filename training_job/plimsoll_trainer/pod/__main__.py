@@ -17,14 +17,16 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.pod_names import INGEST_VARIABLE
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import End, Exit, Task, TaskKind
-from plimsoll_trainer.pod.inputs import Place, ingest_url, task_from, unpack
+from plimsoll_trainer.pod.inputs import Place, task_from, unpack
 from plimsoll_trainer.pod.outputs import PodOutputs
 from plimsoll_trainer.pod.pending_reports import PendingReports
 from plimsoll_trainer.pod.report_client import Answer, Deadline, ReportClient
@@ -39,6 +41,8 @@ STOPPED_PATIENCE_S = 60.0
 """For them where the pod is being removed."""
 CUT_OFF_PATIENCE_S = 180.0
 """For them where the operator's address was never reached: packets are lost."""
+warn = partial(say, None)
+"""Writes a line to the log of the container."""
 PRINTED, PROFILE = "printed", "profile.json"
 """Files of results, in the folder of work."""
 
@@ -46,7 +50,8 @@ PRINTED, PROFILE = "printed", "profile.json"
 def main(place: Place | None = None) -> int:
     """Supervise the pod's processes; return the exit code of the container."""
     place = place or Place()
-    hold_signal()
+    # A SIGTERM waits from now on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         place.work.mkdir(parents=True, exist_ok=True)
         unpack(place)
@@ -55,7 +60,8 @@ def main(place: Place | None = None) -> int:
         say(None, str(error))
         failed = Exit(status=int(ExitCode.FAILED), said=str(error)[:1024])
         return leave(End(at_s=time.time(), exits=(failed,)), place.termination_log)
-    client = ReportClient(url=ingest_url(), token=place.token)
+    url = os.environ.get(INGEST_VARIABLE, "")
+    client = ReportClient(url=url, token=place.token)
     threading.Thread(target=client.try_to_connect, args=(warn,), daemon=True).start()
     if task.child_kind is TaskKind.TRAIN:
         end = train(task, place, client)
@@ -117,11 +123,6 @@ def listening_supervisor(task: Task, outputs: PodOutputs) -> Supervisor:
     return supervisor
 
 
-def hold_signal() -> None:
-    """Let a SIGTERM wait from now on."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-
-
 def listen(ask: Callable[[int, FrameType | None], None]) -> None:
     """Have a SIGTERM answered, also one that has waited."""
     signal.signal(signal.SIGTERM, ask)
@@ -160,11 +161,6 @@ def last_line(path: Path) -> bytes:
     """Last line that was printed."""
     lines = path.read_bytes().splitlines()
     return lines[-1] if lines else b""
-
-
-def warn(text: str) -> None:
-    """Say a line to whoever reads the log of the container."""
-    say(None, text)
 
 
 if __name__ == "__main__":

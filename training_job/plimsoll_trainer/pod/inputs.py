@@ -1,4 +1,4 @@
-"""What the operator has put beside a pod, and what its processes are started with.
+"""Inputs of a pod from the operator: the task of its processes, and their files.
 
 In: the environment, files of a ConfigMap. Out: a `Task` for this pod's share of the
 job. The operator writes one task for all pods of a Job; which ranks are whose follows
@@ -8,14 +8,13 @@ from the index that Kubernetes gives each.
 from __future__ import annotations
 
 import gzip
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plimsoll_planner.errors import UnreadableError
-from plimsoll_planner.pod_names import INGEST_VARIABLE, ROOT, TASK_VARIABLE
+from plimsoll_planner.pod_names import ROOT, TASK_VARIABLE
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.task import Command, Task, TaskKind, Variable
 
@@ -26,7 +25,7 @@ PACKED, RANK = ".gz", "RANK"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where things lie in a pod."""
+    """Paths in a pod."""
 
     inputs: Path = Path(ROOT, "inputs")
     """Of the ConfigMap."""
@@ -74,8 +73,3 @@ def placed(kind: TaskKind, command: Command, rank: int) -> Command:
     others = (one for one in command.variables if one.name != RANK)
     mine = Variable(name=RANK, value=str(rank))
     return replace(command, words=words, variables=(*others, mine))
-
-
-def ingest_url() -> str:
-    """Address of the operator's ingest."""
-    return os.environ.get(INGEST_VARIABLE, "")

@@ -26,11 +26,7 @@ class PodOutputs:
     """The outputs of the processes of one pod."""
 
     def __init__(self, captured: Path | None = None) -> None:
-        """Start without any process.
-
-        Args:
-            captured: takes what the process prints on stdout, in place of the log.
-        """
+        """Start without any process; a file may take stdout in place of the log."""
         self._captured = captured
         self._tees: dict[int, Tee] = {}
 
@@ -48,7 +44,7 @@ class PodOutputs:
             tee.entry.close()
 
     def last_line(self, place: int) -> str:
-        """Last line that says anything."""
+        """Last line that is not blank."""
         return self._tees[place].last_line()
 
 

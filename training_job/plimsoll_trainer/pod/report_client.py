@@ -71,19 +71,19 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """How long there is still time."""
+        """Seconds that are left."""
         return self.at_s - time.monotonic()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What became of one try."""
+    """Outcome of one try."""
 
     is_taken: bool = False
     refusal: str = ""
-    """Why it is refused for good; empty where it may be tried again."""
+    """Reason to refuse it for good; empty if it may be tried again."""
     fault: str = ""
-    """Why it was not taken this time."""
+    """Reason that it was not taken this time."""
 
 
 @dataclass(kw_only=True)
@@ -96,7 +96,7 @@ class ReportClient:
     was_reached: bool = False
     """Somebody has answered, or refused a connection."""
     cut_off: str = ""
-    """Why nobody has, as far as was tried; empty where that was not, or is over."""
+    """Reason that nobody has, as far as was tried; empty if not tried, or over."""
 
     def try_to_connect(self, warn: Warn) -> None:
         """Find out whether the address can be reached at all, and say if it cannot."""
@@ -116,7 +116,7 @@ class ReportClient:
         self.was_reached, self.cut_off = True, ""
 
     def _note_fault(self, fault: object) -> None:
-        """Remember what a connection that did not come about says of the way."""
+        """Note what a failed connection shows about the way to the operator."""
         if isinstance(fault, ConnectionError):  # refused: by a Service without pods
             self._note_answer()
         elif isinstance(fault, OSError) and not self.was_reached:
@@ -151,13 +151,9 @@ class ReportClient:
     def send_until(
         self, path: str, body: bytes, deadline: Deadline, warn: Warn
     ) -> Answer:
-        """Try until it is taken or refused, or the time is over.
+        """Try until it is taken or refused, or the time is over; once in any case.
 
-        Args:
-            path: below the URL.
-            body: JSON.
-            deadline: one try is made in any case.
-            warn: called once, with why it takes longer.
+        Why it takes longer is a warning, once.
         """
         wait_s, has_warned = FIRST_WAIT_S, False
         while True:
@@ -189,7 +185,7 @@ def unreached_text(url: str, fault: object) -> str:
 
 
 def reason_in(error: urllib.error.HTTPError) -> str:
-    """Why a request was not accepted: in the operator's words, if they come."""
+    """Reason that a request was not accepted, in the operator's words if they come."""
     try:
         text = error.read(SMALL_BYTES)
     except (OSError, http.client.HTTPException):

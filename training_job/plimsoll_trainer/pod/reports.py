@@ -1,4 +1,4 @@
-"""What the ranks of a pod report: read from a named pipe each, kept while it is news.
+"""Reports of a pod's ranks: read from a named pipe each, kept while they are news.
 
 In: the lines that `plimsoll_trainer.reporting.reports` writes. Out: the latest
 observation of each rank, and the first rank that ran out of device memory. A pipe takes

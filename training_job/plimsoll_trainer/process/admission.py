@@ -18,12 +18,12 @@ from plimsoll_trainer.process.options import Options
 from plimsoll_trainer.user_code.fingerprint import fingerprint_of, require_same
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-"""What torchrun sets for each process, all of it or none."""
+"""Variables that torchrun sets for each process, all of them or none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where this process stands among those that were started together."""
+    """Place of this process among those that were started together."""
 
     rank: int
     num_ranks: int
@@ -31,7 +31,7 @@ class Place:
 
     @classmethod
     def from_environment(cls) -> Place:
-        """Read what torchrun sets; without it this is the only rank.
+        """Place that torchrun sets; without it this is the only rank.
 
         Raises:
             PlanMismatchError: it is set in part, or makes no sense.

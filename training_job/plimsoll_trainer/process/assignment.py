@@ -33,12 +33,12 @@ SAME = (
     "that gives others here depends on what is not in its arguments, as the rank, the "
     "environment or the machine: let it not"
 )
-"""What to do about a workload that is not the one profiled; there are two causes."""
+"""Advice for a workload that is not the one profiled; there are two causes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What the ranks of a job do; rank = stage * num_replicas + replica."""
+    """Work of the ranks of a job; rank = stage * num_replicas + replica."""
 
     slices: tuple[StageSlice, ...]
     """Of every stage, in order."""
@@ -63,7 +63,7 @@ class Assignment:
 def assign(
     plan: HybridPlan, workload: Workload, profiles: Iterable[ModelProfile] = ()
 ) -> Assignment:
-    """Turn a plan into the work of its ranks.
+    """Work of the ranks of a plan.
 
     Raises:
         PlanMismatchError: the plan is for another workload, or asks for what this

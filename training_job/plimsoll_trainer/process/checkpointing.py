@@ -14,20 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.units import at_least, at_most
 from plimsoll_trainer.checkpoint.folders import Folders
-from plimsoll_trainer.checkpoint.loader import (
-    Found,
-    check_layers,
-    choose,
-    load_state,
-)
-from plimsoll_trainer.checkpoint.manifest import (
-    check_identity,
-    identity_of,
-)
+from plimsoll_trainer.checkpoint.loader import Found, check_layers, choose, load_state
+from plimsoll_trainer.checkpoint.manifest import check_identity, identity_of
 from plimsoll_trainer.checkpoint.room import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -35,11 +28,7 @@ from plimsoll_trainer.checkpoint.room import (
     wait_for_room,
 )
 from plimsoll_trainer.checkpoint.saver import Saver
-from plimsoll_trainer.checkpoint.state import (
-    RankState,
-    check_names,
-    check_optimizer,
-)
+from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
 from plimsoll_trainer.devices.peaks import PeakWatch
 from plimsoll_trainer.engine.control import Control
 from plimsoll_trainer.engine.training import Trainer
@@ -58,23 +47,18 @@ from plimsoll_trainer.workload import Workload
 POLL_S = 0.02
 
 
+@dataclass
 class Checkpointing:
     """The checkpoints of one attempt; all ranks call each method together."""
 
-    def __init__(
-        self,
-        options: Options,
-        control: Control,
-        watch: PeakWatch,
-        reporter: Reporter,
-        warn: Callable[[str], None],
-    ) -> None:
-        """Use the folder that the options name, if they name one."""
-        self._options = options
-        self._control = control
-        self._watch = watch
-        self._reporter = reporter
-        self._warn = warn
+    options: Options
+    control: Control
+    watch: PeakWatch
+    reporter: Reporter
+    warn: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        """Start without a checkpoint."""
         self._found: Found | None = None
         self._saver: Saver | None = None
         self._saved_step = -1
@@ -86,7 +70,7 @@ class Checkpointing:
     @property
     def saves(self) -> bool:
         """Whether there is a folder to save into."""
-        return self._options.checkpoint_dir is not None
+        return self.options.checkpoint_dir is not None
 
     @property
     def is_busy(self) -> bool:
@@ -105,10 +89,10 @@ class Checkpointing:
         if folders:
             check_optimizer(workload, world.device)
         with self._together():
-            if folders and self._control.rank == 0:
+            if folders and self.control.rank == 0:
                 folders.open()
-        resume_from = self._options.resume_from
-        self._found = choose(folders, resume_from, self._control, self._warn)
+        resume_from = self.options.resume_from
+        self._found = choose(folders, resume_from, self.control, self.warn)
         if self._found is not None:
             with self._together():
                 self._check(self._found, workload, assignment, world)
@@ -117,7 +101,7 @@ class Checkpointing:
         self, found: Found, workload: Workload, assignment: Assignment, world: World
     ) -> None:
         """Refuse a checkpoint that does not lead to where this job wants to go."""
-        options = self._options
+        options = self.options
         if not options.accept_other_data:
             here = identity_of(workload, assignment.global_batch_size)
             check_identity(found.manifest.identity, here, found.folder)
@@ -136,7 +120,7 @@ class Checkpointing:
             yield
         except CheckpointError as error:
             fault = error
-        if faults := [one for one in self._control.gather(fault) if one is not None]:
+        if faults := [one for one in self.control.gather(fault) if one is not None]:
             raise faults[0]
 
     def open(self, trainer: Trainer, global_batch_size: int, plan_digest: str) -> int:
@@ -151,37 +135,35 @@ class Checkpointing:
             self._saver = Saver(
                 state,
                 folders,
-                rank=self._control.rank,
-                num_ranks=self._control.num_ranks,
+                rank=self.control.rank,
+                num_ranks=self.control.num_ranks,
                 device=trainer.world.device,
                 identity=identity_of(trainer.workload, global_batch_size),
                 plan_digest=plan_digest,
-                keep=self._options.keep,
+                keep=self.options.keep,
             )
         if self._found is None:
             return 0
-        self._watch.begin(Phase.CHECKPOINT_RESTORE)
+        self.watch.begin(Phase.CHECKPOINT_RESTORE)
         names = [layer.name for layer in trainer.workload.layers]
         with self._together():
             load_state(self._found, state, names)
-        self._watch(Phase.CHECKPOINT_RESTORE)
+        self.watch(Phase.CHECKPOINT_RESTORE)
         step = self._found.manifest.step
         if folders and folders.committed(step).exists():
             self._saved_step = step
-        self._reporter.event("resumed", step=step, folder=str(self._found.folder))
-        if self._control.rank == 0:
-            self._warn(f"resumes after step {step}, from {self._found.folder}")
+        self.reporter.event("resumed", step=step, folder=str(self._found.folder))
+        if self.control.rank == 0:
+            self.warn(f"resumes after step {step}, from {self._found.folder}")
         return step
 
     def boundary(self, step: int, *, any_busy: bool) -> None:
         """Save when it is time; later, where some rank still writes.
 
-        Args:
-            step: steps finished.
-            any_busy: whether any rank still writes; alike on all.
+        `step` counts those finished; `any_busy` is alike on all ranks.
         """
         self._report_save()
-        every = self._options.checkpoint_every
+        every = self.options.checkpoint_every
         if every and step % every == 0 and step > 0:
             self._is_due = True
         if self._is_due and not any_busy:
@@ -203,7 +185,7 @@ class Checkpointing:
         self._wait(self._saver)
         failure = self._report_save()
         if step == self._saved_step and not any(
-            self._control.any_of(failure is not None)
+            self.control.any_of(failure is not None)
         ):
             return
         wait_s = FIRST_WAIT_S
@@ -222,7 +204,7 @@ class Checkpointing:
         self._save(step)
         self._wait(saver)
         failure = saver.take_failure()
-        has_failed, is_full = self._control.any_of(
+        has_failed, is_full = self.control.any_of(
             failure is not None, isinstance(failure, NoRoomError)
         )
         if has_failed and not is_full:
@@ -232,34 +214,34 @@ class Checkpointing:
         return is_full
 
     def _wait_for_room(self, saver: Saver, step: int, least_s: float) -> None:
-        """Say that there is no room, and wait for it."""
-        root = self._options.checkpoint_dir
+        """Report that there is no room, and wait for it."""
+        root = self.options.checkpoint_dir
         assert root is not None  # noqa: S101 - there is a saver
-        num_bytes = sum(self._control.gather(saver.num_bytes))
+        num_bytes = sum(self.control.gather(saver.num_bytes))
         text = (
             f"no room in {root} for the checkpoint of step {step}: it needs "
             f"{at_least(num_bytes)}, and {at_most(free_bytes(root))} are free; what is "
             "trained waits for room: make some"
         )
-        if self._control.rank == 0 and not self._waits:
-            self._warn(text)
-            self._reporter.event("unsaved", step=step, message=text, waits=True)
+        if self.control.rank == 0 and not self._waits:
+            self.warn(text)
+            self.reporter.event("unsaved", step=step, message=text, waits=True)
         self._waits = True
-        wait_for_room(root, num_bytes, least_s, self._control)
+        wait_for_room(root, num_bytes, least_s, self.control)
 
     def _save(self, step: int) -> None:
         """Begin to save, unless that step is saved already."""
         self._is_due = False
         if self._saver is None or step == self._saved_step:
             return
-        self._watch.begin(Phase.CHECKPOINT_SAVE)
+        self.watch.begin(Phase.CHECKPOINT_SAVE)
         self._saver.start(step)
-        self._watch(Phase.CHECKPOINT_SAVE)
+        self.watch(Phase.CHECKPOINT_SAVE)
         self._saved_step = step
 
     def _wait(self, saver: Saver) -> None:
         """Wait until no rank writes any more; often, so that no group times out."""
-        while any(self._control.any_of(self.is_busy)):
+        while any(self.control.any_of(self.is_busy)):
             time.sleep(POLL_S)
         saver.discard()
 
@@ -275,16 +257,16 @@ class Checkpointing:
             if isinstance(failure, TakenOverError):
                 raise failure
             text = f"{failure}; training goes on"
-            self._warn(text)
-            self._reporter.event("unsaved", step=self._saved_step, message=text)
+            self.warn(text)
+            self.reporter.event("unsaved", step=self._saved_step, message=text)
             return failure
         if figures := self._saver.take_figures():
             for moved in figures.set_aside:
-                self._warn(
+                self.warn(
                     f"set aside as {moved}: it is later than step {figures.step}, and "
                     "another job wrote it; give each job its own --checkpoint-dir"
                 )
-            self._reporter.event(
+            self.reporter.event(
                 "checkpoint",
                 step=figures.step,
                 stall_s=figures.stall_s,
@@ -295,5 +277,5 @@ class Checkpointing:
 
     def _folders(self) -> Folders | None:
         """The job's own folder."""
-        root = self._options.checkpoint_dir
-        return Folders(root, self._options.attempt) if root else None
+        root = self.options.checkpoint_dir
+        return Folders(root, self.options.attempt) if root else None

@@ -37,18 +37,15 @@ LOST = (
     "Timed out waiting",
     "Application timeout caused pair closure",
 )
-"""What gloo says when a rank is gone."""
+"""Parts of gloo's errors when a rank is gone."""
 IN_BACKWARD = "Failed to run stage backward"
 """Begins the error that torch.distributed.pipelining raises from one in backward."""
 
 
 def explain(error: BaseException, phase: Phase, device: Device | None) -> PlimsollError:
-    """Error that ends this rank.
+    """Error that ends this rank, from what was raised in a phase.
 
-    Args:
-        error: what was raised.
-        phase: what was under way.
-        device: of this rank, where it was opened already.
+    The device is this rank's, if it was opened already.
     """
     if isinstance(error, PlimsollError):
         return error
@@ -57,7 +54,7 @@ def explain(error: BaseException, phase: Phase, device: Device | None) -> Plimso
     if is_lost_rank(error):
         return LostRankError(
             f"another rank went away in {phase_of(error, phase)}: the first rank that "
-            f"failed says why ({what_gloo_says(error) or located(innermost(error))})"
+            f"failed says why ({gloo_text(error) or located(innermost(error))})"
         )
     return TrainerError(
         f"{phase_of(error, phase)}: {located(innermost(error))}; --debug shows the "
@@ -72,15 +69,13 @@ def device_full(
     asked_bytes = next(filter(None, map(bytes_asked, causes(error))), 0)
     what = f"{asked_bytes} bytes more" if asked_bytes else "more"
     text = f"out of device memory in {phase}: {what} asked for"
-    if device is None:
-        return DeviceFullError(text, phase=phase, asked_bytes=asked_bytes)
-    return DeviceFullError(
-        f"{text} with {device.allocated_bytes} in use of "
-        f"{device.capacity_bytes or 'unlimited'}: plan with this device's real memory, "
-        "or override a smaller micro-batch or more recompute",
-        phase=phase,
-        asked_bytes=asked_bytes,
-    )
+    if device is not None:
+        text += (
+            f" with {device.allocated_bytes} in use of "
+            f"{device.capacity_bytes or 'unlimited'}: plan with this device's real "
+            "memory, or override a smaller micro-batch or more recompute"
+        )
+    return DeviceFullError(text, phase=phase, asked_bytes=asked_bytes)
 
 
 def phase_of(error: BaseException, phase: Phase) -> Phase:
@@ -106,7 +101,7 @@ def is_lost_rank(error: BaseException) -> bool:
     )
 
 
-def what_gloo_says(error: BaseException) -> str:
+def gloo_text(error: BaseException) -> str:
     """Gloo's own words for a rank that is gone, without its advice."""
     texts = "".join(str(part) for part in causes(error))
     return next((text for text in LOST if text in texts), "")

@@ -1,4 +1,4 @@
-"""Where the ranks of a job find each other, and wait for the last one.
+"""Meeting of the ranks of a job, which wait for the last one.
 
 In: the options of a rank. Out: the store that the process group is made from. Called by
 `run`. Pods of a worker group start when there is room for each, minutes apart on a full
@@ -74,7 +74,7 @@ def met(
 
 
 def counted(store: Any, num_new: int) -> int:
-    """Count ranks that have come now; return how many have come so far.
+    """Number of ranks that have come so far, those that come now included.
 
     Raises:
         LostRankError: rank 0 is there no more.

@@ -31,7 +31,7 @@ class Options:
     fingerprint_from: tuple[Path, ...] = ()
     timeout_s: float = 60.0
     store_file: Path | None = None
-    """Where the ranks of one machine find each other, if not by torchrun's address."""
+    """Meeting of the ranks of one machine, if not by torchrun's address."""
     meet_at: tuple[str, int] | None = None
     """Host and port of rank 0, where ranks of several machines find each other."""
     meet_timeout_s: float = 600.0
@@ -59,7 +59,7 @@ def parse(words: Sequence[str] | None = None) -> Options:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python -m plimsoll_trainer",
         description="Train by a plan, as one rank of many; started by torchrun.",
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def code_in_words(code: ExitCode) -> str:
-    """Write an exit code as in `83 device out of memory`."""
+    """Text of an exit code, as in `83 device out of memory`."""
     return f"{code.value} {code.name.lower().replace('_', ' ')}"
 
 

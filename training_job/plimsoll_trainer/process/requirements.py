@@ -1,4 +1,4 @@
-"""What trainer and profiler need of the Python that they travel into.
+"""Requirements of trainer and profiler on the Python that they travel into.
 
 In: nothing. Out: an error that says what is missing. Called where a process of theirs
 begins, before it imports torch. Versions are read from the packages' metadata, so that

@@ -30,10 +30,6 @@ from plimsoll_trainer.process.stopping import StopSignal
 def be_device_of(admitted: Admitted, stop: StopSignal) -> None:
     """Become the device that the plan is for, if it is an emulated one.
 
-    Args:
-        admitted: the plan, and where this rank stands in it.
-        stop: what has been asked so far.
-
     Raises:
         NoEmulatedDeviceError: the library cannot be built.
     """
@@ -50,11 +46,9 @@ def be_device_of(admitted: Admitted, stop: StopSignal) -> None:
 
 
 def start_again(extra: Mapping[str, str], stop: StopSignal) -> NoReturn:
-    """Replace this process by one of the same command line.
+    """This process, replaced by one of the same command line with more variables.
 
-    Args:
-        extra: what its environment has on top.
-        stop: is asked again where it was asked already.
+    The new one is asked to stop if this one was.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     if stop.is_set:

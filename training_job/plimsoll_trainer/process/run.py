@@ -48,7 +48,7 @@ from plimsoll_trainer.workload import Workload
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What is to be done, checked."""
+    """Work of one rank, checked."""
 
     admitted: Admitted
     workload: Workload
@@ -173,7 +173,7 @@ def prepare(
 
 
 def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Reporter:
-    """Set up the reports of this rank."""
+    """Reports of this rank."""
     options = job.admitted.options
     about = replace(
         first_observation(job.admitted.plan, job.rank, device),
@@ -190,7 +190,7 @@ def reporter_of(job: Job, device: Device, world: World, watch: PeakWatch) -> Rep
 
 
 def num_communicators(workload: Workload, assignment: Assignment, world: World) -> int:
-    """Count the groups of several ranks that this rank is a member of.
+    """Number of groups of several ranks that this rank is a member of.
 
     The planner allows for as many (`plimsoll_planner.overhead.allowance`).
     """

@@ -104,7 +104,7 @@ class Session:
         return ExitCode.CHECKPOINTED
 
     def _warn_of(self, loss: float, step: int) -> None:
-        """Say once that the loss is no number any more."""
+        """Warn once that the loss is no number any more."""
         if not (math.isfinite(loss) or self.has_warned):
             self.has_warned = True
             self._say(
@@ -119,14 +119,10 @@ class Session:
 
 
 def check_count(count: float, step: int) -> None:
-    """Refuse a step whose gradients were divided by nothing.
-
-    Args:
-        count: what the loss says that counts, over the whole step.
-        step: beginning at 1.
+    """Refuse a step, counted from 1, whose gradients were divided by nothing.
 
     Raises:
-        WorkloadError: it is 0, not finite, or was below 0 in a micro-batch.
+        WorkloadError: its count is 0, not finite, or was below 0 in a micro-batch.
     """
     if count == 0:
         raise WorkloadError(

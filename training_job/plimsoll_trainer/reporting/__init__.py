@@ -1,4 +1,4 @@
-"""What a rank reports, to people and to whoever started it.
+"""Reports of a rank, to people and to whoever started it.
 
 console         lines for people: what went wrong, progress
 report_sink     the report file, written from a thread

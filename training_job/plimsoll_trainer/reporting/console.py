@@ -59,17 +59,9 @@ class Progress:
     """Shows how far training is."""
 
     def __init__(
-        self,
-        stream: TextIO,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Show on a stream.
-
-        Args:
-            stream: a terminal, a pipe or a file.
-            clock: seconds from any start.
-        """
+        """Show on a terminal, a pipe or a file."""
         self._stream = stream
         self._clock = clock
         self._in_place = stream.isatty()

@@ -30,11 +30,7 @@ class BackgroundSink:
     ) -> None:
         """Start the thread.
 
-        Args:
-            what: names the target in the warning.
-            deliver: called in the thread, one message after the other.
-            most_waiting: messages in the queue; the oldest are lost first.
-            warn: called with the one line.
+        Warnings name the target by `what`. The oldest of too many messages are lost.
         """
         self._what = what
         self._deliver = deliver

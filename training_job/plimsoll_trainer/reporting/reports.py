@@ -1,4 +1,4 @@
-"""What a rank reports about itself, and when.
+"""Reports of a rank about itself, and their times.
 
 Every rank sends an `Observation` at the start, when a peak has grown by more than 5 %,
 every minute, and at the end. Lines of the report file:
@@ -18,12 +18,12 @@ from rank 0.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 
 from plimsoll_planner.errors import PlimsollError
 from plimsoll_planner.records.device_overhead import OverheadKey
@@ -44,7 +44,7 @@ PATIENCE_S = 5.0
 
 
 def first_observation(plan: HybridPlan, rank: int, device: Device) -> Observation:
-    """What is known of a rank before it has run; it is the only attempt, and alone."""
+    """Observation of a rank before it has run; it is the only attempt, and alone."""
     fingerprint = plan.fingerprint
     return Observation(
         plan_digest=digest_of(plan),
@@ -65,58 +65,48 @@ def first_observation(plan: HybridPlan, rank: int, device: Device) -> Observatio
     )
 
 
+@dataclass
 class Reporter:
     """Sends what is new about this rank."""
 
-    def __init__(
-        self,
-        about: Observation,
-        watch: PeakWatch,
-        *,
-        lines: BackgroundSink | None,
-        every_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Remember what does not change.
+    about: Observation
+    """Alike in every observation."""
+    watch: PeakWatch
+    _: KW_ONLY
+    lines: BackgroundSink | None
+    """Of the report file."""
+    every_s: float
+    """Between two observations without news."""
+    clock: Callable[[], float] = time.monotonic
 
-        Args:
-            about: what stays the same in every observation.
-            watch: has the peaks.
-            lines: the report file.
-            every_s: seconds between observations without news.
-            clock: seconds from any start.
-        """
-        self._about = about
-        self._watch = watch
-        self._lines = lines
-        self._every_s = every_s
-        self._clock = clock
+    def __post_init__(self) -> None:
+        """Start without news."""
         self._step_s: deque[float] = deque(maxlen=STEPS_KEPT)
-        self._num_steps = about.num_steps
+        self._num_steps = self.about.num_steps
         self._reported: dict[Phase, int] = {}
-        self._reported_s = clock()
+        self._reported_s = self.clock()
 
     def event(self, event: str, **fields: object) -> None:
         """Write a line to the report file."""
-        if self._lines is None:
+        if self.lines is None:
             return
         known = {name: jsonable(value) for name, value in fields.items()}
-        line = json.dumps({"event": event, "rank": self._about.rank, **known})
-        self._lines.put(line.encode())
+        line = json.dumps({"event": event, "rank": self.about.rank, **known})
+        self.lines.put(line.encode())
 
     def observe(self, reason: str) -> None:
         """Send an observation."""
-        self._reported, self._reported_s = self._watch.device_bytes, self._clock()
-        observation = dataclasses.replace(
-            self._about,
+        self._reported, self._reported_s = self.watch.device_bytes, self.clock()
+        observation = replace(
+            self.about,
             num_steps=self._num_steps,
             step_s=tuple(self._step_s),
-            peaks=self._watch.observed(),
+            peaks=self.watch.observed(),
         )
         self.event("observation", reason=reason, observation=observation.to_json())
 
     def failed(self, reason: PlimsollError, exit_code: int) -> None:
-        """Say why the rank ends, and what it had used until then."""
+        """Report why the rank ends, and what it had used until then."""
         known: dict[str, object] = {}
         if isinstance(reason, DeviceFullError):
             known = {"phase": reason.phase, "asked_bytes": reason.asked_bytes}
@@ -126,24 +116,22 @@ class Reporter:
     def after_step(self, num_steps: int, step_s: float) -> None:
         """Send an observation where there is something new, or it is time.
 
-        Args:
-            num_steps: finished, since the job's first start.
-            step_s: wall seconds of this one.
+        `num_steps` are finished since the job's first start; this one took `step_s`.
         """
         self._num_steps = num_steps
         self._step_s.append(step_s)
         if any(
             peak > CHANGE * self._reported.get(phase, 0)
-            for phase, peak in self._watch.device_bytes.items()
+            for phase, peak in self.watch.device_bytes.items()
         ):
             self.observe("change")
-        elif self._clock() - self._reported_s >= self._every_s:
+        elif self.clock() - self._reported_s >= self.every_s:
             self.observe("time")
 
     def close(self) -> None:
         """Deliver what waits; not for long."""
-        if self._lines is not None:
-            self._lines.close(PATIENCE_S)
+        if self.lines is not None:
+            self.lines.close(PATIENCE_S)
 
 
 def jsonable(value: object) -> object:

@@ -12,10 +12,7 @@ from plimsoll_trainer.errors import WorkloadError
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Read the arguments of an entry point.
-
-    Args:
-        text: a JSON object.
+    """The arguments of an entry point, by name, from the text of a JSON object.
 
     Raises:
         WorkloadError: it is something else.

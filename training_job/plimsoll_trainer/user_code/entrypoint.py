@@ -33,18 +33,15 @@ SEED = "seed"
 
 
 def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
-    """Import the module, call the function, return what it gives.
-
-    Args:
-        entrypoint: `package.module:function`.
-        arguments: passed by name.
+    """Workload that the function of an entry point gives for arguments by name.
 
     Raises:
-        WorkloadError: any of that does not work.
+        WorkloadError: it cannot be imported or called, or gives something else.
         EntryPointFullError: it needs more memory than the device has.
     """
     module_name, function_name = split(entrypoint)
-    seed = seed_in(arguments)
+    given = arguments.get(SEED)
+    seed = given if isinstance(given, int) else 0
     seed_process(random_key(seed, 0))
     module = load_module(entrypoint, module_name)
     function = find_function(entrypoint, module, function_name)
@@ -65,14 +62,8 @@ def load_workload(entrypoint: str, arguments: Mapping[str, Any]) -> Workload:
     return made
 
 
-def seed_in(arguments: Mapping[str, Any]) -> int:
-    """Seed of an entry point: its argument of that name, else 0."""
-    found = arguments.get(SEED)
-    return found if isinstance(found, int) else 0
-
-
 def split(entrypoint: str) -> tuple[str, str]:
-    """Part the module from the function."""
+    """Module and function of an entry point."""
     module, colon, function = entrypoint.partition(":")
     if not (module and colon and function):
         refuse(entrypoint, "is not of the form package.module:function; write it so")
@@ -104,13 +95,15 @@ def load_module(entrypoint: str, module: str) -> ModuleType:
 def find_function(
     entrypoint: str, module: ModuleType, name: str
 ) -> Callable[..., object]:
-    """Find the function, which may be an attribute of an attribute."""
+    """The function, which may be an attribute of an attribute."""
     found: object = module
     for part in name.split("."):
         names = [known for known in dir(found) if not known.startswith("_")]
         if not hasattr(found, part):
             close = difflib.get_close_matches(part, names, n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else has(names)
+            hint = f"it has {', '.join(names[:8])}" if names else "it defines nothing"
+            if close:
+                hint = f"did you mean {' or '.join(close)}?"
             refuse(entrypoint, f"{module.__name__} has no {part}; {hint}")
         found = getattr(found, part)
     if not callable(found):
@@ -120,11 +113,6 @@ def find_function(
             "is needed; name one",
         )
     return found
-
-
-def has(names: list[str]) -> str:
-    """List what there is, where nothing is close."""
-    return f"it has {', '.join(names[:8])}" if names else "it defines nothing"
 
 
 def check_arguments(

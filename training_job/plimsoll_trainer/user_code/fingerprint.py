@@ -1,4 +1,4 @@
-"""What code on which versions runs here, and whether a plan was made for it.
+"""Fingerprint of the code and versions here, and whether a plan was made for it.
 
 In: the workload's entry point (`package.module:function`) and its arguments. Out: a
 `Fingerprint`. The
@@ -31,11 +31,7 @@ LIBRARIES = ("numpy", "torchvision", "transformers")
 
 
 def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
-    """Compute the fingerprint of a workload on this machine.
-
-    Args:
-        entrypoint: `package.module:function`.
-        arguments: of it, as a JSON object.
+    """Fingerprint of an entry point and its arguments, a JSON object, on this machine.
 
     Raises:
         MissingSourceError: the entry point's source cannot be found.
@@ -56,12 +52,7 @@ def fingerprint_of(entrypoint: str, arguments: str = "{}") -> Fingerprint:
 
 
 def require_same(here: Fingerprint, planned: Fingerprint, entrypoint: str) -> None:
-    """Refuse a plan that was made for something else.
-
-    Args:
-        here: what runs now.
-        planned: what the plan was made for.
-        entrypoint: of the workload.
+    """Refuse a plan of an entry point that was made for something else.
 
     Raises:
         ForeignFingerprintError: naming the first difference.
@@ -86,17 +77,12 @@ NUM_NAMED = 3
 def source_in_words(entrypoint: str) -> str:
     """Place of a workload's source, and the files that changed last, in words."""
     files = source_files(entrypoint)
-    latest = sorted(files, key=written_s, reverse=True)[:NUM_NAMED]
+    latest = sorted(files, key=lambda named: named[1].stat().st_mtime, reverse=True)
     return (
         f"of the Python files that {entrypoint.partition(':')[0]} in "
         f"{home_of(entrypoint).root} imports ({len(files)}, its own included), these "
-        f"were written last: {', '.join(name for name, _ in latest)}"
+        f"were written last: {', '.join(name for name, _ in latest[:NUM_NAMED])}"
     )
-
-
-def written_s(named: tuple[str, Path]) -> float:
-    """Time when a file was last written."""
-    return named[1].stat().st_mtime
 
 
 def source_digest(files: Iterable[tuple[str, Path]]) -> str:

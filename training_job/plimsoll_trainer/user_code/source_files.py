@@ -56,7 +56,7 @@ HARMLESS = (*NAMES_A_MODULE, "invalidate_caches", "metadata", "reload", "resourc
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imports:
-    """What one file imports."""
+    """Imports of one file."""
 
     modules: tuple[str, ...]
     """Full names."""
@@ -68,14 +68,14 @@ class Imports:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleFiles:
-    """What an import of one module runs of the user's own code."""
+    """Files of the user's own code that an import of one module runs."""
 
     exists: bool
     """Python finds the module, in this code or in a library."""
     files: tuple[tuple[str, Path], ...] = ()
     """By name relative to where they are found."""
     around: Place | None = None
-    """Where they lie."""
+    """Of the files."""
 
 
 def source_files(entrypoint: str) -> list[tuple[str, Path]]:
@@ -106,7 +106,7 @@ def source_files(entrypoint: str) -> list[tuple[str, Path]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a module of the first level lies."""
+    """Place of a module of the first level."""
 
     name: str
     root: Path
@@ -137,7 +137,7 @@ def home_of(entrypoint: str) -> Place:
 
 
 def place_of(name: str) -> Place | None:
-    """Find a module of the first level; None where it has no source."""
+    """Place of a module of the first level; None if it has no source."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -155,9 +155,7 @@ def place_of(name: str) -> Place | None:
 def files_of(module: str, own: Place) -> ModuleFiles:
     """Files that an import of a module runs: its own, and its packages'.
 
-    Args:
-        module: full name.
-        own: what counts wherever it lies; of others libraries and Plimsoll do not.
+    `own` counts wherever it lies; of others libraries and Plimsoll do not.
     """
     first, *parts = module.split(".")
     place = own if first == own.name else place_of(first)
@@ -212,7 +210,7 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 def imports_of(name: str, file: Path) -> Imports:
-    """Read what a file imports, whenever it does.
+    """Imports of a file, whenever it does them.
 
     Raises:
         MissingSourceError: it cannot be read.
