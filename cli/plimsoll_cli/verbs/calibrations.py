@@ -13,6 +13,7 @@ from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.files import parse_json
+from plimsoll_cli.options.types import PATH
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import format_bytes, print_table, table_of
 from plimsoll_cli.state.state_dir import home_option, open_existing, open_state_dir
@@ -38,7 +39,7 @@ ANYWHERE = (1, 3)
 )
 @click.option(
     "--learn",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Let what `make gpu` measured count: its gpu.json, or MeasuredRanks.",
 )
 @home_option

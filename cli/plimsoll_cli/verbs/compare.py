@@ -11,7 +11,7 @@ import click
 
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import COUNT
+from plimsoll_cli.options.types import COUNT, PATH
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
 from plimsoll_cli.output.tables import print_table, table_of
 from plimsoll_planner.errors import InvalidInputError
@@ -27,7 +27,7 @@ LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 
 
 @click.command()
-@click.argument("profile", type=click.Path(path_type=Path))
+@click.argument("profile", type=PATH)
 @question_options(
     but=("--objective", "--whole-nodes", "--gpus", "--cuts", "--recompute")
 )

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.offers import own_offers, read_table
-from plimsoll_cli.options.types import ByteQuantity
+from plimsoll_cli.options.types import PATH, ByteQuantity
 from plimsoll_cli.output.console import Output, output_option, print_json
 from plimsoll_cli.output.tables import (
     format_bytes,
@@ -23,7 +23,7 @@ from plimsoll_planner.records.offer import Offer
 
 
 @click.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=PATH)
 @click.option("--product", help="Only devices whose name contains this text.")
 @click.option(
     "--min-memory",

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from plimsoll_cli.options.files import require_places, write
-from plimsoll_cli.options.types import ByteQuantity, JsonObject
+from plimsoll_cli.options.types import PATH, ByteQuantity, JsonObject
 from plimsoll_cli.output.console import Output, console, output_option
 from plimsoll_cli.output.tables import (
     format_bytes,
@@ -87,7 +87,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default="profile.json",
     show_default=True,
     help="Where the profile goes.",
