@@ -10,8 +10,7 @@ import click
 
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.tables import format_bytes, print_table, table_of
-from plimsoll_cli.state.liveness import Liveness, liveness_of
-from plimsoll_cli.state.plan_state import plan_json, state_text
+from plimsoll_cli.state.liveness import Liveness, liveness_of, plan_json, state_text
 from plimsoll_cli.state.state_dir import home_option, open_state_dir
 from plimsoll_operator.backends.local.state_dir import HomeFolder
 from plimsoll_operator.store.plans import StoredPlan
