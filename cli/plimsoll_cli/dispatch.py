@@ -27,7 +27,9 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
         debug: show the traceback of an error before its line.
     """
     if sys.stdout is None:  # `>&-`; the next file that is opened would take its place
-        return closed_output()
+        text = "plimsoll: the output is closed; send what is not wanted to /dev/null"
+        click.echo(text, err=True)
+        return ExitCode.FAILED
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # what this terminal cannot show
@@ -44,25 +46,19 @@ def run(words: Sequence[str], *, debug: bool) -> ExitCode:
     except click.Abort as error:
         return report(error, "interrupted", ExitCode.INTERRUPTED, debug=debug)
     except OSError as error:
-        text = described(error)
-        return report(error, text, ExitCode.FAILED, debug=debug)
+        return report(error, described(error), ExitCode.FAILED, debug=debug)
     # A verb that ends with `context.exit(code)` hands its code over here.
     return ExitCode(code) if isinstance(code, int) else ExitCode.DONE
 
 
 def described(error: OSError) -> str:
-    """Say what could not be read or written; a broken output is not used again."""
+    """Line on a file or an output that failed; a broken output is not used again."""
     if error.errno not in OUTPUT_ERRORS:
         return f"{error.filename or 'this folder'}: {error.strerror}"
-    drop_output()
+    # What is still buffered goes nowhere: it would fail once more at the exit.
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return f"cannot write the output: {error}"
-
-
-def closed_output() -> ExitCode:
-    """Refuse to run without an output."""
-    text = "plimsoll: the output is closed; send what is not wanted to /dev/null"
-    click.echo(text, err=True)
-    return ExitCode.FAILED
 
 
 @contextmanager
@@ -73,12 +69,6 @@ def debugging() -> Generator[None]:
         yield
     finally:
         del os.environ[DEBUG_VARIABLE]
-
-
-def drop_output() -> None:
-    """Send what is still buffered nowhere: it would fail once more at the exit."""
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - a device
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def report(error: Exception, text: str, code: ExitCode, *, debug: bool) -> ExitCode:

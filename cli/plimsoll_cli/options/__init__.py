@@ -6,6 +6,5 @@ files               documents that are read and written
 offers              offers of this machine, and of a file
 machines            the machines that a plan may use
 manifest            the manifest, from a file or from stdin
-translate_errors    errors about a question as errors about options
-problem             profile, files and options as a `Problem`
+problem             profile, files and options as a `Problem`; its errors name options
 """

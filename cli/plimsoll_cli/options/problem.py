@@ -1,27 +1,35 @@
 """Turns files and options of a command line into a `Problem`.
 
 In: what a person typed (`question`). Out: records; everything is checked on the way,
-and errors name options. Called by `plan` and `compare`.
+and errors name options: `--steps` for `Problem.num_steps`. Documents that people write
+themselves keep the paths of their fields. Called by `plan` and `compare`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from plimsoll_cli.options.files import read
 from plimsoll_cli.options.offers import read_offers
 from plimsoll_cli.options.question import typed
-from plimsoll_cli.options.translate_errors import errors_in_options
 from plimsoll_planner.engines import engine_named
-from plimsoll_planner.errors import InvalidFieldError, UnreadableError
+from plimsoll_planner.errors import (
+    InvalidFieldError,
+    InvalidInputError,
+    UnreadableError,
+    shorten,
+)
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.records.device_overhead import DeviceOverhead
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search_fields import problem_parts
+from plimsoll_planner.vocabulary import IN_OPTIONS
 
 CUTS, RECOMPUTED = "override.cuts", "override.recomputed_layers"
 """Fields that are typed in a way of their own."""
@@ -105,3 +113,30 @@ def parse_recompute(text: str, profile: ModelProfile) -> tuple[int, ...]:
             raise InvalidFieldError("--recompute", part, f"{last}-{first}")
         layers.extend(run)
     return tuple(layers)
+
+
+@contextmanager
+def errors_in_options() -> Generator[None]:
+    """Raise errors about a problem's fields as errors about options.
+
+    Raises:
+        InvalidInputError: one line with what was typed and what is allowed.
+    """
+    try:
+        with IN_OPTIONS.errors():
+            yield
+    except InvalidFieldError as error:
+        if not error.path.startswith("--"):
+            raise
+        got = "missing;"
+        if error.value is not None:
+            got = f"got {as_typed(error.value)},"
+        text = f"{error.path}: {got} allowed is {error.allowed}"
+        raise InvalidInputError(text) from None
+
+
+def as_typed(value: object) -> str:
+    """A value as it stands on a command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast("tuple[object, ...]", value))) or "none"
+    return shorten(value)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from plimsoll_cli.options.types import COUNT, FiniteNumber, WholeNumber, WordOf
+from plimsoll_cli.options.types import COUNT, PATH, FiniteNumber, WholeNumber, WordOf
 from plimsoll_planner.records.bounds import Range
 from plimsoll_planner.records.record import shape_of
 from plimsoll_planner.records.shape import (
@@ -27,7 +26,6 @@ from plimsoll_planner.search_fields import FIELDS, INPUTS, SearchField
 from plimsoll_planner.vocabulary import IN_OPTIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PATH = click.Path(path_type=Path)
 TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
     "offers": {"type": PATH, "required": True},
     "overheads": {"type": PATH, "multiple": True},

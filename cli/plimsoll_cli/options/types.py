@@ -79,12 +79,11 @@ class ByteQuantity(click.ParamType[int]):
         return num_bytes
 
 
-class FolderPath(click.Path):
-    """A folder; an empty name, as of a variable that is not set, means no folder."""
+PATH = click.Path(path_type=Path)
 
-    def __init__(self) -> None:
-        """Take a path whether it is there or not."""
-        super().__init__(path_type=Path)
+
+class FolderPath(click.Path):
+    """A folder; an empty name, as of a variable that is not set, is refused."""
 
     def convert(
         self,

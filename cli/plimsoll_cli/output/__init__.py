@@ -1,8 +1,7 @@
 """What a terminal shows.
 
 console         the terminal: lines, JSON, what is under way
-amounts         bytes and FLOP as people read them
-tables          tables of any width
+tables          tables of any width; bytes and FLOP in their cells
 answer_tables   plans, alternatives and combinations as tables
 memory_bars     a bar for each rank, up to its load line
 plan_page       what `run` and `describe` print of a plan

@@ -6,22 +6,18 @@ letters only: a table must also fit a log file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import groupby
 
+from rich.console import JustifyMethod
 from rich.table import Table
 
-from plimsoll_cli.output.tables import BARS, new_table
-from plimsoll_planner.records.certificate import CountVerdict
+from plimsoll_cli.output.tables import BARS, known_columns, new_table, table_of
+from plimsoll_planner.records.certificate import CountVerdict, Decisions
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
-from plimsoll_planner.text.explain import (
-    counted,
-    device_noun,
-    offer_text,
-)
+from plimsoll_planner.text.explain import counted, device_noun, offer_text
 from plimsoll_planner.text.plans import cost_of, nodes_text
 from plimsoll_planner.text.rules import RULE_NAMES, rule_lines
 from plimsoll_planner.units import at_least, at_most
@@ -31,54 +27,48 @@ PLAN_LESS_IMPORTANT = ("LOWER", "EXPECTED", "PHASE", "RANKS", "IN FLIGHT", "RECO
 ALTERNATIVES_LESS_IMPORTANT = ("REPLICAS", "PRICE/H", "COST", "OFFER", "MICRO-BATCH")
 """The devices and the stages imply the replicas."""
 TUPLES_LESS_IMPORTANT = ("REPLICAS", "AT MOST SAMPLES/S", "VERDICT", "LEAST PEAK")
+TUPLE_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
+    ("STAGES", "right"),
+    ("REPLICAS", "right"),
+    ("MICRO-BATCH", "right"),
+    ("OFFER", "left"),
+    ("VERDICT", "left"),
+    ("DECIDED BY", "left"),
+    ("LEAST PEAK", "right"),
+    ("AT MOST SAMPLES/S", "right"),
+)
+OFFER_PLACE = 3
 LONGEST_OFFERS = 60
 """Columns that the names of like offers take before they fold."""
 
 
 def plan_table(plan: HybridPlan, capacity_bytes: int) -> Table:
-    """Draw a line for each stage; the bar is the upper peak within the capacity."""
-    table = new_table(
-        (
-            ("STAGE", "right"),
-            ("LAYERS", "left"),
-            ("RANKS", "left"),
-            ("IN FLIGHT", "right"),
-            ("RECOMPUTE", "right"),
-            ("PHASE", "left"),
-            ("LOWER", "right"),
-            ("EXPECTED", "right"),
-            ("UPPER", "right"),
-            ("OF CAPACITY", "right"),
-            (BARS, "left"),
-        )
-    )
-    for place, stage in enumerate(plan.stages):
-        table.add_row(str(place), *stage_cells(stage, capacity_bytes))
-    return table
+    """A line for each stage; the bar is the upper peak within the capacity."""
+    rows = [
+        {"STAGE": str(place), **stage_cells(stage, capacity_bytes)}
+        for place, stage in enumerate(plan.stages)
+    ]
+    return table_of(rows, left=("LAYERS", "RANKS", "PHASE", BARS))
 
 
-def stage_cells(stage: Stage, capacity_bytes: int) -> list[str]:
-    """The cells of one stage."""
-    chunk = stage.chunks[0]
-    last = chunk.end_layer - 1
-    peak = stage.peak()
-    cells = [
-        span(chunk.first_layer, last),
-        span(stage.ranks[0], stage.ranks[-1]),
-        str(stage.in_flight_cap),
-        f"{len(stage.recomputed_layers)} of {last - chunk.first_layer + 1}",
-    ]
-    if peak is None:
-        return [*cells, *"-----", ""]
-    device = peak.device
-    return [
-        *cells,
-        str(peak.phase),
-        at_most(device.lower_bytes),
-        at_least(device.expected_bytes),
-        at_least(device.upper_bytes),
-        *filling(device.upper_bytes, capacity_bytes),
-    ]
+def stage_cells(stage: Stage, capacity_bytes: int) -> dict[str, str]:
+    """The cells of one stage, with a dash for a peak that nobody predicted."""
+    chunk, peak = stage.chunks[0], stage.peak()
+    num_layers = chunk.end_layer - chunk.first_layer
+    device = peak and peak.device
+    part, bar = filling(device.upper_bytes, capacity_bytes) if device else ("-", "")
+    return {
+        "LAYERS": span(chunk.first_layer, chunk.end_layer - 1),
+        "RANKS": span(stage.ranks[0], stage.ranks[-1]),
+        "IN FLIGHT": str(stage.in_flight_cap),
+        "RECOMPUTE": f"{len(stage.recomputed_layers)} of {num_layers}",
+        "PHASE": str(peak.phase) if peak else "-",
+        "LOWER": at_most(device.lower_bytes) if device else "-",
+        "EXPECTED": at_least(device.expected_bytes) if device else "-",
+        "UPPER": at_least(device.upper_bytes) if device else "-",
+        "OF CAPACITY": part,
+        BARS: bar,
+    }
 
 
 def span(first: int, last: int) -> str:
@@ -96,14 +86,14 @@ def filling(num_bytes: int, capacity_bytes: int) -> tuple[str, str]:
 
 def plan_line(plan: HybridPlan) -> str:
     """Mesh, batch, time and price in one line."""
-    parts = [f"{offer_text(plan.offers[0])}: {mesh_text(plan)}"]
-    parts.append(f"micro-batch {plan.micro_batch} x {plan.num_micro_batches}")
-    if plan.step_time is not None:
-        time = plan.step_time
-        rate = plan.samples_per_s or 0.0
+    parts = [
+        f"{offer_text(plan.offers[0])}: {mesh_text(plan)}",
+        f"micro-batch {plan.micro_batch} x {plan.num_micro_batches}",
+    ]
+    if (time := plan.step_time) is not None:
         parts.append(
             f"step {time.expected_s:.4g} s ({time.lower_s:.4g} to {time.upper_s:.4g}), "
-            f"{rate:.4g} samples/s"
+            f"{plan.samples_per_s or 0.0:.4g} samples/s"
         )
     parts.append(nodes_text(plan))
     if plan.price_per_hour is not None:
@@ -120,16 +110,9 @@ def mesh_text(plan: HybridPlan) -> str:
 
 
 def alternatives_table(plans: Sequence[HybridPlan], num_steps: int | None) -> Table:
-    """Draw what else could be had; money only where there is a price."""
+    """The other plans that could be had; money only if there is a price."""
     rows = [alternative_cells(plan, num_steps) for plan in plans]
-    known = {heading for row in rows for heading in row if row[heading] != "-"}
-    headings = [heading for heading in rows[0] if heading in known]
-    table = new_table(
-        (heading, "left" if heading == "OFFER" else "right") for heading in headings
-    )
-    for row in rows:
-        table.add_row(*(row[heading] for heading in headings))
-    return table
+    return table_of(known_columns(rows), left=("OFFER",))
 
 
 def alternative_cells(plan: HybridPlan, num_steps: int | None) -> dict[str, str]:
@@ -153,80 +136,52 @@ def money(amount: Decimal | None, plan: HybridPlan) -> str:
     return "-" if amount is None else f"{amount:.2f} {plan.currency}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TupleGroup:
-    """Tuples of one mesh and offer, of micro-batches in a row, alike in the verdict."""
+def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
+    """The tuples of one count with the rule that decided them, in order of stages.
 
-    mesh: tuple[int, int]
-    offer: str
-    ending: tuple[str, str]
-    """Verdict and rule."""
-    micro_batches: str
-    least_peak: str
-    most_rate: str
+    Micro-batches in a row that were decided alike are one row, and so are offers.
+    """
+    table = new_table(TUPLE_COLUMNS)
+    offer_column = table.columns[OFFER_PLACE]
+    offer_column.no_wrap, offer_column.max_width = False, LONGEST_OFFERS
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for run in runs_alike(count.decisions):
+        offer = offers[count.decisions.offer[run[0]]]
+        rows.setdefault(run_cells(count.decisions, run), []).append(offer_text(offer))
+    for cells, names in rows.items():
+        shown = "all" if len(names) == len(offers) > 1 else ", ".join(names)
+        table.add_row(*cells[:OFFER_PLACE], shown, *cells[OFFER_PLACE:])
+    return table
 
 
-def grouped(count: CountVerdict, offers: Sequence[Offer]) -> list[TupleGroup]:
-    """The tuples of one count in groups, in order of stages and offer."""
-    found = count.decisions
+def runs_alike(found: Decisions) -> Iterator[list[int]]:
+    """Yield places of tuples of one mesh and offer, in a row and decided alike."""
+
+    def alike(i: int) -> tuple[int, int, str, str]:
+        return found.pipeline_degree[i], found.offer[i], found.verdict[i], found.rule[i]
+
     places = sorted(
         range(len(found.rule)),
         key=lambda i: (found.pipeline_degree[i], found.offer[i], found.micro_batch[i]),
     )
-
-    def alike(i: int) -> tuple[int, int, str, str]:
-        ending = (found.verdict[i], found.rule[i])
-        return (found.pipeline_degree[i], found.offer[i], *ending)
-
-    groups: list[TupleGroup] = []
     for _, mine in groupby(places, key=alike):
-        run = list(mine)
-        first, last = run[0], run[-1]
-        least = min(found.least_lower_bytes[i] for i in run)
-        rate = max(found.best_samples_per_s[i] for i in run)
-        groups.append(
-            TupleGroup(
-                mesh=(found.pipeline_degree[first], found.data_degree[first]),
-                offer=offer_text(offers[found.offer[first]]),
-                ending=(found.verdict[first], RULE_NAMES[found.rule[first]]),
-                micro_batches=span(
-                    found.micro_batch[first], found.largest_micro_batch[last]
-                ),
-                least_peak=at_least(least) if least else "-",
-                most_rate=f"{rate:.4g}" if rate else "-",
-            )
-        )
-    return groups
+        yield list(mine)
 
 
-def tuples_table(count: CountVerdict, offers: Sequence[Offer]) -> Table:
-    """Draw the tuples of one count with the rule that decided them, like ones once."""
-    table = new_table(
-        (
-            ("STAGES", "right"),
-            ("REPLICAS", "right"),
-            ("MICRO-BATCH", "right"),
-            ("OFFER", "left"),
-            ("VERDICT", "left"),
-            ("DECIDED BY", "left"),
-            ("LEAST PEAK", "right"),
-            ("AT MOST SAMPLES/S", "right"),
-        )
+def run_cells(found: Decisions, run: list[int]) -> tuple[str, ...]:
+    """The cells of tuples that were decided alike, without their offer."""
+    first, last = run[0], run[-1]
+    least = min(found.least_lower_bytes[i] for i in run)
+    rate = max(found.best_samples_per_s[i] for i in run)
+    return (
+        str(found.pipeline_degree[first]),
+        str(found.data_degree[first]),
+        span(found.micro_batch[first], found.largest_micro_batch[last]),
+        found.verdict[first],
+        RULE_NAMES[found.rule[first]],
+        at_least(least) if least else "-",
+        f"{rate:.4g}" if rate else "-",
     )
-    offer_column = table.columns[3]
-    offer_column.no_wrap, offer_column.max_width = False, LONGEST_OFFERS
-    rows: dict[TupleGroup, list[str]] = {}
-    for group in grouped(count, offers):
-        rows.setdefault(replace(group, offer=""), []).append(group.offer)
-    for group, names in rows.items():
-        table.add_row(
-            *(str(group.mesh[0]), str(group.mesh[1]), group.micro_batches),
-            "all" if len(names) == len(offers) > 1 else ", ".join(names),
-            *group.ending,
-            group.least_peak,
-            group.most_rate,
-        )
-    return table
 
 
 def tuples_legend(count: CountVerdict) -> list[str]:

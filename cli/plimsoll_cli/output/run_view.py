@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -296,18 +295,14 @@ def progress_of(result: PassResult) -> tuple[int, int] | None:
 
 
 def work_of(result: PassResult) -> dict[str, Any] | None:
-    """The last line of progress that a task process has printed."""
-    return next(progress_lines(result), None)
-
-
-def progress_lines(result: PassResult) -> Iterator[dict[str, Any]]:
-    """Yield lines of progress, the latest first."""
+    """The last line of progress that a task process has printed, None before one."""
     if result.work is None or not result.work.exists():
-        return
+        return None
     for line in reversed(result.work.read_text(errors="replace").splitlines()):
         try:
             found = json.loads(line)
         except ValueError:
             continue
         if isinstance(found, dict) and "done" in found:
-            yield found
+            return cast("dict[str, Any]", found)
+    return None

@@ -6,13 +6,14 @@ In: headings and rows. Out: lines on the terminal. Called by every verb that lis
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 
 from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
 
+from plimsoll_cli.options.types import UNITS
 from plimsoll_cli.output.console import console, say
 
 WIDER_THAN_ANY = 10_000
@@ -30,6 +31,25 @@ def new_table(headings: Iterable[tuple[str, JustifyMethod]]) -> Table:
     for heading, justify in headings:
         table.add_column(heading, justify=justify, no_wrap=True)
     return table
+
+
+def table_of(rows: Sequence[Mapping[str, str]], *, left: Container[str]) -> Table:
+    """A table of rows, which have a cell for each heading.
+
+    Args:
+        rows: at least one; all have the same headings.
+        left: headings of columns that are set flush left; numbers are set flush right.
+    """
+    table = new_table((name, "left" if name in left else "right") for name in rows[0])
+    for row in rows:
+        table.add_row(*row.values())
+    return table
+
+
+def known_columns(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The rows without the columns that have a dash in each of them."""
+    known = [name for name in rows[0] if any(row[name] != "-" for row in rows)]
+    return [{name: row[name] for name in known} for row in rows]
 
 
 def print_table(table: Table, *, less_important: Sequence[str]) -> None:
@@ -118,3 +138,19 @@ def of_columns(columns: Sequence[Column]) -> Table:
     for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*row)
     return table
+
+
+def format_bytes(num_bytes: int) -> str:
+    """Bytes as people read them, `80.0 GiB`; exact bytes stay in JSON."""
+    for unit, size in reversed(UNITS.items()):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes} B"
+
+
+def format_flop(flop: float) -> str:
+    """Arithmetic as people read it, `6.32 TFLOP`, in powers of 1000."""
+    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if flop >= size:
+            return f"{flop / size:.3g} {unit}FLOP"
+    return f"{flop:.3g} FLOP"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_cli.output.answer_tables import alternative_cells
+from plimsoll_cli.output.tables import known_columns
 from plimsoll_cli.report.charts import Chart, Mark, Plane
 from plimsoll_cli.report.scales import UNITS, ByteScale
 from plimsoll_planner.records.plan import HybridPlan
@@ -38,12 +39,11 @@ def choices_view(answer: Solution, num_steps: int | None) -> ChoicesView | None:
         return None
     plans = (answer.plan, *answer.alternatives)
     shown = plans[:MOST_ROWS]
-    rows = [alternative_cells(plan, num_steps) for plan in shown]
-    headings = [name for name in rows[0] if any(row[name] != "-" for row in rows)]
+    rows = known_columns([alternative_cells(plan, num_steps) for plan in shown])
     return ChoicesView(
         chart=front(plans),
-        headings=tuple(HEADINGS.get(name, name.capitalize()) for name in headings),
-        rows=tuple(tuple(row[name] for name in headings) for row in rows),
+        headings=tuple(HEADINGS.get(name, name.capitalize()) for name in rows[0]),
+        rows=tuple(tuple(row.values()) for row in rows),
         num_left_out=len(plans) - len(shown),
     )
 

@@ -85,7 +85,8 @@ async def resolve_plan(
 
     Raises:
         PlanUnderWayError: it was launched with another spec.
-        InvalidInputError: parts of the spec contradict each other or the offers.
+        InvalidInputError: the spec names what is not there, or its parts contradict
+            each other or the offers.
     """
     before = await home.store.plans.find(manifest.name)
     if before is not None and not anew and keeps_offers(before, manifest, machines):
@@ -96,7 +97,9 @@ async def resolve_plan(
         offers=offers,
         folder=str(Path.cwd()),
     )
-    require_sense(asked)
+    complaint = complaint_of(asked.spec, asked.offers, gpu_products=gpu_products())
+    if complaint:  # before anything of it is stored
+        raise InvalidInputError(complaint)
     if before is None:
         return await begun(home, asked)
     if not anew and not await is_over(home, before):
@@ -149,7 +152,8 @@ async def continued(
     """Go on with a plan, with what was edited.
 
     Raises:
-        PlanUnderWayError: that may not be edited any more.
+        PlanUnderWayError: that may not be edited any more, or its checkpoints belong to
+            another model, batch or place, or to more steps.
     """
     attempts = await home.store.attempts.of(before.uid)
     if attempts and is_dry(asked.spec):
@@ -159,25 +163,14 @@ async def continued(
         )
     if attempts and attempts[-1].ending is None:
         require_same_job(before, asked)
-        require_same_place(before, asked)
-    require_same_training(home, before, asked)
+    if why := why_not_resumed(home, before, asked):
+        raise PlanUnderWayError(f"plan {before.name} has {why}: {UNDO}")
     if saved_step(home, before) is None:
         require_beginning(asked)
     await home.store.plans.set_suspended(before.uid, is_suspended=False)
     return await home.store.plans.edit(
         before.uid, asked.spec, asked.offers, asked.folder
     )
-
-
-def require_sense(asked: PlanRequest) -> None:
-    """Refuse what the loop would, before anything of it is stored.
-
-    Raises:
-        InvalidInputError: it names what is not there, or contradicts itself.
-    """
-    complaint = complaint_of(asked.spec, asked.offers, gpu_products=gpu_products())
-    if complaint:
-        raise InvalidInputError(complaint)
 
 
 def require_beginning(asked: PlanRequest) -> None:
@@ -209,7 +202,7 @@ def saved_step(home: StateDir, plan: StoredPlan) -> int | None:
 
 
 def why_not_resumed(home: StateDir, before: StoredPlan, asked: PlanRequest) -> str:
-    """Say why what is saved does not lead to what is asked for; empty where it does."""
+    """Reason why the checkpoints do not lead to what is asked for; empty if they do."""
     step = saved_step(home, before)
     if step is None:
         return ""
@@ -226,19 +219,6 @@ def why_not_resumed(home: StateDir, before: StoredPlan, asked: PlanRequest) -> s
     return ""
 
 
-def require_same_training(
-    home: StateDir, before: StoredPlan, asked: PlanRequest
-) -> None:
-    """Refuse what the checkpoints of a plan do not lead to.
-
-    Raises:
-        PlanUnderWayError: another model or batch, fewer steps than are saved, or
-            another place.
-    """
-    if why := why_not_resumed(home, before, asked):
-        raise PlanUnderWayError(f"plan {before.name} has {why}: {UNDO}")
-
-
 def changed_text(was: object, now: object) -> str:
     """Both values of a field."""
     return f"{shorten(was)}, which is {shorten(now)} now"
@@ -248,32 +228,21 @@ def require_same_job(before: StoredPlan, asked: PlanRequest) -> None:
     """Refuse to change under a job what it was launched with.
 
     Raises:
-        PlanUnderWayError: another spec, but for what may change.
+        PlanUnderWayError: another spec, but for what may change; other machines, or
+            another folder of the code.
     """
+    launched = f"plan {before.name} was launched with"
     for path, was, now in differences(before.spec, asked.spec, "spec"):
         if not path.startswith(MAY_CHANGE):
-            raise PlanUnderWayError(
-                f"plan {before.name} was launched with {path} "
-                f"{changed_text(was, now)}: {UNDO}"
-            )
-
-
-def require_same_place(before: StoredPlan, asked: PlanRequest) -> None:
-    """Refuse to change under a job what it runs on, or where its code lies.
-
-    Raises:
-        PlanUnderWayError: other machines, or another folder.
-    """
+            text = f"{launched} {path} {changed_text(was, now)}: {UNDO}"
+            raise PlanUnderWayError(text)
+    advice = "give the plan another name, or begin it anew with --anew"
     if asked.offers != before.offers:
-        changed = "other machines: leave --device.. and --offers away"
-    elif asked.folder != before.folder:
-        changed = f"code in {before.folder}: run it there"
-    else:
-        return
-    raise PlanUnderWayError(
-        f"plan {before.name} was launched with {changed}, give the plan another name, "
-        "or begin it anew with --anew"
-    )
+        text = f"{launched} other machines: leave --device.. and --offers away"
+        raise PlanUnderWayError(f"{text}, {advice}")
+    if asked.folder != before.folder:
+        text = f"{launched} code in {before.folder}: run it there"
+        raise PlanUnderWayError(f"{text}, {advice}")
 
 
 def differences(

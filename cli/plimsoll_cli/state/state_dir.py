@@ -27,7 +27,7 @@ from plimsoll_operator.store.store import Store, open_store
 
 home_option = click.option(
     "--home",
-    type=FolderPath(),
+    type=FolderPath(path_type=Path),
     envvar="PLIMSOLL_HOME",
     default=Path(platformdirs.user_state_path("plimsoll")),
     help="Where plans, profiles and checkpoints are kept.  [env: PLIMSOLL_HOME]",

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.files import parse_json
-from plimsoll_cli.output.amounts import format_bytes
+from plimsoll_cli.options.types import PATH
 from plimsoll_cli.output.console import Output, output_option, print_json, say
-from plimsoll_cli.output.tables import new_table, print_table
+from plimsoll_cli.output.tables import format_bytes, print_table, table_of
 from plimsoll_cli.state.state_dir import home_option, open_existing, open_state_dir
 from plimsoll_operator.store.learning import learn_measured
 from plimsoll_planner.overhead.observed import FEWEST_RANKS
@@ -39,7 +39,7 @@ ANYWHERE = (1, 3)
 )
 @click.option(
     "--learn",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Let what `make gpu` measured count: its gpu.json, or MeasuredRanks.",
 )
 @home_option
@@ -107,26 +107,24 @@ async def known(root: Path, forget: str | None) -> tuple[DeviceOverhead, ...]:
 
 
 def calibration_table(found: Sequence[DeviceOverhead]) -> Table:
-    """Draw one row for each kind of device: the most of it where ranks were seen."""
-    numbers = ("RANKS", "PLANS", "OUT OF MEMORY", "ALLOCATOR", "OUTSIDE")
-    headings = ("DEVICE", "TORCH", "NCCL", "IMAGE", *numbers)
-    table = new_table(
-        (name, "right" if name in numbers else "left") for name in headings
-    )
-    for one in found:
-        places = [(at.micro_batch, at.num_communicators) for at in one.seen]
-        most = (
-            max(line.at(*at).upper_bytes for at in places or [ANYWHERE])
-            for line in (one.allocator, one.outside)
-        )
-        table.add_row(
-            one.key.device_product,
-            one.key.torch_version,
-            one.key.nccl_version or "-",
-            one.key.image or "-",
-            str(one.num_observations),
-            str(one.num_plans),
-            str(one.num_shortages),
-            *(f"up to {format_bytes(num_bytes)}" for num_bytes in most),
-        )
-    return table
+    """One row for each kind of device."""
+    rows = [calibration_cells(one) for one in found]
+    return table_of(rows, left=("DEVICE", "TORCH", "NCCL", "IMAGE"))
+
+
+def calibration_cells(one: DeviceOverhead) -> dict[str, str]:
+    """The cells of one kind of device: the most of it at what ranks were seen at."""
+    places = [(at.micro_batch, at.num_communicators) for at in one.seen] or [ANYWHERE]
+    allocator = max(one.allocator.at(*at).upper_bytes for at in places)
+    outside = max(one.outside.at(*at).upper_bytes for at in places)
+    return {
+        "DEVICE": one.key.device_product,
+        "TORCH": one.key.torch_version,
+        "NCCL": one.key.nccl_version or "-",
+        "IMAGE": one.key.image or "-",
+        "RANKS": str(one.num_observations),
+        "PLANS": str(one.num_plans),
+        "OUT OF MEMORY": str(one.num_shortages),
+        "ALLOCATOR": f"up to {format_bytes(allocator)}",
+        "OUTSIDE": f"up to {format_bytes(outside)}",
+    }

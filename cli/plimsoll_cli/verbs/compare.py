@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,15 @@ import click
 
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
-from plimsoll_cli.options.types import COUNT
+from plimsoll_cli.options.types import COUNT, PATH
 from plimsoll_cli.output.console import Output, at_work, output_option, print_json, say
-from plimsoll_cli.output.tables import new_table, print_table
+from plimsoll_cli.output.tables import print_table, table_of
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.text.explain import device_noun
 from plimsoll_planner.units import at_least
 from plimsoll_planner.vocabulary import IN_OPTIONS
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from plimsoll_planner.records.problem import Problem
     from plimsoll_planner.search.baselines import Row
 
@@ -29,7 +27,7 @@ LESS_IMPORTANT = ("MICRO-BATCH", "STEP", "REPLICAS", "PRICE/H", "STAGES")
 
 
 @click.command()
-@click.argument("profile", type=click.Path(path_type=Path))
+@click.argument("profile", type=PATH)
 @question_options(
     but=("--objective", "--whole-nodes", "--gpus", "--cuts", "--recompute")
 )
@@ -51,7 +49,7 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     # Imported here, for the other verbs need no numpy.
     from plimsoll_planner.search import baselines  # noqa: PLC0415 - see above
 
-    check_counts(gpus, **options)
+    check_counts(gpus, options)
     options["max_gpus"] = options["max_gpus"] or gpus
     if options["recompute"] == "free":
         del options["recompute"]
@@ -62,7 +60,9 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
         print_json([row_json(row) for row in found.rows])
         return
     noun = device_noun(problem.offers)
-    print_table(rows_table(found.rows, noun), less_important=LESS_IMPORTANT)
+    rows = [row_cells(row, noun) for row in found.rows]
+    table = table_of(rows, left=("CUTS", "FITS"))
+    print_table(table, less_important=LESS_IMPORTANT)
     say(
         "",
         *why_lines(found.rows),
@@ -74,20 +74,18 @@ def compare(profile: Path, gpus: int, output: str, **options: Any) -> None:
     )
 
 
-def check_counts(
-    gpus: int,
-    *,
-    max_gpus: int | None,
-    pipeline: int | None,
-    data: int | None,
-    **_: object,
-) -> None:
-    """Raise `InvalidInputError` unless the model can be cut for so many GPUs."""
+def check_counts(gpus: int, options: Mapping[str, Any]) -> None:
+    """Refuse a number of GPUs that the model cannot be cut for.
+
+    Raises:
+        InvalidInputError: the other options allow less, or other numbers.
+    """
+    max_gpus = options["max_gpus"]
     if max_gpus is not None and max_gpus < gpus:
         raise InvalidInputError(
             f"--max-gpus: got {max_gpus}, allowed is at least {gpus}, which is --gpus"
         )
-    degrees = {"--pipeline": pipeline, "--data": data}
+    degrees = {f"--{name}": options[name] for name in ("pipeline", "data")}
     fixed = {name: degree for name, degree in degrees.items() if degree}
     needed = math.prod(fixed.values())
     is_whole = len(fixed) == len(degrees)
@@ -108,12 +106,10 @@ def why_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def fits_text(row: Row) -> str:
-    """Whether a row fits, in a cell; `too slow` if it has room."""
-    if row.fits is None:
-        return "?"
+    """The cell that says whether a row fits; `too slow` if it has room."""
     if row.is_slow:
         return "too slow"
-    return "yes" if row.fits else "no"
+    return {None: "?", True: "yes", False: "no"}[row.fits]
 
 
 def step_text(step_s: float, problem: Problem) -> str:
@@ -128,60 +124,43 @@ def step_text(step_s: float, problem: Problem) -> str:
 def row_json(row: Row) -> dict[str, object]:
     """One row for machines."""
     found = row.found
+    candidate = found and found.candidate
+    price = row.price_per_hour
     return {
         "rule": row.rule,
         "fits": row.fits,
         "why": IN_OPTIONS.text(row.why) or None,
         "peak_bytes": row.peak_bytes,
         "samples_per_s": row.samples_per_s,
-        "step_s": None if found is None else found.step_s,
-        "stages": None if found is None else found.candidate.num_stages,
-        "replicas": None if found is None else found.candidate.mesh.data,
-        "micro_batch": None if found is None else found.candidate.micro_batch,
-        "cuts": None if found is None else list(found.cuts),
-        "price_per_hour": None
-        if row.price_per_hour is None
-        else str(row.price_per_hour),
+        "step_s": found and found.step_s,
+        "stages": candidate and candidate.num_stages,
+        "replicas": candidate and candidate.mesh.data,
+        "micro_batch": candidate and candidate.micro_batch,
+        "cuts": found and list(found.cuts),
+        "price_per_hour": None if price is None else str(price),
         "gpus_needed": row.gpus_needed,
     }
 
 
-def rows_table(rows: Sequence[Row], noun: str) -> Table:
-    """Draw the comparison; the noun is what the devices are called."""
-    table = new_table(
-        (
-            ("CUTS", "left"),
-            ("STAGES", "right"),
-            ("REPLICAS", "right"),
-            ("MICRO-BATCH", "right"),
-            ("PEAK", "right"),
-            ("FITS", "left"),
-            ("STEP", "right"),
-            ("SAMPLES/S", "right"),
-            ("PRICE/H", "right"),
-            (f"{noun.upper()}S NEEDED", "right"),
-        )
-    )
-    for row in rows:
-        found = row.found
-        cells = ["-"] * 3 if found is None else mesh_cells(row)
-        table.add_row(
-            row.rule,
-            *cells,
-            at_least(row.peak_bytes) if found else "-",
-            fits_text(row),
-            f"{found.step_s:.4g} s" if found else "-",
-            f"{row.samples_per_s:.4g}" if found else "-",
-            "-" if row.price_per_hour is None else f"{row.price_per_hour:.2f}",
-            str(row.gpus_needed or ("none" if row.fits is not None else "?")),
-        )
-    return table
+def row_cells(row: Row, noun: str) -> dict[str, str]:
+    """The cells of one row, with a dash if its rule found no plan.
 
-
-def mesh_cells(row: Row) -> list[str]:
-    """Stages, replicas and micro-batch of a row's plan."""
-    if row.found is None:
-        return []
-    candidate = row.found.candidate
-    numbers = (candidate.num_stages, candidate.mesh.data, candidate.micro_batch)
-    return [str(number) for number in numbers]
+    Args:
+        row: of one rule.
+        noun: name of the devices.
+    """
+    found = row.found
+    candidate = found and found.candidate
+    needed = row.gpus_needed or ("none" if row.fits is not None else "?")
+    return {
+        "CUTS": row.rule,
+        "STAGES": str(candidate.num_stages) if candidate else "-",
+        "REPLICAS": str(candidate.mesh.data) if candidate else "-",
+        "MICRO-BATCH": str(candidate.micro_batch) if candidate else "-",
+        "PEAK": at_least(row.peak_bytes) if found else "-",
+        "FITS": fits_text(row),
+        "STEP": f"{found.step_s:.4g} s" if found else "-",
+        "SAMPLES/S": f"{row.samples_per_s:.4g}" if found else "-",
+        "PRICE/H": "-" if row.price_per_hour is None else f"{row.price_per_hour:.2f}",
+        f"{noun.upper()}S NEEDED": str(needed),
+    }

@@ -12,7 +12,7 @@ from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.plan_page import outcome_lines, plan_lines, show_answer
 from plimsoll_cli.output.tables import new_table, print_table
 from plimsoll_cli.state.gather import find_record
-from plimsoll_cli.state.plan_state import plan_json, state_text
+from plimsoll_cli.state.liveness import plan_json, state_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import home_option
 from plimsoll_operator.api.status import Status

@@ -8,7 +8,7 @@ import click
 
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.files import read_answer
-from plimsoll_cli.options.types import COUNT
+from plimsoll_cli.options.types import COUNT, PATH
 from plimsoll_cli.output.answer_tables import (
     TUPLES_LESS_IMPORTANT,
     tuples_legend,
@@ -21,7 +21,7 @@ from plimsoll_planner.text.explain import explain as explained
 
 
 @click.command()
-@click.argument("solution", type=click.Path(path_type=Path))
+@click.argument("solution", type=PATH)
 @click.option("--gpus", type=COUNT, help="List every combination of this count.")
 @output_option
 def explain(solution: Path, gpus: int | None, output: str) -> None:

@@ -10,16 +10,20 @@ from rich.table import Table
 
 from plimsoll_cli.errors import NothingMatchesError
 from plimsoll_cli.options.offers import own_offers, read_table
-from plimsoll_cli.options.types import ByteQuantity
-from plimsoll_cli.output.amounts import format_bytes
+from plimsoll_cli.options.types import PATH, ByteQuantity
 from plimsoll_cli.output.console import Output, output_option, print_json
-from plimsoll_cli.output.tables import new_table, print_table
+from plimsoll_cli.output.tables import (
+    format_bytes,
+    known_columns,
+    print_table,
+    table_of,
+)
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 
 
 @click.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=PATH)
 @click.option("--product", help="Only devices whose name contains this text.")
 @click.option(
     "--min-memory",
@@ -70,26 +74,14 @@ def cheapest_first(offer: Offer) -> tuple[bool, str, float, int, str]:
 
 
 def offer_table(offers: Sequence[Offer]) -> Table:
-    """Draw the offers for a terminal; eighty columns hold a usual table."""
+    """The offers for a terminal; eighty columns hold a usual table."""
     currencies = {offer.currency for offer in offers if offer.currency}
-    with_currency = len(currencies) > 1
-    caption = (
-        None if with_currency or not currencies else f"prices in {min(currencies)}"
-    )
-    rows = [cells(offer, with_currency=with_currency) for offer in offers]
-    columns = {heading: [row[heading] for row in rows] for heading in rows[0]}
-    shown = {name: column for name, column in columns.items() if set(column) != {"-"}}
-    table = new_table(
-        (heading, "right" if heading in NUMBERS else "left") for heading in shown
-    )
-    table.caption = caption
-    for row in zip(*shown.values(), strict=True):
-        table.add_row(*row)
+    rows = [cells(offer, with_currency=len(currencies) > 1) for offer in offers]
+    left = ("OFFER", "DEVICE", "TERMS", "REGION")
+    table = table_of(known_columns(rows), left=left)
+    if len(currencies) == 1:
+        table.caption = f"prices in {min(currencies)}"
     return table
-
-
-NUMBERS = ("MEMORY", "COUNT", "NODES", "NODE/H", "DEVICE/H")
-"""Columns that are set flush right."""
 
 
 def cells(offer: Offer, *, with_currency: bool) -> dict[str, str]:

@@ -12,6 +12,7 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.files import require_places, write
 from plimsoll_cli.options.problem import read_problem
 from plimsoll_cli.options.question import question_options
+from plimsoll_cli.options.types import PATH
 from plimsoll_cli.output.answer_tables import (
     ALTERNATIVES_LESS_IMPORTANT,
     PLAN_LESS_IMPORTANT,
@@ -40,14 +41,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("profile", type=click.Path(path_type=Path))
+@click.argument("profile", type=PATH)
 @question_options()
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Write the plan here, as JSON."
-)
+@click.option("--out", type=PATH, help="Write the plan here, as JSON.")
 @click.option(
     "--solution",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write the whole answer with its certificate here, as JSON.",
 )
 @click.option(

@@ -11,10 +11,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from plimsoll_cli.options.files import require_places, write
-from plimsoll_cli.options.types import ByteQuantity, JsonObject
-from plimsoll_cli.output.amounts import format_bytes, format_flop
+from plimsoll_cli.options.types import PATH, ByteQuantity, JsonObject
 from plimsoll_cli.output.console import Output, console, output_option
-from plimsoll_cli.output.tables import new_table, print_table
+from plimsoll_cli.output.tables import (
+    format_bytes,
+    format_flop,
+    print_table,
+    table_of,
+)
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (
@@ -83,7 +87,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default="profile.json",
     show_default=True,
     help="Where the profile goes.",
@@ -160,15 +164,10 @@ def show(made: ModelProfile, out: Path) -> None:
 
 
 def cost_table(made: ModelProfile) -> Table:
-    """Draw one row for each kind of layer, at one sample."""
-    headings = (
-        *("LAYERS", "PARAMETERS", "STATE", "SAVED", "RECOMPUTED", "PEAK", "FLOP"),
-        *(("FORWARD", "BACKWARD") if made.costs.is_timed else ()),
-    )
-    table = new_table((("KIND", "left"), *((heading, "right") for heading in headings)))
+    """One row for each kind of layer, at one sample."""
+    rows = [cells(made, row, kind) for row, kind in enumerate(made.costs.kind)]
+    table = table_of(rows, left=("KIND",))
     table.columns[0].max_width, table.columns[0].no_wrap = 40, False
-    for row, kind in enumerate(made.costs.kind):
-        table.add_row(made.kinds[kind], *cells(made, row, kind))
     table.caption = (
         "bytes and work of one sample; STATE: parameters, gradients, buffers and "
         "optimizer; PEAK: of the backward pass; FLOP: of both passes"
@@ -176,28 +175,29 @@ def cost_table(made: ModelProfile) -> Table:
     return table
 
 
-def cells(made: ModelProfile, row: int, kind: int) -> list[str]:
+def cells(made: ModelProfile, row: int, kind: int) -> dict[str, str]:
     """Cells of one kind of layer."""
     costs = made.costs
     boundary = costs.boundary.at(row, 1).expected_bytes
-    state = sum(
-        column[row]
-        for column in (
-            *(costs.parameter_bytes, costs.gradient_bytes),
-            *(costs.buffer_bytes, costs.optimizer_bytes),
-        )
-    )
+    parameters, gradients = costs.parameter_bytes[row], costs.gradient_bytes[row]
+    buffers, optimizer = costs.buffer_bytes[row], costs.optimizer_bytes[row]
+    saved = costs.kept.saved.at(row, 1).expected_bytes
+    recomputed = costs.recomputed.saved.at(row, 1).expected_bytes
+    peak = costs.kept.backward_transient_at_end.at(row, 1).expected_bytes
     work = (costs.forward_work, costs.backward_work)
     flop = sum(w.flop_constant[row] + w.flop_per_sample[row] for w in work)
-    found = [
-        str(made.layers.kind.count(kind)),
-        format_bytes(costs.parameter_bytes[row]),
-        format_bytes(state),
-        format_bytes(costs.kept.saved.at(row, 1).expected_bytes + boundary),
-        format_bytes(costs.recomputed.saved.at(row, 1).expected_bytes + boundary),
-        format_bytes(costs.kept.backward_transient_at_end.at(row, 1).expected_bytes),
-        format_flop(flop),
-    ]
-    timed = (seconds for seconds in (costs.forward, costs.backward) if seconds)
-    milliseconds = (1000 * seconds.at(row, 1).expected_s for seconds in timed)
-    return [*found, *(f"{value:.3g} ms" for value in milliseconds)]
+    timed = {"FORWARD": costs.forward, "BACKWARD": costs.backward}
+    return {
+        "KIND": made.kinds[kind],
+        "LAYERS": str(made.layers.kind.count(kind)),
+        "PARAMETERS": format_bytes(parameters),
+        "STATE": format_bytes(parameters + gradients + buffers + optimizer),
+        "SAVED": format_bytes(saved + boundary),
+        "RECOMPUTED": format_bytes(recomputed + boundary),
+        "PEAK": format_bytes(peak),
+        "FLOP": format_flop(flop),
+    } | {
+        name: f"{1000 * seconds.at(row, 1).expected_s:.3g} ms"
+        for name, seconds in timed.items()
+        if seconds
+    }

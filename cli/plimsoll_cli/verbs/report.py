@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from plimsoll_cli.options.files import require_places, write_text
+from plimsoll_cli.options.types import PATH
 from plimsoll_cli.output.console import say
 from plimsoll_cli.report.page import report_html
 from plimsoll_cli.state.gather import find_record
@@ -16,11 +17,7 @@ from plimsoll_cli.state.state_dir import home_option
 
 @click.command()
 @click.argument("name")
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    help="Where the page goes.  [default: NAME.html]",
-)
+@click.option("--html", type=PATH, help="Where the page goes.  [default: NAME.html]")
 @home_option
 def report(name: str, html: Path | None, home: Path) -> None:
     """Write all that is known of the plan NAME as a page.

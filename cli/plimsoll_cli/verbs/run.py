@@ -18,7 +18,7 @@ from plimsoll_cli.errors import ExitCode
 from plimsoll_cli.options.files import require_places, write_text
 from plimsoll_cli.options.machines import DEVICES, Machines, offers_of
 from plimsoll_cli.options.manifest import read_manifest
-from plimsoll_cli.options.types import COUNT, ByteQuantity
+from plimsoll_cli.options.types import COUNT, PATH, ByteQuantity
 from plimsoll_cli.output.answer_tables import mesh_text
 from plimsoll_cli.output.console import Output, output_option, print_json, say
 from plimsoll_cli.output.plan_page import outcome_lines, plan_lines, show_answer
@@ -55,7 +55,7 @@ Ctrl-C or SIGTERM.
 
 
 @click.command(epilog=EXIT_CODES)
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=PATH)
 @click.option(
     "--device",
     type=click.Choice(list(DEVICES)),
@@ -76,7 +76,7 @@ Ctrl-C or SIGTERM.
 )
 @click.option(
     "--offers",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Other machines than this one: CSV, or JSON of Offer.",
 )
 @click.option(
@@ -99,7 +99,7 @@ Ctrl-C or SIGTERM.
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where the report goes.  [default: in the home]",
 )
 @click.option("--anew", is_flag=True, help="Begin again, whatever is under way.")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_cli.output.amounts import format_flop
 from plimsoll_cli.output.console import say
-from plimsoll_cli.output.tables import BARS, new_table, print_table
+from plimsoll_cli.output.tables import BARS, format_flop, new_table, print_table
 
 
 def lines_at(
