@@ -255,10 +255,6 @@ def received(on: Ground, row: Row) -> Options:
     return replace(row.options, peak=peak)
 
 
-UNUSED: dict[str, float] = {"peak": LARGEST_BYTES, "seconds": np.inf}
-"""What unused places hold; 0 in the other arrays."""
-
-
 def gathered(rows: list[Row], on: Ground) -> OptionArrays:
     """Options as arrays [A, B, n]; rows come from the last layer on.
 

@@ -4,15 +4,15 @@ In: matrices over (A, B), the first layer of a stage and the layer behind its la
 Out: least values, cuts. Called by the search for every tuple. A schedule that puts
 several runs on a rank has another placement; everything else asks these questions.
 
-    Suffixes    one run on each stage, in order, cut anywhere (`partition`)
+    Placement   one run on each stage, in order, cut anywhere (`partition`)
     FixedCuts   one run on each stage, cut as an override, an engine or a rule says
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,20 +27,17 @@ from plimsoll_planner.search.partition import (
 from plimsoll_planner.search.walked_cuts import Walk, WalkedCuts, shortest_walk
 
 
-class Placement(ABC):
-    """Runs of layers that may stand on P stages."""
+class Placement:
+    """One run on each of P stages, in order, cut anywhere: programmes over suffixes."""
 
-    @property
-    def is_free(self) -> bool:
-        """Whether all cuts are possible."""
-        return True
+    is_free: ClassVar[bool] = True
+    """Whether all cuts are possible."""
 
     def runs(self, possible: Flags, stage: int) -> Flags:
         """[A, B]: those possible runs that may stand on a stage."""
         del stage
         return possible
 
-    @abstractmethod
     def least_peaks(self, peaks: Callable[[int], Ints], num_stages: int) -> list[int]:
         """Least peak of 0 to `num_stages` stages; `LARGEST_BYTES` if none is possible.
 
@@ -48,8 +45,8 @@ class Placement(ABC):
             peaks: for e, the matrix of least peaks with e stages left.
             num_stages: the most stages.
         """
+        return [int(found[0]) for found in least_suffix_peaks(peaks, num_stages)]
 
-    @abstractmethod
     def least_largest(self, values: Sequence[Floats]) -> Partition | None:
         """Cuts whose largest value is least; None if all are impossible.
 
@@ -57,12 +54,12 @@ class Placement(ABC):
             values: for each stage, first to last, the matrix [A, B]; infinite where a
                 stage is not possible.
         """
+        return least_largest(values)
 
-    @abstractmethod
     def first_cuts(self, values: Sequence[Floats], limit: float) -> tuple[int, ...]:
         """First ones of the cuts with every value at most `limit`, which exist."""
+        return first_cuts(values, limit)
 
-    @abstractmethod
     def shortest_walk(self, values: Sequence[Floats], walk: Walk) -> WalkedCuts | None:
         """Cuts of the shortest walked step; None if all are impossible.
 
@@ -70,25 +67,6 @@ class Placement(ABC):
             values: for each stage, the step bound [A, B]; infinite where not possible.
             walk: of given cuts, and when to end.
         """
-
-
-class Suffixes(Placement):
-    """All cuts, by programmes over suffixes of the chain."""
-
-    def least_peaks(self, peaks: Callable[[int], Ints], num_stages: int) -> list[int]:
-        """See the base."""
-        return [int(found[0]) for found in least_suffix_peaks(peaks, num_stages)]
-
-    def least_largest(self, values: Sequence[Floats]) -> Partition | None:
-        """See the base."""
-        return least_largest(values)
-
-    def first_cuts(self, values: Sequence[Floats], limit: float) -> tuple[int, ...]:
-        """Lexicographically first ones."""
-        return first_cuts(values, limit)
-
-    def shortest_walk(self, values: Sequence[Floats], walk: Walk) -> WalkedCuts | None:
-        """Branch and bound."""
         return shortest_walk(values, walk)
 
 
@@ -96,12 +74,8 @@ class Suffixes(Placement):
 class FixedCuts(Placement):
     """The only cuts that there are; a stage that they leave empty is not possible."""
 
+    is_free: ClassVar[bool] = False
     cuts: tuple[int, ...]
-
-    @property
-    def is_free(self) -> bool:
-        """False."""
-        return False
 
     def runs(self, possible: Flags, stage: int) -> Flags:
         """The only run."""

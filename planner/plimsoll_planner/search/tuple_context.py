@@ -29,7 +29,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.alike import first_alike
 from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
-from plimsoll_planner.search.placement import FixedCuts, Placement, Suffixes
+from plimsoll_planner.search.placement import FixedCuts, Placement
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
@@ -39,7 +39,7 @@ Number = TypeVar("Number", np.int64, np.float64)
 CutsOf = Callable[[int], tuple[int, ...]]
 """From P to the first layer of each stage."""
 
-ANY_CUTS = Suffixes()
+ANY_CUTS = Placement()
 Surroundings = tuple[int, tuple[int, int], int]
 """An offer, the fewest and the most communicators of a rank, a micro-batch."""
 
