@@ -11,15 +11,7 @@ import yaml
 from plimsoll_operator.control.configuration import MOST_SOLVERS
 from plimsoll_planner.version import __version__
 from tests.lab.cluster import Cluster
-from tests.support.chart import (
-    CHART,
-    MONITORING,
-    helm,
-    of_kind,
-    one,
-    refusal,
-    rendered,
-)
+from tests.support.chart import CHART, MONITORING, helm, of_kind, one, refusal, rendered
 
 pytestmark = pytest.mark.control_plane
 

@@ -14,13 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from plimsoll_operator.backends.pods.job import JOB_NAME
-from plimsoll_operator.kube.api import (
-    CONFIG_MAPS,
-    JOBS,
-    PODS,
-    Api,
-    Object,
-)
+from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, PODS, Api, Object
 from plimsoll_operator.names import (
     AFTER_ANNOTATION,
     ATTEMPT_LABEL,

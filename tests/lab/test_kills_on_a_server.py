@@ -18,13 +18,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.kube.api import (
-    CONFIG_MAPS,
-    JOBS,
-    LEASES,
-    SERVICES,
-    open_api,
-)
+from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, LEASES, SERVICES, open_api
 from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.loops import A_SPEC, Home, at_home

@@ -64,11 +64,7 @@ from plimsoll_planner.records.plan import (
     Stage,
 )
 from plimsoll_planner.records.problem import Limits, Objective, Problem
-from plimsoll_planner.records.rehearsal import (
-    MeasuredRank,
-    MeasuredRanks,
-    Rehearsal,
-)
+from plimsoll_planner.records.rehearsal import MeasuredRank, MeasuredRanks, Rehearsal
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import (
     Infeasible,

@@ -13,12 +13,7 @@ from rich.table import Table
 from plimsoll_cli.options.files import require_places, write
 from plimsoll_cli.options.types import PATH, ByteQuantity, JsonObject
 from plimsoll_cli.output.console import Output, console, output_option
-from plimsoll_cli.output.tables import (
-    format_bytes,
-    format_flop,
-    print_table,
-    table_of,
-)
+from plimsoll_cli.output.tables import format_bytes, format_flop, print_table, table_of
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import (

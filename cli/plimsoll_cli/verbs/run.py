@@ -36,10 +36,7 @@ from plimsoll_operator.backends.local.backend import LocalBackend
 from plimsoll_operator.backends.local.loop import Loop, Outcome
 from plimsoll_operator.backends.local.proof import ProofRun, nothing_to_run, prove
 from plimsoll_operator.store.plans import StoredPlan
-from plimsoll_planner.errors import (
-    InvalidFieldError,
-    InvalidInputError,
-)
+from plimsoll_planner.errors import InvalidFieldError, InvalidInputError
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.solution import Infeasible, Solution

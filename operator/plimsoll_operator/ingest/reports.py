@@ -27,11 +27,7 @@ from plimsoll_operator.ingest.identity import Reporter
 from plimsoll_operator.ingest.recorded_attempts import Recorded
 from plimsoll_operator.rules.observed_state import TaskKind
 from plimsoll_planner.errors import InvalidFieldError
-from plimsoll_planner.records.model_profile import (
-    DeviceKind,
-    Fingerprint,
-    ModelProfile,
-)
+from plimsoll_planner.records.model_profile import DeviceKind, Fingerprint, ModelProfile
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.rehearsal import Rehearsal

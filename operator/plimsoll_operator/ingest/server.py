@@ -26,11 +26,7 @@ from http import HTTPStatus
 
 from aiohttp import http_exceptions, web
 
-from plimsoll_operator.errors import (
-    ClusterError,
-    OperatorError,
-    RefusedReportError,
-)
+from plimsoll_operator.errors import ClusterError, OperatorError, RefusedReportError
 from plimsoll_operator.ingest import reports
 from plimsoll_operator.ingest.bodies import read_body
 from plimsoll_operator.ingest.identity import Asks, Identities, Reporter

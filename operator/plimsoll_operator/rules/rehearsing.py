@@ -21,11 +21,7 @@ from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import StartRehearsal
-from plimsoll_operator.rules.child_steps import (
-    clearing,
-    of_child,
-    outdated_children,
-)
+from plimsoll_operator.rules.child_steps import clearing, of_child, outdated_children
 from plimsoll_operator.rules.failures import fixed_text
 from plimsoll_operator.rules.observed_state import (
     Ending,

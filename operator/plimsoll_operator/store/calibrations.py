@@ -36,11 +36,7 @@ from plimsoll_operator.store.rows import (
     runs_like,
 )
 from plimsoll_operator.store.shortages import found_where
-from plimsoll_planner.overhead.observed import (
-    ObservedRank,
-    Shortage,
-    observed_overhead,
-)
+from plimsoll_planner.overhead.observed import ObservedRank, Shortage, observed_overhead
 from plimsoll_planner.overhead.other_namespaces import with_other_namespaces
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.document import canonical_text

@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plimsoll_planner.memory.chain_bytes import (
-    LARGEST_BYTES,
-    STATE,
-    ChainBytes,
-    Ints,
-)
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, STATE, ChainBytes, Ints
 from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats, OptionArrays

@@ -16,13 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.records.bounds import (
-    Bytes,
-    Index,
-    RelativeError,
-    Seconds,
-    Work,
-)
+from plimsoll_planner.records.bounds import Bytes, Index, RelativeError, Seconds, Work
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval
 from plimsoll_planner.records.record import Record
 

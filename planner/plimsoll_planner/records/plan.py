@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from plimsoll_planner.records.bounds import (
-    Bytes,
-    Count,
-    Currency,
-    Index,
-    Name,
-    Price,
-)
+from plimsoll_planner.records.bounds import Bytes, Count, Currency, Index, Name, Price
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.interval import ByteInterval, SecondsInterval

@@ -9,13 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plimsoll_planner.records.bounds import (
-    Count,
-    Fraction,
-    Index,
-    Message,
-    Seconds,
-)
+from plimsoll_planner.records.bounds import Count, Fraction, Index, Message, Seconds
 from plimsoll_planner.records.certificate import Binding, Certificate, NearestMiss
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.plan import HybridPlan

@@ -21,10 +21,7 @@ import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
 from plimsoll_planner.memory.option_arrays import OptionArrays
-from plimsoll_planner.memory.stage_peaks import (
-    option_peaks,
-    peaks_of_run,
-)
+from plimsoll_planner.memory.stage_peaks import option_peaks, peaks_of_run
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.partition import Partition

@@ -30,11 +30,7 @@ from numpy.typing import NDArray
 from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.memory.chain_bytes import Bound, rows_of
 from plimsoll_planner.records.interval import SecondsInterval
-from plimsoll_planner.records.layer_costs import (
-    UNCOUNTED,
-    SecondsColumns,
-    WorkColumns,
-)
+from plimsoll_planner.records.layer_costs import UNCOUNTED, SecondsColumns, WorkColumns
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.timing.ticks import down, up

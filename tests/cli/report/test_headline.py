@@ -25,13 +25,7 @@ from plimsoll_planner.records.certificate import Binding
 from plimsoll_planner.records.interval import SecondsInterval, Verdict
 from plimsoll_planner.records.problem import Goal, Limits, Objective, Override
 from plimsoll_planner.records.solution import Termination
-from tests.support.builders import (
-    a_certificate,
-    a_count,
-    a_miss,
-    a_plan,
-    a_solution,
-)
+from tests.support.builders import a_certificate, a_count, a_miss, a_plan, a_solution
 from tests.support.questions import a_question, solved
 from tests.support.reports import TIME, a_record, a_run, a_status
 

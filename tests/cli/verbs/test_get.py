@@ -12,14 +12,7 @@ import pytest
 from plimsoll_cli.__main__ import main
 from plimsoll_cli.errors import ExitCode
 from plimsoll_operator.api.status import Truth
-from tests.support.home_plans import (
-    ENDS,
-    NAME,
-    RUNNING,
-    SLEEPS,
-    HomePlan,
-    a_home_plan,
-)
+from tests.support.home_plans import ENDS, NAME, RUNNING, SLEEPS, HomePlan, a_home_plan
 from tests.support.reports import a_status
 
 NOT_SOUND = a_status("InvalidSpec", "Waiting", truth=Truth.UNKNOWN)

@@ -20,11 +20,7 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.solution import Infeasible, Solution
 from tests.support.builders import MIB, an_overhead
-from tests.support.command_lines import (
-    a_profile_file,
-    an_offers_file,
-    words,
-)
+from tests.support.command_lines import a_profile_file, an_offers_file, words
 
 
 @pytest.fixture(autouse=True)

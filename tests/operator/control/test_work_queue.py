@@ -14,11 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from plimsoll_operator.control.work_queue import (
-    LEAST_HEAP,
-    LONGEST_PAUSE_S,
-    WorkQueue,
-)
+from plimsoll_operator.control.work_queue import LEAST_HEAP, LONGEST_PAUSE_S, WorkQueue
 from plimsoll_operator.names import PlanKey
 from tests.support.drawing import draws
 

@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_operator.nodes.inventory import inventory_of
-from plimsoll_operator.nodes.placement import (
-    MOST_TERMS,
-    merged,
-    node_affinity_for,
-)
+from plimsoll_operator.nodes.placement import MOST_TERMS, merged, node_affinity_for
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.offer import CapacityType
 from tests.support.builders import an_offer

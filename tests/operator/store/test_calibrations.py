@@ -13,11 +13,7 @@ import pytest
 
 from plimsoll_operator.store import calibrations
 from plimsoll_operator.store.store import Store, open_store
-from plimsoll_planner.overhead.observed import (
-    ObservedRank,
-    Shortage,
-    observed_overhead,
-)
+from plimsoll_planner.overhead.observed import ObservedRank, Shortage, observed_overhead
 from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey
 from plimsoll_planner.records.interval import ByteInterval
 from plimsoll_planner.records.observation import Observation, ObservedPeak

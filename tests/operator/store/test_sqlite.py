@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.errors import (
-    StoreDamagedError,
-    StorePathError,
-)
+from plimsoll_operator.errors import StoreDamagedError, StorePathError
 from plimsoll_operator.store.sqlite import SqliteFile
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_profile

@@ -12,11 +12,7 @@ from plimsoll_planner.overhead.built_in import (
     widening_lines,
     with_built_in,
 )
-from plimsoll_planner.records.device_overhead import (
-    DeviceOverhead,
-    OverheadKey,
-    SeenAt,
-)
+from plimsoll_planner.records.device_overhead import DeviceOverhead, OverheadKey, SeenAt
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import HybridPlan, Phase, PhasePeak
 from tests.support.builders import (

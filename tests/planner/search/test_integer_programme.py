@@ -15,11 +15,7 @@ from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import build_options
-from plimsoll_planner.memory.stage_peaks import (
-    least_peaks,
-    least_seconds,
-    stage_bytes,
-)
+from plimsoll_planner.memory.stage_peaks import least_peaks, least_seconds, stage_bytes
 from plimsoll_planner.search.partition import least_suffix_peaks
 from tests.support.chains import (
     SMALL,

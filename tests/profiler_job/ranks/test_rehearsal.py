@@ -15,11 +15,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from plimsoll_planner.records.model_profile import (
-    DeviceKind,
-    ModelProfile,
-    Precision,
-)
+from plimsoll_planner.records.model_profile import DeviceKind, ModelProfile, Precision
 from plimsoll_planner.records.plan import HybridPlan, Phase
 from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_profiler.errors import BusyDeviceError

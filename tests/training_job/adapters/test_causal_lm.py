@@ -20,11 +20,7 @@ import transformers
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import Precision
-from plimsoll_trainer.adapters.causal_lm import (
-    causal_lm,
-    next_token_loss,
-    parse_config,
-)
+from plimsoll_trainer.adapters.causal_lm import causal_lm, next_token_loss, parse_config
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.stage import (
     StageModule,

@@ -18,14 +18,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from plimsoll_trainer.checkpoint.folders import steps_in
 from plimsoll_trainer.process.options import Options
-from tests.support.jobs import (
-    Job,
-    events,
-    losses,
-    texts,
-    train,
-    train_on_a_full_disk,
-)
+from tests.support.jobs import Job, events, losses, texts, train, train_on_a_full_disk
 from tests.support.ranks import try_ranks
 from tests.support.stores import TMPFS, on_own_mount
 

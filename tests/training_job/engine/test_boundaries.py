@@ -21,13 +21,7 @@ from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.workload import AdamW, Layer, Workload
 from tests.support.jobs import Job, texts
-from tests.support.workloads import (
-    SEQUENCE,
-    VOCABULARY,
-    a_gpt,
-    next_token_loss,
-    tokens,
-)
+from tests.support.workloads import SEQUENCE, VOCABULARY, a_gpt, next_token_loss, tokens
 
 CALLS = itertools.count()
 

@@ -14,12 +14,7 @@ import pytest
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import save
 from plimsoll_trainer.errors import MissingSourceError, PlanMismatchError, TrainerError
-from plimsoll_trainer.process.admission import (
-    TORCHRUN,
-    Place,
-    admit,
-    check_world,
-)
+from plimsoll_trainer.process.admission import TORCHRUN, Place, admit, check_world
 from plimsoll_trainer.process.options import Options
 from tests.support.builders import a_plan
 

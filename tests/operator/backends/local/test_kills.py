@@ -18,13 +18,7 @@ pytest.importorskip("torch")
 
 from plimsoll_cli.errors import ExitCode
 from plimsoll_operator.backends.local.task_processes import is_supervisor
-from tests.support.home_runs import (
-    HomeRun,
-    kill_now,
-    rank_of,
-    wait_until_gone,
-    watched,
-)
+from tests.support.home_runs import HomeRun, kill_now, rank_of, wait_until_gone, watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 NUM_KILLS = int(os.environ.get("PLIMSOLL_KILLS", "6"))
