@@ -1,16 +1,25 @@
-"""Bytes as people read them, rounded to the side on which they stay true.
+"""Bytes as people read and write them, and the hour, in which prices are stated.
 
-In: bytes. Out: text. Called wherever an answer is shown in words. Also
-the hour, in which prices are stated.
+In: bytes or text. Out: text, rounded to the side on which it stays true, or bytes.
+Called by the commands, and wherever an answer is shown in words.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 MIB, GIB = 2**20, 2**30
+UNITS = {"KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40}
+QUANTITY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([KMGT]iB)")
 S_PER_HOUR = 3600
+
+
+def bytes_of(text: str) -> int | None:
+    """Bytes of an amount such as `1.5GiB`; None if it is none."""
+    found = QUANTITY.fullmatch(text)
+    return int(float(found[1]) * UNITS[found[2]]) if found else None
 
 
 def product_name(text: str) -> str:

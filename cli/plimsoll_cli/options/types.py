@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from enum import StrEnum
 from pathlib import Path
 
 import click
 
 from plimsoll_planner.errors import shorten
-
-UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-QUANTITY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
+from plimsoll_planner.units import UNITS, bytes_of
 
 
 class WholeNumber(click.IntRange):
@@ -68,12 +65,11 @@ class ByteQuantity(click.ParamType[int]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         """Bytes, at least one, or fail with an example of what is meant."""
-        found = QUANTITY.fullmatch(str(value))
-        if found is None:
+        num_bytes = bytes_of(str(value))
+        if num_bytes is None:
             units = ", ".join(UNITS)
             rule = f"a number and its unit, as in 40GiB ({units})"
             self.fail(f"got {shorten(value)}, allowed is {rule}", param, ctx)
-        num_bytes = int(float(found["number"]) * UNITS[found["unit"]])
         if num_bytes == 0:
             self.fail(f"got {shorten(value)}, allowed is 1 byte or more", param, ctx)
         return num_bytes

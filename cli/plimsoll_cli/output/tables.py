@@ -13,8 +13,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Column, Table
 from rich.text import Text
 
-from plimsoll_cli.options.types import UNITS
 from plimsoll_cli.output.console import console, say
+from plimsoll_planner.units import UNITS
 
 WIDER_THAN_ANY = 10_000
 """Columns of no terminal, to measure what a table wants."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.units import bytes_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +46,6 @@ MOST_PORT = 65_535
 STORE_HELP = "new for each attempt: ranks of one machine meet here, without torchrun"
 MEET_HELP = "of rank 0: ranks of several machines meet here, without torchrun"
 MEMORY_HELP = "of an emulated device, where it is not what the plan says"
-MEMORY = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?)(?P<unit>[KMGT]iB)")
-UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def parse(words: Sequence[str] | None = None) -> Options:
@@ -114,10 +112,10 @@ def count(text: str) -> int:
 
 def memory(text: str) -> int:
     """Read an amount of memory."""
-    found = MEMORY.fullmatch(text)
+    found = bytes_of(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text}: an amount such as 4GiB is allowed")
-    return int(float(found["number"]) * UNITS[found["unit"]])
+    return found
 
 
 def meeting_point(text: str) -> tuple[str, int]:
