@@ -96,6 +96,10 @@ class CostTables:
         """Whether plans were left out: options were pruned, or layers are grouped."""
         return self.num_pruned > 0 or self.is_grouped
 
+    def runs_of(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
+        """First group of each stage, and the one behind its last."""
+        return list(zip(cuts, (*cuts[1:], self.num_layers), strict=True))
+
     def layers(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
         """First and end layer of each stage, from the groups that stages begin with."""
         size = len(self.problem.profile.layers.name)

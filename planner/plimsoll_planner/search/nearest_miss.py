@@ -48,7 +48,7 @@ def fullest(
     """Stage, phase and tensor bytes of the fullest rank at the least peak."""
     merge = bound is Bound.LOWER
     least = search.least_peaks(candidate, bound, merge)[candidate.num_stages]
-    size, stages = search.tables.num_layers, candidate.num_stages
+    stages = candidate.num_stages
     matrices = [
         search.stage_peaks(candidate, bound, stages - s, merge=merge).astype(np.float64)
         for s in range(stages)
@@ -58,8 +58,8 @@ def fullest(
         bound, candidate.micro_batch, merge=merge
     )
     found: list[tuple[int, int, Phase]] = []
-    ends, layers = (*cuts[1:], size), search.tables.layers(cuts)
-    for place, run in enumerate(zip(cuts, ends, strict=True)):
+    layers = search.tables.layers(cuts)
+    for place, run in enumerate(search.tables.runs_of(cuts)):
         peaks = [
             peaks_of_run(
                 search.stage_bytes(candidate, bound, choice),

@@ -62,17 +62,6 @@ class Found:
     """No other choices or recomputed layers that fit make these cuts' step shorter."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundStage:
-    """One stage of a plan."""
-
-    choice: StageChoice
-    recomputed: tuple[int, ...]
-    peak: int
-    is_quickest: bool
-    """No other option that fits adds less to a pass, nor ends a step sooner."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class StageOption:
     """One choice for a stage, with its quickest option; the best one comes first."""
@@ -89,6 +78,8 @@ class StageOption:
     added_s: float
     """Of a backward pass."""
     end_s: float
+    is_quickest: bool = True
+    """No other one that fits adds less to a pass, nor ends a step sooner."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,16 +264,20 @@ class TupleSearch(TupleBounds):
             capacity_bytes: of tensors on a rank, for upper bounds.
         """
         self.num_plans += 1
-        ends = (*cuts[1:], self.tables.num_layers)
+        runs, choices = self.tables.runs_of(cuts), self.choices(candidate)
         stages = [
             self.quickest_stage(candidate, stage, run, capacity_bytes)
-            for stage, run in enumerate(zip(cuts, ends, strict=True))
+            for stage, run in enumerate(runs)
         ]
+        recomputed = self.options(candidate).recomputed
         found = Found(
             candidate=candidate,
             cuts=cuts,
-            recomputed=tuple(one.recomputed for one in stages),
-            choices=tuple(one.choice for one in stages),
+            recomputed=tuple(
+                recomputed(*run, one.option)
+                for run, one in zip(runs, stages, strict=True)
+            ),
+            choices=tuple(choices[one.choice] for one in stages),
             bound_s=0.0,
             step_s=0.0,
             peaks=tuple(one.peak for one in stages),
@@ -296,7 +291,7 @@ class TupleSearch(TupleBounds):
         stage: int,
         run: tuple[int, int],
         capacity_bytes: int,
-    ) -> FoundStage:
+    ) -> StageOption:
         """Choice and option of the least step bound that fit; ties to a lower peak."""
         options, count = self.options(candidate), candidate.num_micro_batches
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
@@ -318,13 +313,10 @@ class TupleSearch(TupleBounds):
             )
         best = min(found)
         others = [one for one in found if one.exceeds <= best.exceeds]
-        return FoundStage(
-            choice=self.choices(candidate)[best.choice],
-            recomputed=options.recomputed(*run, best.option),
-            peak=best.peak,
-            is_quickest=best.added_s <= min(one.added_s for one in others)
-            and best.end_s <= min(one.end_s for one in others),
+        is_quickest = all(
+            best.added_s <= one.added_s and best.end_s <= one.end_s for one in others
         )
+        return replace(best, is_quickest=is_quickest)
 
     def end_s(
         self,
@@ -365,9 +357,8 @@ class TupleSearch(TupleBounds):
         candidate, b = found.candidate, found.candidate.micro_batch
         runs = self.tables.runs(candidate.offer, bound, b)
         added = self.tables.seconds(candidate.offer, bound, b).recompute
-        ends = (*found.cuts[1:], self.tables.num_layers)
         times: list[StageTimes] = []
-        for stage, run in enumerate(zip(found.cuts, ends, strict=True)):
+        for stage, run in enumerate(self.tables.runs_of(found.cuts)):
             choice, again = found.choices[stage], found.recomputed[stage]
             stages = self.stage_bytes(candidate, bound, choice)
             times.append(
