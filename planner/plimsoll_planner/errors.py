@@ -46,13 +46,7 @@ class InvalidFieldError(InvalidInputError):
     """One field is wrong. Attributes say where, what was given and what is allowed."""
 
     def __init__(self, path: str, value: object, allowed: str) -> None:
-        """Keep the parts, so that a report can show them apart.
-
-        Args:
-            path: where, as in `HybridPlan.stages[1].micro_batch`.
-            value: what was given; long values are shortened in the text.
-            allowed: the rule it breaks, as in `at least 1`.
-        """
+        """Keep the parts: path `HybridPlan.stages[1].micro_batch`, rule `at least 1`."""
         self.path = path
         self.value = value
         self.allowed = allowed

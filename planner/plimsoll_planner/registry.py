@@ -14,10 +14,7 @@ from pkgutil import iter_modules
 def registered(package: str, paths: Iterable[str], name: str) -> Iterator[object]:
     """Objects of that name, in the order of the modules that have one.
 
-    Args:
-        package: its full name.
-        paths: where its modules lie, its `__path__`.
-        name: of the objects.
+    `paths` is the `__path__` of the package.
     """
     for module in sorted(found.name for found in iter_modules(paths)):
         members = vars(import_module(f"{package}.{module}"))

@@ -222,10 +222,8 @@ FIELDS: Final = (
 def problem_parts(values: Mapping[str, object]) -> dict[str, Any]:
     """Arguments of a `Problem`: limits, objective, override, and fields of its own.
 
-    A limit of the GPUs that nobody set is wide enough for what is fixed.
-
-    Args:
-        values: by the path of their record; None is the same as none.
+    Values come by the path of their record; None is the same as none. A limit of the
+    GPUs that nobody set is wide enough for what is fixed.
 
     Raises:
         InvalidFieldError: a value breaks its bound, or values contradict each other.

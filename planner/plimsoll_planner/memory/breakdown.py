@@ -34,13 +34,7 @@ class MemoryPart:
 def breakdown(
     problem: Problem, plan: HybridPlan, stage: Stage
 ) -> tuple[MemoryPart, ...]:
-    """Every kind with its bytes; nothing for a stage without a prediction.
-
-    Args:
-        problem: that the plan answers.
-        plan: has the batch.
-        stage: of the plan.
-    """
+    """Every kind with its bytes; nothing for a stage without a prediction."""
     peak = stage.peak()
     if peak is None:
         return ()

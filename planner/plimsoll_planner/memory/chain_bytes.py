@@ -244,13 +244,7 @@ def with_outputs_held_once(chain: ChainBytes) -> ChainBytes:
 
 
 def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainBytes:
-    """Evaluate the lines of the profile.
-
-    Args:
-        profile: a chain; see `require_chain`.
-        bound: lower, expected or upper.
-        micro_batch: b, samples.
-    """
+    """Bytes of a chain (`require_chain`) for `micro_batch` samples."""
     costs, rows = profile.costs, rows_of(profile)
     place = np.array(rows, dtype=np.int64)
 

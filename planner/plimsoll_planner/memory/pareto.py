@@ -26,12 +26,7 @@ def groups_of(group: Ints) -> tuple[Ints, Ints]:
 
 
 def stays_of_two(group: Ints, second: Ints) -> Flags:
-    """Judge options in the order of a first quantity: the second one must fall.
-
-    Args:
-        group: of each option, ascending.
-        second: the second quantity.
-    """
+    """Whether options stay, in the order of a first quantity: the second must fall."""
     starts, lengths = groups_of(group)
     row = np.repeat(np.arange(len(starts)), lengths)
     place = np.arange(len(group)) - np.repeat(starts, lengths)

@@ -148,11 +148,7 @@ def single(on: Ground, layer: int) -> Options:
 def extended(on: Ground, layer: int, behind: Options, first_node: int) -> Options:
     """Options of all longer runs: `layer` in front of those behind it.
 
-    Args:
-        on: see `Ground`.
-        layer: the layer in front.
-        behind: options of the runs that begin one layer later.
-        first_node: node of the first one of them.
+    `first_node` is the node of the first one of those.
     """
     fronts = {
         way: in_front(on, layer, way, behind, first_node)

@@ -116,15 +116,7 @@ def observed_interval(
     micro_batch: int,
     communicators: tuple[int, int],
 ) -> ByteInterval:
-    """Value of a line of an overhead; see the module's text.
-
-    Args:
-        overhead: says where its ranks were.
-        line: of it.
-        assumed: what would count without it.
-        micro_batch: samples.
-        communicators: the fewest and the most.
-    """
+    """Value of a line of an overhead; beyond its ranks the assumption counts."""
     least, most = communicators
     lower_bytes = line.at(micro_batch, least).lower_bytes
     upper_bytes = line.at(micro_batch, most).upper_bytes
@@ -267,13 +259,7 @@ def allowance(
 ) -> Allowance:
     """Bytes of a rank of a plan besides tensors.
 
-    Args:
-        offer: its device.
-        limits: on the memory in use.
-        overhead: calibrated for the device, if any is.
-        engine: that runs the plan.
-        micro_batch: samples.
-        communicators: at least, for the lower bound, and at most.
+    `communicators` are the fewest, for the lower bound, and the most.
     """
     is_cuda = offer.device_kind is DeviceKind.CUDA
     fragments = assumed.ALLOCATOR if is_cuda else NO_LINE

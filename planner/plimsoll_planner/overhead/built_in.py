@@ -51,13 +51,7 @@ def with_built_in(
 def basis_text(
     offer: Offer, overheads: Iterable[DeviceOverhead], plan: HybridPlan
 ) -> str:
-    """Bound of the bytes besides tensors, and its evidence.
-
-    Args:
-        offer: of the plan's devices.
-        overheads: that the plan was made with.
-        plan: with its prediction.
-    """
+    """Bound of the bytes besides tensors, and its evidence."""
     peaks = (peak for stage in plan.stages for peak in stage.peaks)
     beside = (peak.device.upper_bytes - peak.allocated.upper_bytes for peak in peaks)
     most = at_least(max(beside, default=0))

@@ -161,10 +161,7 @@ def observed_overhead(
 ) -> DeviceOverhead | None:
     """Overhead of a key; None without evidence.
 
-    Args:
-        key: of all ranks and shortages.
-        ranks: that finished a step; few are no evidence for an emulated device.
-        shortages: count at once, however few the ranks are.
+    Few ranks are no evidence for an emulated device; shortages count at once.
     """
     is_enough = len(ranks) >= (FEWEST_RANKS if built_in(key) else 1)
     if not is_enough and not shortages:

@@ -41,12 +41,7 @@ def with_other_namespaces(
 ) -> tuple[DeviceOverhead, ...]:
     """Overheads of which none that counts is narrower for what others saw.
 
-    Args:
-        offers: whose devices are planned with.
-        fingerprint: of what is to run on them.
-        own: what is known here.
-        others: overheads of other namespaces, any number for each key.
-        shortages: of others.
+    Others may have any number of overheads for a key.
     """
     found = list(own)
     for offer in {one.device_product: one for one in offers}.values():

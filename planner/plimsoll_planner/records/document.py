@@ -129,14 +129,10 @@ def load(path: Path, kind: type[AnyDocument]) -> AnyDocument:
 
 
 def read_whole(path: Path, most_bytes: int | None = None) -> bytes:
-    """Read a file that ends; a device may not.
-
-    Args:
-        path: of the file.
-        most_bytes: it may have; None: those of a document.
+    """Text of a file that ends, which a device may not.
 
     Raises:
-        UnreadableError: the file is missing, or larger.
+        UnreadableError: the file is missing, or larger than a document may be.
     """
     most_bytes = most_bytes or LARGEST_DOCUMENT_BYTES
     try:

@@ -50,10 +50,7 @@ class Record:
     ) -> InvalidFieldError:
         """Error for a field that breaks a rule between fields.
 
-        Args:
-            field: its path inside this record.
-            allowed: the rule.
-            value: the part that breaks it, where it is not the whole field.
+        `value` is the part that breaks it, if that is not the whole field.
         """
         value = getattr(self, field) if value is None else value
         return InvalidFieldError(f"{type(self).__name__}.{field}", value, allowed)
@@ -69,9 +66,7 @@ class Record:
     def require_equal_lengths(self, field: str, *, of: str) -> None:
         """Raise `InvalidFieldError` unless every column is as long as `field`.
 
-        Args:
-            field: the column that counts.
-            of: what one entry stands for.
+        `of` names what one entry stands for.
         """
         length = len(getattr(self, field))
         for path, found in column_lengths(self):

@@ -58,15 +58,7 @@ def solve(
 def solve_as_fixed(
     problem: Problem, clock: Callable[[], float]
 ) -> Solution | Infeasible:
-    """Best plan with what a person fixed, or what stands in the way.
-
-    Args:
-        problem: the question.
-        clock: seconds; for the statistics.
-
-    Raises:
-        CannotPlanError: the profile or an offer lacks what the search needs.
-    """
+    """Best plan with what a person fixed, or what stands in the way; see `solve`."""
     started_s = clock()
     explorer = Explorer(problem)
     best = explorer.best_per_gpu()

@@ -137,11 +137,7 @@ def why_not(
 ) -> str:
     """Why a rule has no plan of a count that fits at a rate, in words.
 
-    Args:
-        explorer: of the rule.
-        tuples: of the count.
-        quick: the fastest plan that fits.
-        needed_per_s: samples per second.
+    `quick` is the fastest plan that fits.
     """
     rules = {candidate.rule for candidate in tuples}
     if Rule.NOT_SEARCHED in rules:

@@ -115,10 +115,8 @@ def least_memory_near_best(
 ) -> Choice:
     """Least peak of the plans of a count that are nearly as fast as its fastest.
 
-    Args:
-        explorer: what is known of the tuples.
-        decisions: on tuples of the count, one of which fits.
-        needed_per_s: samples per second that are needed in any case.
+    At least `needed_per_s` samples per second are needed in any case. One of the tuples
+    fits.
     """
     walked = [decision.found for decision in decisions if decision.found is not None]
     fastest = min(walked, key=lambda found: found.step_s)
@@ -137,15 +135,10 @@ def least_memory_of(
     tuples: Sequence[Candidate],
     needed_per_s: Callable[[int], float],
 ) -> Choice | None:
-    """Least peak of all plans of some tuples that are fast enough.
+    """Least peak of all plans of some tuples that are fast enough for their count.
 
     Tuples are tried in the order of their least peak at any speed, until that is no
     lower than the peak of the best plan.
-
-    Args:
-        explorer: what is known of the tuples.
-        tuples: where to look.
-        needed_per_s: samples per second that a number of GPUs must reach.
     """
     fitting = explorer.cheapest(
         c for c in tuples if c.rule is None and explorer.search.fits(c)
@@ -204,10 +197,6 @@ def least_memory_tuple(
 
     Families are looked at in the order of their relaxed bounds, until that is above
     the least peak.
-
-    Args:
-        explorer: what is known of the tuples.
-        families: where to look.
     """
 
     def bound_bytes(family: Family) -> int:

@@ -130,13 +130,7 @@ class CostTables:
     def bytes(
         self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
     ) -> ChainBytes:
-        """Bytes of the layers, with the ways that an override leaves them.
-
-        Args:
-            bound: which of the three numbers.
-            micro_batch: b.
-            choice: of techniques on a stage.
-        """
+        """Bytes of the layers, with the ways that an override leaves them."""
         if choice != NO_CHOICE:
             return self._once(
                 ("bytes", bound, micro_batch, choice),
@@ -294,16 +288,7 @@ class CostTables:
         merge: bool,
         micro_batch: int,
     ) -> OptionArrays:
-        """OptionArrays with the seconds that recomputing adds.
-
-        Args:
-            offer: which one.
-            bytes_bound: which of the bytes.
-            seconds_bound: which of the seconds.
-            merge: where too many, nothing may be less than what is left; else what is
-                left can be run.
-            micro_batch: b.
-        """
+        """Options with the seconds that recomputing adds; `merge` as in `Numbers`."""
         key = (self.clock(offer), bytes_bound, seconds_bound, merge, micro_batch)
         if key not in self._options:
             self._options[key] = self._built(

@@ -159,12 +159,8 @@ class Explorer:
 
         Best first: the tuple of the highest bound is bounded better, if a plan of it
         fits, up to its walked plan; when that is still the highest, no other tuple's
-        plan scores higher. Among equals fewer GPUs come first, then cheaper ones.
-
-        Args:
-            tuples: where to look.
-            score: of a tuple and the seconds of its step, which falls with them;
-                minus infinity rules a tuple out.
+        plan scores higher. Among equals fewer GPUs come first, then cheaper ones. A
+        score falls with the seconds of the step; minus infinity rules a tuple out.
         """
         heap = [
             (

@@ -30,13 +30,9 @@ def gap_below(
     reached: float,
     measure: Measure,
 ) -> float:
-    """Part of `reached` by which another plan may be better.
+    """Part of `reached` by which another plan of the tuples may be better.
 
-    Args:
-        explorer: what is known of the tuples.
-        tuples: that the plan is the best of.
-        reached: by the chosen plan; less is better.
-        measure: see `Measure`; it must not fall with the seconds.
+    Less of the measure is better, and it does not fall with the seconds.
     """
     least = reached
     for candidate in explorer.cheapest(c for c in tuples if c.rule is None):

@@ -84,9 +84,7 @@ def first_cuts(values: Sequence[Floats], limit: float) -> tuple[int, ...]:
 def least_suffix_peaks(peaks: Callable[[int], Ints], num_stages: int) -> list[Ints]:
     """F for 0 to `num_stages` stages, each an array over A of 0 to L.
 
-    Args:
-        peaks: for e, the matrix of least peaks with e stages left.
-        num_stages: the most stages.
+    `peaks` are the matrices [A, B] of least peaks with e stages left.
     """
     size = peaks(1).shape[0]
     suffix = np.full(size + 1, LARGEST_BYTES, dtype=np.int64)

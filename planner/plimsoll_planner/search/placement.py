@@ -41,18 +41,14 @@ class Placement:
     def least_peaks(self, peaks: Callable[[int], Ints], num_stages: int) -> list[int]:
         """Least peak of 0 to `num_stages` stages; `LARGEST_BYTES` if none is possible.
 
-        Args:
-            peaks: for e, the matrix of least peaks with e stages left.
-            num_stages: the most stages.
+        `peaks` are the matrices [A, B] of least peaks with e stages left.
         """
         return [int(found[0]) for found in least_suffix_peaks(peaks, num_stages)]
 
     def least_largest(self, values: Sequence[Floats]) -> Partition | None:
         """Cuts whose largest value is least; None if all are impossible.
 
-        Args:
-            values: for each stage, first to last, the matrix [A, B]; infinite where a
-                stage is not possible.
+        The values are [A, B] of each stage, infinite where it is not possible.
         """
         return least_largest(values)
 
@@ -63,9 +59,7 @@ class Placement:
     def shortest_walk(self, values: Sequence[Floats], walk: Walk) -> WalkedCuts | None:
         """Cuts of the shortest walked step; None if all are impossible.
 
-        Args:
-            values: for each stage, the step bound [A, B]; infinite where not possible.
-            walk: of given cuts, and when to end.
+        The values are step bounds [A, B] of each stage, infinite where not possible.
         """
         return shortest_walk(values, walk)
 

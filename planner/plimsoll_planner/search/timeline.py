@@ -55,12 +55,9 @@ class Timeline:
 def timeline(
     problem: Problem, plan: HybridPlan, most_micro_batches: int
 ) -> Timeline | None:
-    """Walk a plan's step; None where its stages differ in their degrees.
+    """Walk a plan's step; None if its stages differ in their degrees.
 
-    Args:
-        problem: that the plan answers.
-        plan: one chunk of layers on each stage.
-        most_micro_batches: of a step with more, the beginning with so many.
+    Of a step with more micro-batches the beginning with so many.
     """
     mesh = plan.mesh
     if mesh is None:
@@ -118,12 +115,7 @@ def timed_passes(
 ) -> list[list[TimedPass]]:
     """Passes of one replica of each stage, and the end of its step.
 
-    Args:
-        schedule: the order of passes.
-        stages: first to last.
-        num_micro_batches: that are shown.
-        placed: machines of the ranks.
-        longer: factor of all times.
+    All times are `longer` times those of the walk.
     """
     made: list[list[TimedPass]] = []
     for place, ends in enumerate(

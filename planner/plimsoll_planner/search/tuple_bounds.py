@@ -69,12 +69,7 @@ class TupleBounds(TupleContext):
         return self.family_bounds.states(candidate, bound), int((state + least).max())
 
     def fits(self, candidate: Candidate, *, merge: bool = False) -> bool:
-        """Whether some plan's upper bytes are within the capacity.
-
-        Args:
-            candidate: the tuple.
-            merge: whether that is not excluded; see `Numbers`.
-        """
+        """Whether some plan's upper bytes fit; `merge` as in `Numbers`."""
         key = (self.alike(candidate), merge)
         if key not in self._fits:
             self._fits[key] = self._finds_room(*key)
@@ -91,12 +86,9 @@ class TupleBounds(TupleContext):
     def least_peak(
         self, candidate: Candidate, bound: Bound, *, merge: bool = False
     ) -> int:
-        """Least peak in tensor bytes; `LARGEST_BYTES` where none exists.
+        """Least peak in tensor bytes; `LARGEST_BYTES` if none exists.
 
-        Args:
-            candidate: the tuple.
-            bound: of the bytes; for the lower one pruned options are always merged.
-            merge: see `Numbers`.
+        `merge` as in `Numbers`; for the lower bound pruned options are always merged.
         """
         if self.tables.is_grouped and (merge or bound is Bound.LOWER):
             return max(self.simple_bounds(candidate, bound))
@@ -209,13 +201,7 @@ class TupleBounds(TupleContext):
     def least_bound(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
     ) -> Partition | None:
-        """Least step bound of the plans within a capacity, and its cuts.
-
-        Args:
-            candidate: the tuple.
-            bounds: see `Numbers`.
-            capacity_bytes: of tensors on a rank.
-        """
+        """Least step bound of the plans within a capacity of tensors, and its cuts."""
         if capacity_bytes < 0:
             return None
         if self.tables.is_grouped and bounds.merge:

@@ -50,9 +50,7 @@ class TupleContext:
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
         """Prepare the tables; raises what `CostTables` raises.
 
-        Args:
-            problem: the question.
-            cuts_of: a rule that cuts P stages in one way only; None: all cuts.
+        `cuts_of` is a rule that cuts P stages in one way only; None: all cuts.
         """
         self.problem = problem
         self._cuts_of = cuts_of

@@ -136,10 +136,7 @@ class TupleSearch(TupleBounds):
     ) -> Found | None:
         """Plan of the shortest step whose peaks are within a capacity, None without.
 
-        Args:
-            candidate: the tuple.
-            capacity_bytes: of tensors on a rank, for upper bounds.
-            enough_s: a step of at most this will do, and ends the search.
+        Upper bounds of tensors count. A step of at most `enough_s` ends the search.
         """
         values = self.step_bounds(candidate, FITTING, capacity_bytes)
         walked: dict[tuple[int, ...], Found] = {}
@@ -161,11 +158,9 @@ class TupleSearch(TupleBounds):
         return replace(walked[best.cuts], bound_s=least_s)
 
     def least_memory(self, fastest: Found, target_s: float) -> LeastMemory:
-        """Plan of the least peak whose step is at most `target_s`.
+        """Plan of the least peak whose walked step is at most `target_s`.
 
-        Args:
-            fastest: the tuple's fastest plan, which is fast enough.
-            target_s: seconds, by the walk.
+        The tuple's fastest plan is fast enough.
         """
         found, least = fastest, self.least_peak_bytes(fastest.candidate, target_s)
         low, high, tried = least, max(fastest.peaks), least
@@ -258,10 +253,7 @@ class TupleSearch(TupleBounds):
     ) -> Found:
         """Plan of given cuts whose every stage recomputes as little as fits, walked.
 
-        Args:
-            candidate: the tuple.
-            cuts: first layer of each stage; every stage fits with some choice.
-            capacity_bytes: of tensors on a rank, for upper bounds.
+        Every stage fits with some choice: upper bounds of tensors within the capacity.
         """
         self.num_plans += 1
         runs, choices = self.tables.runs_of(cuts), self.choices(candidate)

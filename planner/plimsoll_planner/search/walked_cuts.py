@@ -138,10 +138,5 @@ class CutSearch:
 
 
 def shortest_walk(values: Sequence[Floats], walk: Walk) -> WalkedCuts | None:
-    """Cuts of the shortest walked step, None where every cut is impossible.
-
-    Args:
-        values: for each stage, the step bound [A, B]; infinite where not possible.
-        walk: of given cuts, and when to end.
-    """
+    """Cuts of the shortest walked step; see `Placement.shortest_walk`."""
     return CutSearch(values=values, walk=walk, left_walks=walk.most_walks).run()

@@ -38,11 +38,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def uncounted_text(profile: ModelProfile, *, is_measured: bool = False) -> str:
-    """Which operators nobody could count, empty where all are counted.
+    """Operators that nobody could count, in words; empty if all are counted.
 
-    Args:
-        profile: whose layers were counted.
-        is_measured: the seconds of the device that is meant are measured.
+    If the seconds of the device are measured, that concerns other devices alone.
     """
     names = sorted({one.operator for one in profile.uncounted})
     if not names:

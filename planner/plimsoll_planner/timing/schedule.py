@@ -54,11 +54,9 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def in_flight(self, num_left: int, num_micro_batches: int) -> int:
-        """k, the most micro-batches that a stage holds at a time.
+        """k, the most micro-batches that a stage holds at a time; no less for more M.
 
-        Args:
-            num_left: P - s, stages from this one to the last.
-            num_micro_batches: M; k does not fall with it.
+        `num_left` is P - s, stages from this one to the last.
         """
 
     def is_saturated(self, num_stages: int, num_micro_batches: int) -> bool:
@@ -74,12 +72,7 @@ class PipelineSchedule(ABC):
     ) -> int:
         """Fewest micro-batches whose step holds what one of all of them holds.
 
-        Inputs, targets, losses and standing buffers aside.
-
-        Args:
-            num_left: P - s, stages from this one to the last.
-            num_micro_batches: M.
-            holds: of the engine.
+        Inputs, targets, losses and standing buffers aside; `num_left` is P - s.
         """
         del num_left, holds
         return num_micro_batches
@@ -106,10 +99,7 @@ class PipelineSchedule(ABC):
     ) -> float:
         """Lower bound of the step that needs no cuts.
 
-        Args:
-            total_s: of one micro-batch through the whole model, without recomputing.
-            num_stages: P.
-            num_micro_batches: M.
+        `total_s` is of one micro-batch through the whole model, without recomputing.
         """
 
     def last_backwards(

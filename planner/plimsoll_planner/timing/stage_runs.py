@@ -84,9 +84,7 @@ class StageBound:
     def step_s(self, num_micro_batches: int, added_s: Floats) -> Floats:
         """Lower bound of the step, if recomputing adds T seconds to a backward pass.
 
-        Args:
-            num_micro_batches: M.
-            added_s: T, [A, B], or [run, n] for the bounds of runs.
+        T is [A, B], or [run, n] for the bounds of runs.
         """
         axes = (...,) + (None,) * (added_s.ndim - self.passes.ndim)
         passes = self.passes[axes] + num_micro_batches * added_s

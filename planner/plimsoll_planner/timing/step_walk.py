@@ -31,14 +31,7 @@ def walk(
     num_micro_batches: int,
     placed: Topology,
 ) -> float:
-    """Seconds of one step.
-
-    Args:
-        schedule: the order of passes.
-        stages: first to last.
-        num_micro_batches: M.
-        placed: machines of the ranks.
-    """
+    """Seconds of one step."""
     alone_s = walk_alone(schedule, stages, num_micro_batches, placed)
     return max(alone_s, crowded_s(stages, num_micro_batches, placed))
 

@@ -29,14 +29,7 @@ def step_interval(
     num_micro_batches: int,
     placed: Topology,
 ) -> SecondsInterval:
-    """Bounds of the seconds of a step.
-
-    Args:
-        schedule: the order of passes.
-        bounds: the stages' seconds: lower, expected, upper.
-        num_micro_batches: M.
-        placed: machines of the ranks.
-    """
+    """Interval of the seconds of a step, from the bounds of its stages."""
     low, middle, high = bounds
     return SecondsInterval(
         lower_s=walk(schedule, low, num_micro_batches, placed),
