@@ -45,7 +45,7 @@ class Goal:
     at_least: float | None = None
 
     def holds(self, value: float) -> bool:
-        """Tell whether a value clears the bar."""
+        """Whether a value clears the bar."""
         if self.at_most is not None and value > self.at_most:
             return False
         return self.at_least is None or value >= self.at_least

@@ -118,7 +118,7 @@ def require_release(torch: str) -> None:
 
 
 def existing_torch(env: Path) -> Path:
-    """Return the folder of the torch that the calling Python already has.
+    """Folder of the torch that the calling Python already has.
 
     Args:
         env: the environment about to be made anew, which cannot lend its own torch.
@@ -206,7 +206,7 @@ def run(command: list[str]) -> None:
 
 
 def is_ready(env: Path, extra: str, torch: str | None) -> bool:
-    """Tell whether the environment was made from these files, for this or for more.
+    """Whether the environment was made from these files, for this or for more.
 
     `dev` holds all of `local`; where torch came from matters only when it is asked.
     """

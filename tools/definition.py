@@ -25,7 +25,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def page() -> str:
-    """Return the whole file."""
+    """Whole file."""
     return HEADER + yaml.dump(definition(), Dumper=Dumper, sort_keys=False, width=88)
 
 

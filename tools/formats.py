@@ -33,7 +33,7 @@ of one table have equal lengths: entry i of each belongs to row i.
 
 
 def record_classes() -> list[type[Record]]:
-    """Return every record in reading order: by module, then as it stands there."""
+    """Every record in reading order: by module, then as it stands there."""
     order = [module.name for module in pkgutil.iter_modules(records.__path__)]
     modules = [importlib.import_module(f"{records.__name__}.{name}") for name in order]
     found = [
@@ -71,7 +71,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Whole page."""
     lines = [line for kind in record_classes() for line in section(kind)]
     return HEADER + "\n".join(lines) + "\n"
 

@@ -47,7 +47,7 @@ AROUND_SLOWEST = re.compile(
 
 
 def tool(name: str) -> str:
-    """Return the path of a tool of this environment."""
+    """Path of a tool of this environment."""
     return str(BIN / name)
 
 
@@ -61,14 +61,14 @@ LINT = (
 
 
 def pytest(name: str, *arguments: str, python: str = sys.executable) -> Part:
-    """Return a part that runs some of the tests."""
+    """Part that runs some of the tests."""
     durations = (f"--durations={NUM_SLOWEST}", "--durations-min=1")
     command = (python, "-m", "pytest", "-q", *durations, *arguments)
     return Part(name=name, command=command, environment={DRAWS: "ci"}, is_shown=True)
 
 
 def units(name: str, *rooms: str, without: str = "") -> Part:
-    """Return a part that runs the unit tests of some rooms, on the installed wheel."""
+    """Part that runs the unit tests of some rooms, on the installed wheel."""
     folders = [f"tests/{room}" for room in rooms]
     left_out = [f"--ignore=tests/{without}"] if without else []
     python = str(WHEEL / "bin" / "python")
@@ -94,7 +94,7 @@ COVERED_BY = "coverage."
 
 
 def searching(part: Part) -> Part:
-    """Return unit tests that draw far more instances, and say what they cover."""
+    """Unit tests that draw far more instances, and say what they cover."""
     data = str(BUILD / f"{COVERED_BY}{part.name.replace(' ', '-')}")
     words = (NIGHTLY_UNIT if word == UNIT else word for word in part.command)
     return replace(
@@ -185,7 +185,7 @@ def without_slowest(output: str) -> str:
 
 
 def slowest_tests(outcomes: Iterable[Outcome]) -> list[tuple[float, str]]:
-    """Return the slowest tests of all parts, in seconds, with what they set up."""
+    """Slowest tests of all parts, in seconds, with what they set up."""
     found = [
         (float(seconds), name)
         for outcome in outcomes

@@ -48,18 +48,18 @@ class ImageError(Exception):
 
 
 def version() -> str:
-    """Return the version that images are tagged with."""
+    """Version that images are tagged with."""
     found = runpy.run_path(str(ROOT / "planner/plimsoll_planner/version.py"))
     return str(found["__version__"])
 
 
 def name_of(image: str, prefix: str) -> str:
-    """Return the whole name of an image."""
+    """Whole name of an image."""
     return f"{prefix}{image}:{version()}"
 
 
 def sources(image: str) -> list[Path]:
-    """Return the files and folders of the tree that an image is made from."""
+    """Files and folders of the tree that an image is made from."""
     dockerfile = ROOT / DOCKERFILES[image]
     found = [dockerfile, ROOT / ".dockerignore"]
     for words in re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile.read_text(), re.M):
@@ -69,7 +69,7 @@ def sources(image: str) -> list[Path]:
 
 
 def find_builder() -> tuple[str, ...]:
-    """Return the words that begin a build here.
+    """Words that begin a build here.
 
     Raises:
         ImageError: there is neither a Docker daemon nor buildah.
@@ -90,7 +90,7 @@ def find_builder() -> tuple[str, ...]:
 def command(
     image: str, builder: Sequence[str], environment: Mapping[str, str]
 ) -> list[str]:
-    """Return the command that builds an image; to be run in `ROOT`."""
+    """Command that builds an image; to be run in `ROOT`."""
     arguments = {"VERSION": version()}
     for name in ("BASE_IMAGE", *PASSED_ON):
         if environment.get(name):

@@ -51,7 +51,7 @@ def name_of(family: Metric) -> str:
 
 
 def labels_of(family: Metric) -> dict[str, list[str]]:
-    """Return the values of each label that a sample has."""
+    """Values of each label that a sample has."""
     found: dict[str, list[str]] = {}
     for sample in family.samples:
         for label, value in sample.labels.items():
@@ -63,7 +63,7 @@ def labels_of(family: Metric) -> dict[str, list[str]]:
 
 
 def labels_text(family: Metric) -> str:
-    """Return the labels of a metric for people."""
+    """Labels of a metric for people."""
     told: list[str] = []
     for label, values in labels_of(family).items():
         few = ", ".join(f"`{value}`" for value in values) if len(values) > 1 else ""
@@ -97,13 +97,13 @@ def alert_rows() -> Iterator[list[str]]:
 
 
 def plain(rule: dict[str, Any], annotation: str) -> str:
-    """Return a text of an alert with words where Prometheus puts values."""
+    """Text of an alert with words where Prometheus puts values."""
     text = re.sub(r"{{ \$labels\.(\w+) }}", r"*\1*", rule["annotations"][annotation])
     return re.sub(r"{{ \$value[^}]*}}", "*so much*", text).replace("|", "\\|")
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Whole page."""
     registry = a_registry()
     header = ("metric", "type", "labels", "meaning")
     told = ("alert", "severity", "after", "what", "meaning, and what to do")

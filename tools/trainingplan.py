@@ -181,7 +181,7 @@ def section(kind: type[Record], paths: Paths) -> Iterator[str]:
 
 
 def default_text(schema: Schema, name: str) -> str:
-    """Return the default of a field as a manifest writes it."""
+    """Default of a field as a manifest writes it."""
     if name in schema.get("required", ()):
         return "*required*"
     if "default" not in schema["properties"][name]:
@@ -263,7 +263,7 @@ def rules_beyond(paths: Paths) -> Iterator[str]:
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Whole page."""
     paths = paths_below(TrainingPlanSpec, "spec", {})
     paths = paths_below(Status, "status", paths)
     lines = [line for kind in paths for line in section(kind, paths)]

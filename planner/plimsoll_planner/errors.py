@@ -46,7 +46,7 @@ class InvalidFieldError(InvalidInputError):
     """One field is wrong. Attributes say where, what was given and what is allowed."""
 
     def __init__(self, path: str, value: object, allowed: str) -> None:
-        """Keep the parts: path `HybridPlan.stages[1].micro_batch`, rule `at least 1`."""
+        """Keep the parts: path `Plan.stages[1].micro_batch`, rule `at least 1`."""
         self.path = path
         self.value = value
         self.allowed = allowed

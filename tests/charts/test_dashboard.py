@@ -26,7 +26,7 @@ pytestmark = pytest.mark.control_plane
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a Prometheus that has scraped all metrics twice."""
+    """Address of a Prometheus that has scraped all metrics twice."""
     served, thread = prometheus_client.start_http_server(
         0, addr="127.0.0.1", registry=a_registry()
     )

@@ -15,28 +15,28 @@ POSTGRES = {"database": {"existingSecret": "postgres"}}
 
 
 def pod_of(objects: list[Object]) -> dict[str, Any]:
-    """Return the spec of the operator's pods."""
+    """Spec of the operator's pods."""
     return dict(one(objects, "Deployment")["spec"]["template"]["spec"])
 
 
 def operator_of(objects: list[Object]) -> dict[str, Any]:
-    """Return the one container."""
+    """One container."""
     (container,) = pod_of(objects)["containers"]
     return dict(container)
 
 
 def volumes_of(objects: list[Object]) -> dict[str, Any]:
-    """Return the volumes, by name."""
+    """Volumes, by name."""
     return {each["name"]: each for each in pod_of(objects)["volumes"]}
 
 
 def environment_of(objects: list[Object]) -> dict[str, Any]:
-    """Return the variables that are set one by one."""
+    """Variables that are set one by one."""
     return {each["name"]: each for each in operator_of(objects)["env"]}
 
 
 def settings_of(objects: list[Object]) -> dict[str, str]:
-    """Return the variables from the ConfigMap."""
+    """Variables from the ConfigMap."""
     container = operator_of(objects)
     name = container["envFrom"][0]["configMapRef"]["name"]
     return dict(one(objects, "ConfigMap", name)["data"])

@@ -37,7 +37,7 @@ FULL: dict[str, Any] = {
 
 @pytest.fixture
 def server(control_plane: Cluster, namespace: str) -> Iterator[Cluster]:
-    """Return a server without the definition; release and definition go after it."""
+    """Server without the definition; release and definition go after it."""
     delete = ("delete", "crd", DEFINITION, "--ignore-not-found", "--timeout=240s")
     control_plane.kubectl(*delete)
     yield control_plane
@@ -59,7 +59,7 @@ def uninstall(server: Cluster, namespace: str, *flags: str) -> None:
 
 
 def may(server: Cluster, user: str, namespace: str, what: str) -> bool:
-    """Tell whether a user may do something there: a verb and a resource."""
+    """Whether a user may do something there: a verb and a resource."""
     verb, resource = what.split()
     name, _, part = resource.partition("/")
     question = ("auth", "can-i", verb, name, f"--subresource={part}", f"--as={user}")
@@ -68,14 +68,14 @@ def may(server: Cluster, user: str, namespace: str, what: str) -> bool:
 
 
 def left(server: Cluster, namespace: str) -> set[tuple[str, str]]:
-    """Return kind and name of all that bears the label of the release."""
+    """Kind and name of all that bears the label of the release."""
     label = f"--selector=app.kubernetes.io/instance={NAME}"
     items = server.get(",".join(OWNED), label, namespace=namespace)["items"]
     return {(each["kind"], each["metadata"]["name"]) for each in items}
 
 
 def a_changed_chart(folder: Path) -> Path:
-    """Return a copy of the chart whose definition has one more column."""
+    """Copy of the chart whose definition has one more column."""
     chart = folder / "plimsoll"
     shutil.copytree(CHART, chart)
     file = chart / "files" / "crd.yaml"

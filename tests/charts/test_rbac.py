@@ -40,7 +40,7 @@ def test_what_back_ends_make_may_be_made() -> None:
 
 
 def allowed(role: Object) -> dict[str, str]:
-    """Return the verbs of each resource."""
+    """Verbs of each resource."""
     return {
         f"{rule['apiGroups'][0]}/{resource}": " ".join(rule["verbs"])
         for rule in role["rules"]
@@ -49,7 +49,7 @@ def allowed(role: Object) -> dict[str, str]:
 
 
 def by_place(objects: list[Object], kind: str) -> dict[tuple[str, str], Object]:
-    """Return objects of a kind by namespace and name; names come again in others."""
+    """Objects of a kind by namespace and name; names come again in others."""
     return {
         (each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
         for each in objects

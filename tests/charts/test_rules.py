@@ -28,12 +28,12 @@ STORE = 'trainingplan_store_up{pod="a"}'
 
 
 def growing(per_minute: float) -> str:
-    """Return two hours of a counter, a value a minute."""
+    """Two hours of a counter, a value a minute."""
     return f"0+{per_minute:g}x{LAST_MIN}"
 
 
 def steady(value: float) -> str:
-    """Return two hours of a gauge."""
+    """Two hours of a gauge."""
     return f"{value:g}+0x{LAST_MIN}"
 
 

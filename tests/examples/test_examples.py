@@ -72,7 +72,7 @@ class Example:
 
     @property
     def status(self) -> Status:
-        """Return the last status."""
+        """Last status."""
         return self.ended.status
 
     def message(self, condition: ConditionType) -> str:
@@ -82,7 +82,7 @@ class Example:
         return found.message
 
     def cuts(self) -> list[int]:
-        """Return the first layer of each stage of the latest attempt."""
+        """First layer of each stage of the latest attempt."""
         uid = self.stored().uid
 
         async def find() -> list[int]:
@@ -93,7 +93,7 @@ class Example:
         return asyncio.run(find())
 
     def certificate(self) -> Certificate:
-        """Return the whole certificate of the latest question."""
+        """Whole certificate of the latest question."""
         uid = self.stored().uid
 
         async def find() -> Certificate:
@@ -106,14 +106,14 @@ class Example:
         return asyncio.run(find())
 
     def stored(self) -> StoredPlan:
-        """Return the plan as the store has it."""
+        """Plan as the store has it."""
         plan = self.run.plan(self.name)
         assert plan is not None
         return plan
 
 
 def options_of(name: str) -> tuple[str, ...]:
-    """Return the options of the command in a manifest's comment."""
+    """Options of the command in a manifest's comment."""
     text = (ROOT / f"examples/{name}.yaml").read_text()
     found = re.search(rf"^#   plimsoll run examples/{name}\.yaml(.*)$", text, re.M)
     assert found is not None, f"examples/{name}.yaml: names no command"

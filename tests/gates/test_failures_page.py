@@ -41,7 +41,7 @@ CODES = {
 
 
 def rows_under(heading: str) -> dict[str, list[str]]:
-    """Return the other cells of the rows below a heading, by their first one."""
+    """Other cells of the rows below a heading, by their first one."""
     _, _, below = PAGE.partition(f" {heading}\n")
     section = re.split(r"^#", below, maxsplit=1, flags=re.MULTILINE)[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines()]
@@ -49,7 +49,7 @@ def rows_under(heading: str) -> dict[str, list[str]]:
 
 
 def reasons(kind: ConditionType, *truths: Truth) -> set[str]:
-    """Return the reasons of a condition."""
+    """Reasons of a condition."""
     return {reason for truth, reason in REASONS[kind] if truth in truths}
 
 

@@ -54,7 +54,7 @@ def test_every_row_of_metrics_has_its_cells() -> None:
 
 
 def rows_of(page: str, first: str) -> list[list[str]]:
-    """Return the cells of all table rows whose first cell is code that begins so."""
+    """Cells of all table rows whose first cell is code that begins so."""
     rows = [line.strip("| ").split(" | ") for line in page.splitlines()]
     return [row for row in rows if re.fullmatch(rf"`{first}[^`]*`", row[0])]
 

@@ -26,7 +26,7 @@ each_root = pytest.mark.parametrize(("folder", "package"), SOURCE_ROOTS.items())
 
 
 def source_files() -> list[Path]:
-    """Return every Python file of the packages and tools."""
+    """Every Python file of the packages and tools."""
     folders = [ROOT / folder for folder in (*SOURCE_ROOTS, "tools", "benchmarks")]
     return [file for folder in folders for file in sorted(folder.rglob("*.py"))]
 

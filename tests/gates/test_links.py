@@ -17,7 +17,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """Return every page of the tree."""
+    """Every page of the tree."""
     listed = subprocess.run(
         ["git", "ls-files", "*.md"],
         cwd=ROOT,
@@ -34,7 +34,7 @@ def prose_of(page: Path) -> str:
 
 
 def leads_nowhere(page: Path, link: str) -> bool:
-    """Tell whether a link names no file, or no heading of its page."""
+    """Whether a link names no file, or no heading of its page."""
     path, _, heading = link.partition("#")
     target = page.parent / path if path else page
     if not target.exists():

@@ -29,12 +29,12 @@ OF_OBJECTS = {
 
 
 def is_private(name: str) -> bool:
-    """Tell whether a part of a dotted name is nobody else's business."""
+    """Whether a part of a dotted name is nobody else's business."""
     return name.startswith("_") and not name.endswith("__")
 
 
 def roots_of(tree: ast.AST) -> dict[str, str]:
-    """Return the dotted name of everything of torch that a module has imported."""
+    """Dotted name of everything of torch that a module has imported."""
     roots: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

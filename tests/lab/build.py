@@ -45,7 +45,7 @@ STAGES = (  # of the module sigs.k8s.io/kwok, below kustomize/stage
 
 
 def _link_flags() -> tuple[str, str]:
-    """Return the -ldflags of kubelab and of helm: no symbols, and the versions."""
+    """The -ldflags of kubelab and of helm: no symbols, and the versions."""
     stamps = {
         "gitVersion": KUBERNETES_VERSION,
         "gitMajor": "1",
@@ -68,12 +68,12 @@ def _link_flags() -> tuple[str, str]:
 
 
 def find_binaries() -> Path | None:
-    """Return the folder of the binaries if they are in the cache; needs no Go."""
+    """Folder of the binaries if they are in the cache; needs no Go."""
     return cache.find(f"kubelab-{_sources_digest()}-go*")
 
 
 def build_binaries() -> Cached:
-    """Return the folder of the binaries, built now if need be.
+    """Folder of the binaries, built now if need be.
 
     Raises:
         LabError: no Go, an old Go, a read-only cache folder, a failed build.
@@ -99,7 +99,7 @@ def _sources_digest() -> str:
 
 
 def _go_version() -> str:
-    """Return the version of Go on the PATH, such as go1.26.8, if it is new enough."""
+    """Version of Go on the PATH, such as go1.26.8, if it is new enough."""
     wanted = re.search(r"^go (\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
     assert wanted, "go.mod names a version of Go"
     needed = wanted[1]

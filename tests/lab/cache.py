@@ -38,7 +38,7 @@ class Cached:
 
 
 def root() -> Path:
-    """Return the cache folder: PLIMSOLL_CACHE, or the user's cache folder."""
+    """Cache folder: PLIMSOLL_CACHE, or the user's cache folder."""
     if chosen := os.environ.get("PLIMSOLL_CACHE"):
         return Path(chosen).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
@@ -46,7 +46,7 @@ def root() -> Path:
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return 12 hexadecimal digits that name this sequence of byte strings."""
+    """12 hexadecimal digits that name this sequence of byte strings."""
     total = hashlib.sha256()
     for part in parts:
         total.update(b"%d:" % len(part) + part)
@@ -54,7 +54,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def find(pattern: str) -> Path | None:
-    """Return a finished folder whose name matches, if there is one."""
+    """Finished folder whose name matches, if there is one."""
     found = [
         path
         for path in sorted(root().glob(pattern))
@@ -64,7 +64,7 @@ def find(pattern: str) -> Path | None:
 
 
 def make_once(name: str, fill: Callable[[Path], None]) -> Cached:
-    """Return the folder `name`, after calling `fill` on it if it is not there.
+    """Folder `name`, after calling `fill` on it if it is not there.
 
     Raises:
         LabError: the cache folder cannot be written to.

@@ -39,7 +39,7 @@ def make(name: str) -> None:
 
 
 def find(pattern: str) -> list[Path]:
-    """Return the groups that match, in all hierarchies."""
+    """Groups that match, in all hierarchies."""
     return [group for each in _hierarchies() for group in each.glob(pattern)]
 
 

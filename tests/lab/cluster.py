@@ -38,7 +38,7 @@ class Cluster:
 
     @classmethod
     def of(cls, slot: Slot) -> Cluster:
-        """Return the cluster that is kept in a slot."""
+        """Cluster that is kept in a slot."""
         facts = slot.facts()
         return cls(
             slot=slot,
@@ -86,7 +86,7 @@ class Cluster:
         self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(objects))
 
     def get(self, *arguments: str, namespace: str = "default") -> dict[str, Any]:
-        """Return an object, or a list of them, as `kubectl get` names it."""
+        """Object, or a list of them, as `kubectl get` names it."""
         written = self.kubectl("get", *arguments, "-n", namespace, "-o", "json")
         found: dict[str, Any] = json.loads(written)
         return found

@@ -12,5 +12,5 @@ from tests.lab.trainingplans import served
 
 @pytest.fixture(scope="module")
 def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it."""
+    """Server that knows the kind as the chart brings it."""
     yield from served(control_plane)

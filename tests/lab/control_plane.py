@@ -131,7 +131,7 @@ def write_credentials(state: Path, listen: Listen) -> None:
 
 
 def etcd_flags(state: Path, listen: Listen) -> list[str]:
-    """Return the flags of etcd: one member, and no waiting for a disk."""
+    """Flags of etcd: one member, and no waiting for a disk."""
     clients = f"http://127.0.0.1:{listen.etcd_port}"
     return [
         f"--data-dir={state}/etcd",
@@ -143,7 +143,7 @@ def etcd_flags(state: Path, listen: Listen) -> list[str]:
 
 
 def apiserver_flags(state: Path, listen: Listen) -> list[str]:
-    """Return the flags of the API server."""
+    """Flags of the API server."""
     flags = [
         f"--etcd-servers=http://127.0.0.1:{listen.etcd_port}",
         f"--bind-address={listen.host}",

@@ -31,31 +31,31 @@ TAIL_BYTES = 8192
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[Cluster]:
-    """Return a real control plane without nodes; needs no root."""
+    """Real control plane without nodes; needs no root."""
     yield from _lab("control-plane")
 
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Cluster]:
-    """Return a cluster of two real nodes; needs root."""
+    """Cluster of two real nodes; needs root."""
     yield from _lab("nodes")
 
 
 @pytest.fixture(scope="session")
 def operator_image(nodes: Cluster) -> str:
-    """Return the name of the operator's image, which all nodes have."""
+    """Name of the operator's image, which all nodes have."""
     return _on_nodes("operator", nodes)
 
 
 @pytest.fixture(scope="session")
 def runtime_image(nodes: Cluster) -> str:
-    """Return the name of the image with trainer and profiler, which all nodes have."""
+    """Name of the image with trainer and profiler, which all nodes have."""
     return _on_nodes("runtime", nodes)
 
 
 @pytest.fixture(scope="session")
 def release_nodes(nodes: Cluster) -> Cluster:
-    """Return the nodes, which have all that the chart and the examples name."""
+    """Nodes, which have all that the chart and the examples name."""
     if not has_torch():
         pytest.skip("torch is missing: run `make test`")
     here, there = sysconfig.get_python_version(), python_of(require_nodes())
@@ -70,7 +70,7 @@ def release_nodes(nodes: Cluster) -> Cluster:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return a fresh namespace of the lab that the test uses."""
+    """Fresh namespace of the lab that the test uses."""
     lab = next(name for name in LABS if name in request.fixturenames)
     cluster: Cluster = request.getfixturevalue(lab)
     with cluster.fresh_namespace() as name:
@@ -95,7 +95,7 @@ def pytest_runtest_makereport(
 
 
 def tail(path: Path) -> str:
-    """Return the last lines of a log, cut to the width of a wide terminal."""
+    """Last lines of a log, cut to the width of a wide terminal."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
         lines = stream.read().decode(errors="replace").splitlines()
@@ -103,7 +103,7 @@ def tail(path: Path) -> str:
 
 
 def archive_of(image: str) -> Path:
-    """Return an image of the project, built now where tests may build, else skip."""
+    """Image of the project, built now where tests may build, else skip."""
     if may_prepare():
         project_images.make_archive(image)
     if not (archive := project_images.find_archive(image)):

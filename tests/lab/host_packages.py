@@ -30,17 +30,17 @@ HIDDEN = ("/run", "/var/lib", "/var/log")
 
 
 def has_torch() -> bool:
-    """Tell whether this interpreter has torch."""
+    """Whether this interpreter has torch."""
     return importlib.util.find_spec("torch") is not None
 
 
 def packages() -> Path:
-    """Return the folder of this interpreter's packages."""
+    """Folder of this interpreter's packages."""
     return Path(sysconfig.get_path("purelib")).resolve()
 
 
 def container_spec() -> dict[str, Any]:
-    """Return containerd's own specification of a container, with the packages in it.
+    """Containerd's own specification of a container, with the packages in it.
 
     Without torch, or where nodes cannot see them, there is nothing to add.
     """
@@ -55,7 +55,7 @@ def container_spec() -> dict[str, Any]:
 
 
 def python_of(archive: Path) -> str:
-    """Return the version of the Python in an archive of images, such as 3.11.
+    """Version of the Python in an archive of images, such as 3.11.
 
     Packages with compiled parts are for one version alone.
     """

@@ -39,13 +39,13 @@ BUSYBOX_TOOLS = ("cat", "echo", "hostname", "nslookup", "sh", "sleep", "tail", "
 
 
 def find_images() -> Path | None:
-    """Return the archive of all images if it is in the cache."""
+    """Archive of all images if it is in the cache."""
     folder = cache.find(key())
     return folder / ARCHIVE if folder else None
 
 
 def make_images() -> Cached:
-    """Return the folder of the archive, made now if need be; needs root to be made.
+    """Folder of the archive, made now if need be; needs root to be made.
 
     Raises:
         LabError: a read-only cache folder, or mmdebstrap failed.
@@ -54,14 +54,14 @@ def make_images() -> Cached:
 
 
 def key() -> str:
-    """Return the name of the archive in the cache, by all it is made from."""
+    """Name of the archive in the cache, by all it is made from."""
     recipe = [Path(each).read_bytes() for each in (__file__, archives.__file__)]
     parts = [*recipe, _release().encode(), PACKAGES.encode()]
     return f"images-{cache.digest(parts)}"
 
 
 def _release() -> str:
-    """Return the code name of this machine's release, such as bookworm.
+    """Code name of this machine's release, such as bookworm.
 
     The base image is of the same one, so that the host's Python finds its C library.
     """
@@ -128,7 +128,7 @@ def _base_root(archive: Path) -> Path:
 
 
 def _apt_sources(release: str) -> list[Path]:
-    """Return the files in which this machine's apt has sources for `release`."""
+    """Files in which this machine's apt has sources for `release`."""
     apt = Path("/etc/apt")
     files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
     found = [path for path in files if path.is_file() and release in _suites(path)]
@@ -140,7 +140,7 @@ def _apt_sources(release: str) -> list[Path]:
 
 
 def _suites(path: Path) -> set[str]:
-    """Return the suites that a file of apt sources names, in either of its forms."""
+    """Suites that a file of apt sources names, in either of its forms."""
     lines = [line.split() for line in path.read_text().splitlines()]
     if path.suffix == ".sources":
         return {word for line in lines if line[:1] == ["Suites:"] for word in line[1:]}

@@ -122,7 +122,7 @@ class Installed:
         return f"{found['spec']['clusterIP']}:{HTTP_PORT}"
 
     def left(self, kinds: str) -> set[tuple[str, str]]:
-        """Return kind and name of all that bears the label of the release."""
+        """Kind and name of all that bears the label of the release."""
         found = self.cluster.get(kinds, OF_RELEASE, namespace=self.namespace)["items"]
         return {(each["kind"], each["metadata"]["name"]) for each in found}
 
@@ -161,7 +161,7 @@ def installed(
 
 
 def a_volume(cluster: Cluster, namespace: str, claim: str) -> dict[str, Any]:
-    """Return a volume for a claim, named by the namespace; all nodes can mount it."""
+    """Volume for a claim, named by the namespace; all nodes can mount it."""
     folder = cluster.state / "volumes" / namespace
     folder.mkdir(parents=True)
     folder.chmod(0o777)  # whoever a pod runs as

@@ -57,7 +57,7 @@ NUM_LAYERS = 8
 
 
 def finished(pod: Object, status: int, message: str, now_s: float) -> Object:
-    """Return the status of a pod that has ended."""
+    """Status of a pod that has ended."""
     at = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ended = {
         "exitCode": status,
@@ -73,7 +73,7 @@ def finished(pod: Object, status: int, message: str, now_s: float) -> Object:
 
 
 def container_status(pod: Object, state: Object) -> Object:
-    """Return the status of the container of a pod."""
+    """Status of the container of a pod."""
     [container] = pod["spec"]["containers"]
     return {
         "name": container["name"],
@@ -245,7 +245,7 @@ class Kubelets:
         return self.stores.get(owner["name"], self.store).within(self.namespace)
 
     async def _plan_in(self, name: str) -> HybridPlan:
-        """Return the plan that a ConfigMap holds."""
+        """Plan that a ConfigMap holds."""
         found = await self.api.get(CONFIG_MAPS, self.namespace, name)
         assert found is not None
         return plan_in(found)

@@ -17,7 +17,7 @@ SELECTOR = {"type": "kwok"}
 
 
 def fake_node(name: str, gpus: Gpus | None = None) -> dict[str, Any]:
-    """Return the object of a large node, with pretended GPUs if asked for."""
+    """Object of a large node, with pretended GPUs if asked for."""
     size = {"cpu": "64", "memory": "512Gi", "pods": "110"}
     size |= gpus.resources if gpus else {}
     labels = SELECTOR | {"kubernetes.io/hostname": name} | (gpus.labels if gpus else {})

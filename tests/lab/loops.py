@@ -166,7 +166,7 @@ class Process:
     scopes: dict[str, Scope] = field(default_factory=dict[str, Scope])
 
     def clock(self) -> float:
-        """Return seconds since 1970."""
+        """Seconds since 1970."""
         return time.time() + self.moved_s
 
     @cached_property
@@ -229,7 +229,7 @@ class Home:
     kubelets: Kubelets
 
     def process(self, **fields: Any) -> Process:
-        """Return a new life of the operator."""
+        """New life of the operator."""
         return Process(api=self.api, database=self.database, **fields)
 
     async def create(self, name: str = PLAN, **spec: Any) -> PlanObject:
@@ -243,7 +243,7 @@ class Home:
         return plan_of((await self.api.create(PLANS, self.namespace, made)).object)
 
     async def plan(self, name: str = PLAN) -> PlanObject:
-        """Return a plan as it is."""
+        """Plan as it is."""
         found = await self.api.get(PLANS, self.namespace, name)
         assert found is not None
         return plan_of(found)
@@ -253,7 +253,7 @@ class Home:
         await self.api.patch(PLANS, self.namespace, name, {"spec": spec})
 
     async def names(self, kind: Kind) -> list[str]:
-        """Return the names of all objects of a kind but those that are always there."""
+        """Names of all objects of a kind but those that are always there."""
         found = await self.api.list(kind, self.namespace, metadata_only=True)
         names = sorted(one["metadata"]["name"] for one in found)
         return [one for one in names if one not in (OFFERS, "kube-root-ca.crt")]
@@ -395,12 +395,12 @@ async def running(
 
 
 def reason(plan: PlanObject, kind: str) -> str:
-    """Return the reason of a condition; empty where nothing was said."""
+    """Reason of a condition; empty where nothing was said."""
     found = next((one for one in plan.status.conditions if one.type == kind), None)
     return found.reason if found is not None else ""
 
 
 def message(plan: PlanObject, kind: str) -> str:
-    """Return the message of a condition."""
+    """Message of a condition."""
     found = next((one for one in plan.status.conditions if one.type == kind), None)
     return found.message if found is not None else ""

@@ -93,7 +93,7 @@ def write_node(slot: Slot, node: int) -> None:
 
 
 def kubelet_flags(slot: Slot, node: int) -> list[str]:
-    """Return the flags of a kubelet that its configuration file has no place for."""
+    """Flags of a kubelet that its configuration file has no place for."""
     folder = slot.state / f"node{node}"
     return [
         f"--config={folder}/kubelet.json",
@@ -137,7 +137,7 @@ def _kubelet(slot: Slot, node: int, folder: Path) -> dict[str, object]:
 
 
 def _pod_network(slot: Slot) -> dict[str, object]:
-    """Return the CNI configuration: all nodes on one bridge, and one address store."""
+    """CNI configuration: all nodes on one bridge, and one address store."""
     ranges = [[{"subnet": str(slot.pods), "gateway": slot.bridge_address}]]
     bridge = {
         "type": "bridge",

@@ -33,7 +33,7 @@ DNS_READY_PORT = 8181
 
 
 def require() -> Path:
-    """Return the archive of images, once all that nodes need is there.
+    """Archive of images, once all that nodes need is there.
 
     Raises:
         LabError: not root, packages missing, images not made.
@@ -127,7 +127,7 @@ def _ip(arguments: str) -> None:
 
 
 def _import(state: Path, node: int, archive: Path) -> str:
-    """Return a script that waits for a node's containerd and gives it the images."""
+    """Script that waits for a node's containerd and gives it the images."""
     ctr = f"ctr --address {state}/node{node}/containerd.sock --namespace k8s.io"
     return (
         f"until {ctr} version >/dev/null 2>&1; do sleep 0.05; done; "

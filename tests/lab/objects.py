@@ -9,7 +9,7 @@ from tests.lab import images
 
 
 def a_container(command: Sequence[str], **fields: Any) -> dict[str, Any]:
-    """Return a container of the base image, which is on every node already."""
+    """Container of the base image, which is on every node already."""
     return {
         "name": "main",
         "image": images.BASE,
@@ -20,7 +20,7 @@ def a_container(command: Sequence[str], **fields: Any) -> dict[str, Any]:
 
 
 def a_pod(name: str, container: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """Return a pod that runs once and is not restarted."""
+    """Pod that runs once and is not restarted."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -37,7 +37,7 @@ def a_pod(name: str, container: dict[str, Any], **spec: Any) -> dict[str, Any]:
 def a_gang(
     name: str, container: dict[str, Any], *, pods: int = 2, **spec: Any
 ) -> list[dict[str, Any]]:
-    """Return an Indexed Job, one pod per node, and the Service that names its pods.
+    """Indexed Job, one pod per node, and the Service that names its pods.
 
     Pod i is found as <name>-<i>.<name>.
     """

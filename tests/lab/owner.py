@@ -80,7 +80,7 @@ def _first_message(keeper: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def running() -> list[slots.Slot]:
-    """Return the slots of all labs that are kept now."""
+    """Slots of all labs that are kept now."""
     return [slot for slot in slots.ALL if slots.is_taken(slot)]
 
 

@@ -55,5 +55,5 @@ def require(level: Level) -> None:
 
 
 def may_prepare() -> bool:
-    """Tell whether tests may build and install: in CI, or when asked to."""
+    """Whether tests may build and install: in CI, or when asked to."""
     return bool(os.environ.get("PLIMSOLL_LAB_BUILD") or os.environ.get("CI"))

@@ -78,7 +78,7 @@ class Processes:
         self.start(name, self.binaries / program, *arguments)
 
     def is_done(self, name: str) -> bool:
-        """Tell whether a part that was to end has ended."""
+        """Whether a part that was to end has ended."""
         return self._running[name].poll() is not None
 
     def stop(self, *names: str) -> None:
@@ -112,7 +112,7 @@ class Processes:
             time.sleep(POLL_S)
 
     def owner_is_gone(self, *, within_s: float = 0.0) -> bool:
-        """Tell whether the owner has ended, waiting for it up to `within_s`."""
+        """Whether the owner has ended, waiting for it up to `within_s`."""
         watched = [] if self.owner is None else [self.owner]
         return bool(select.select(watched, [], [], within_s)[0])
 
@@ -164,7 +164,7 @@ def answers(url: str, *, state: Path | None = None) -> bytes | None:
 
 
 def process_of(pid: int) -> int | None:
-    """Return a file descriptor that is readable once `pid`, our parent, has ended.
+    """File descriptor that is readable once `pid`, our parent, has ended.
 
     Not the end of a pipe: children forked by the owner would hold that open.
     """

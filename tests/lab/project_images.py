@@ -31,18 +31,18 @@ NUM_KEPT = 4
 
 
 def image_name(image: str) -> str:
-    """Return the name under which nodes know an image."""
+    """Name under which nodes know an image."""
     return name_of(image, PREFIX)
 
 
 def find_archive(image: str) -> Path | None:
-    """Return the archive of an image if it is in the cache."""
+    """Archive of an image if it is in the cache."""
     folder = cache.find(_key(image))
     return folder / ARCHIVE if folder else None
 
 
 def make_archive(image: str) -> Cached:
-    """Return the folder of an image's archive, built now if need be; needs root.
+    """Folder of an image's archive, built now if need be; needs root.
 
     Raises:
         LabError: buildah is missing, or failed.

@@ -103,11 +103,11 @@ class Operator:
             time.sleep(POLL_S)
 
     def said(self) -> list[str]:
-        """Return the lines that it has written."""
+        """Lines that it has written."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def _leads(self) -> bool:
-        """Tell whether it runs and decides."""
+        """Whether it runs and decides."""
         if self._process is None or self._process.poll() is not None:
             return False
         return LEADS in self.log.read_bytes()[self._begins_at :].decode()
@@ -145,7 +145,7 @@ class Ground:
     """Holds `code`, `orders` and `saved`, which pods see."""
 
     def plan(self, name: str, **spec: Any) -> dict[str, Any]:
-        """Return a plan of the chain.
+        """Plan of the chain.
 
         Args:
             name: of it.
@@ -167,7 +167,7 @@ class Ground:
         }
 
     def template(self) -> dict[str, Any]:
-        """Return the pods of all plans: equal ones share a profile."""
+        """Pods of all plans: equal ones share a profile."""
         python = host_python(sources=[self.folder / "code"])
         mount = {"name": "orders", "mountPath": str(steered.ORDERS)}
         container = {
@@ -201,12 +201,12 @@ class Ground:
         part.rename(file)
 
     def steps(self, job: str) -> list[int]:
-        """Return the steps that the first rank of a Job has begun."""
+        """Steps that the first rank of a Job has begun."""
         file = self.folder / "orders" / f"{job}-0.steps"
         return [int(line) for line in file.read_text().split()] if file.exists() else []
 
     def status(self, name: str) -> dict[str, Any]:
-        """Return the status of a plan."""
+        """Status of a plan."""
         found = self.cluster.get("tplan", name, namespace=self.namespace)
         status: dict[str, Any] = found.get("status", {})
         return status
@@ -242,7 +242,7 @@ class Ground:
         )
 
     def ended(self, name: str, *, timeout_s: float = LIMIT_S) -> dict[str, Any]:
-        """Return the status of a plan once that is final."""
+        """Status of a plan once that is final."""
         return self.wait_for(name, is_over, timeout_s=timeout_s)
 
     def patch(self, name: str, spec: dict[str, Any]) -> None:
@@ -256,7 +256,7 @@ class Ground:
         self.cluster.kubectl("delete", what, "--wait=false", *how, "-n", self.namespace)
 
     def pods(self, job: str) -> list[dict[str, Any]]:
-        """Return the pods of a Job."""
+        """Pods of a Job."""
         label = f"batch.kubernetes.io/job-name={job}"
         found = self.cluster.get("pods", "-l", label, namespace=self.namespace)
         items: list[dict[str, Any]] = found["items"]
@@ -276,12 +276,12 @@ class Ground:
 
 
 def is_over(status: dict[str, Any]) -> bool:
-    """Tell whether a plan has come to its end."""
+    """Whether a plan has come to its end."""
     return said(status, "Succeeded")[0] in ("True", "False")
 
 
 def said(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
-    """Return status, reason and message of a condition; empty where nothing is said."""
+    """Status, reason and message of a condition; empty where nothing is said."""
     for one in status.get("conditions", ()):
         if one["type"] == kind:
             return one["status"], one["reason"], one.get("message", "")
@@ -346,7 +346,7 @@ def prepare(cluster: Cluster, namespace: str, folder: Path) -> None:
 
 
 def settings_for(cluster: Cluster, namespace: str, folder: Path) -> dict[str, str]:
-    """Return the environment of an operator that runs on this machine."""
+    """Environment of an operator that runs on this machine."""
     http, ingest = free_ports(2)
     told = {
         "DATABASE": str(folder / "store.db"),
@@ -373,7 +373,7 @@ def settings_for(cluster: Cluster, namespace: str, folder: Path) -> dict[str, st
 
 
 def a_volume(namespace: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a volume that both nodes can mount, and the claim that has it."""
+    """Volume that both nodes can mount, and the claim that has it."""
     modes = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     volume = {
         "apiVersion": "v1",

@@ -36,7 +36,7 @@ SWEEP_TIMEOUT_S = 60.0
 
 
 def root() -> Path:
-    """Return the folder of all labs of this user, in memory where that is possible.
+    """Folder of all labs of this user, in memory where that is possible.
 
     In memory because etcd waits for the disk on every write, and unpacked images are
     short-lived. Not configurable: root's labs must all see each other's locks.
@@ -149,7 +149,7 @@ def _claim(slot: Slot) -> None:
 
 
 def is_taken(slot: Slot) -> bool:
-    """Tell whether a keeper holds the slot."""
+    """Whether a keeper holds the slot."""
     if not slot.lock.exists():
         return False
     if lock := _try_lock(slot):

@@ -12,7 +12,7 @@ from tests.lab.errors import LabError
 
 @pytest.fixture(autouse=True)
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder that is the whole PATH; the cache is empty."""
+    """Folder that is the whole PATH; the cache is empty."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "cache"))

@@ -14,7 +14,7 @@ from tests.lab.errors import LabError
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty cache folder of the test's own."""
+    """Empty cache folder of the test's own."""
     monkeypatch.setenv("PLIMSOLL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

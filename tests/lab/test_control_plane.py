@@ -20,7 +20,7 @@ pytestmark = pytest.mark.control_plane
 
 
 def a_definition() -> dict[str, Any]:
-    """Return a resource whose `depth` may not exceed its `height`."""
+    """Resource whose `depth` may not exceed its `height`."""
     rule = {"rule": "self.depth <= self.height", "message": "deeper than it is high"}
     number = {"type": "integer"}
     spec = {
@@ -50,7 +50,7 @@ def a_definition() -> dict[str, Any]:
 
 
 def a_hull(*, depth: int) -> dict[str, Any]:
-    """Return an object of that resource, 10 high."""
+    """Object of that resource, 10 high."""
     return {
         "apiVersion": "lab.plimsoll.dev/v1",
         "kind": "Hull",
@@ -97,7 +97,7 @@ def test_rights_come_from_roles_alone(control_plane: Cluster, namespace: str) ->
 
 @pytest.fixture
 def fake_nodes(control_plane: Cluster) -> Iterator[list[str]]:
-    """Return the names of three nodes on paper, with eight GPUs each."""
+    """Names of three nodes on paper, with eight GPUs each."""
     names = [f"fake-{number}" for number in range(3)]
     control_plane.apply(*(kwok.fake_node(name, Gpus(count=8)) for name in names))
     yield names
@@ -163,7 +163,7 @@ def test_two_labs_do_not_see_each_other(control_plane: Cluster, namespace: str) 
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """Return a port of loopback that somebody listens on."""
+    """Port of loopback that somebody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -86,7 +86,7 @@ class Trial:
     num_lives: int = 0
 
     def process(self) -> Process:
-        """Return the next life."""
+        """Next life."""
         self.num_lives += 1
         return Process(
             api=self.home.api,
@@ -170,7 +170,7 @@ def with_trials(server: Cluster, namespace: str, folder: Path, work: Work) -> No
 
 
 def one_crash(number: int) -> Callable[[], Effects]:
-    """Return lives of which the first ends after an effect.
+    """Lives of which the first ends after an effect.
 
     What it leaves is what a crash before the next effect leaves.
     """

@@ -46,7 +46,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def trials(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that judges whole documents, the status too."""
+    """Server that judges whole documents, the status too."""
     made = trial_definition(TRIALS)
     establish(control_plane, made, a_trial(TRIALS, spec=LEAST))
     yield control_plane
@@ -54,7 +54,7 @@ def trials(control_plane: Cluster) -> Iterator[Cluster]:
 
 
 def accepted(server: Cluster, part: str, documents: list[Any]) -> set[int]:
-    """Return the numbers of the documents that the server takes as spec or status."""
+    """Numbers of the documents that the server takes as spec or status."""
     sent = [
         a_trial(TRIALS, number, **{"spec": LEAST, part: document})
         for number, document in enumerate(documents)
@@ -94,7 +94,7 @@ def test_a_condition_stands_once(trials: Cluster) -> None:
 
 
 def written(server: Cluster, sent: dict[str, Any]) -> dict[str, Any]:
-    """Return an object as the server would write it."""
+    """Object as the server would write it."""
     done = server.run(*CREATE, "--output=json", stdin=json.dumps(sent))
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -179,7 +179,7 @@ def test_every_example_is_taken(server: Cluster, file: Path, namespace: str) -> 
 
 @pytest.fixture
 def plan(server: Cluster, namespace: str) -> Plan:
-    """Return a plan with every field."""
+    """Plan with every field."""
     return Plan.create(server, namespace, A_SPEC)
 
 
@@ -206,7 +206,7 @@ def test_the_whole_status_is_kept(plan: Plan) -> None:
 
 
 def table(server: Cluster, plan: Plan, *words: str) -> list[list[str]]:
-    """Return the rows that `kubectl get` shows, each as its cells but for the age."""
+    """Rows that `kubectl get` shows, each as its cells but for the age."""
     shown = server.kubectl("get", *words, *plan.here).splitlines()
     return [re.split(r" {2,}", row.strip())[:-1] for row in shown]
 

@@ -37,7 +37,7 @@ OLDER = "older.lab.plimsoll.dev"
 
 @pytest.fixture
 def plan(server: Cluster, namespace: str) -> Plan:
-    """Return a plan with every field."""
+    """Plan with every field."""
     return Plan.create(server, namespace, A_SPEC)
 
 
@@ -75,7 +75,7 @@ def test_no_field_was_forgotten_here() -> None:
 
 
 def edited(field: str, value: object) -> object:
-    """Return the spec with another value of a field, without it for None."""
+    """Spec with another value of a field, without it for None."""
     return without_nulls(A_SPEC | {field: value})
 
 

@@ -58,12 +58,12 @@ class Trained:
     took_s: float
 
     def plan(self, name: str = PLAN) -> dict[str, Any]:
-        """Return a TrainingPlan as it is now."""
+        """TrainingPlan as it is now."""
         cluster = self.release.cluster
         return cluster.get("tplan", name, namespace=self.namespace)
 
     def selects(self, metric: str) -> list[Any]:
-        """Return the series of the training's plan."""
+        """Series of the training's plan."""
         labels = f'{{namespace="{self.namespace}",trainingplan="{PLAN}"}}'
         return ask(self.prometheus, f"trainingplan_{metric}{labels}")
 
@@ -101,7 +101,7 @@ def trained(
 
 
 def an_address(cluster: Cluster, database: str) -> AbstractContextManager[str]:
-    """Return the address of a new database that pods reach; none for SQLite."""
+    """Address of a new database that pods reach; none for SQLite."""
     return nullcontext("") if database == "sqlite" else a_database(cluster)
 
 
@@ -114,7 +114,7 @@ def a_database(cluster: Cluster) -> Iterator[str]:
 
 
 def a_plan(name: str, **spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the example under another name, with some fields of its spec changed."""
+    """Example under another name, with some fields of its spec changed."""
     plan: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
     plan["metadata"]["name"] = name
     for part, fields in spec.items():
@@ -251,7 +251,7 @@ def test_what_trains_goes_on_without_the_operator(trained: Trained) -> None:
 
 
 def a_claim() -> dict[str, Any]:
-    """Return a claim that any number of nodes may mount."""
+    """Claim that any number of nodes may mount."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -265,12 +265,12 @@ def a_claim() -> dict[str, Any]:
 
 
 def gang(cluster: Cluster, namespace: str) -> dict[str, str]:
-    """Return name and uid of all pods that run."""
+    """Name and uid of all pods that run."""
     running = "--field-selector=status.phase=Running"
     pods = cluster.get("pods", running, namespace=namespace)["items"]
     return {one["metadata"]["name"]: one["metadata"]["uid"] for one in pods}
 
 
 def kinds(cluster: Cluster) -> list[str]:
-    """Return every kind of object that the cluster can list."""
+    """Every kind of object that the cluster can list."""
     return cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()

@@ -40,7 +40,7 @@ RAISED_MEMORY = re.compile(
 def ground(
     nodes: Cluster, runtime_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ground]:
-    """Return a namespace in which one plan has been profiled, replayed and trained."""
+    """Namespace in which one plan has been profiled, replayed and trained."""
     folder = tmp_path_factory.mktemp("ground")
     with a_ground(nodes, folder, runtime_image) as found:
         found.train_first()

@@ -70,7 +70,7 @@ FAULTS = ("Traceback", "a fault of Plimsoll")
 
 @pytest.fixture(scope="module")
 def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind as the chart brings it, and has a node."""
+    """Server that knows the kind as the chart brings it, and has a node."""
     control_plane.apply(fake_node(NODE, Gpus()))
     control_plane.wait(f"node/{NODE}", "condition=Ready")
     yield from served(control_plane)
@@ -127,7 +127,7 @@ class Flood:
             self.sent.append(Sent(kind=kind, spec=spec, plan=plan, waited_s=waited_s))
 
     async def _judged(self, name: str) -> Object:
-        """Return a plan once it has been judged."""
+        """Plan once it has been judged."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 plan = await self.api.get(PLANS, self.namespace, name)
@@ -137,7 +137,7 @@ class Flood:
 
 
 def verdict(plan: Object) -> tuple[str, str, str]:
-    """Return status, reason and message of `Accepted`."""
+    """Status, reason and message of `Accepted`."""
     return said(plan.get("status") or {}, "Accepted")
 
 

@@ -39,7 +39,7 @@ OBSERVED = an_observation(plan_digest=digest_of(a_plan())).to_json()
 
 
 def a_definition() -> dict[str, Any]:
-    """Return the kind TrainingPlan, with any content."""
+    """Kind TrainingPlan, with any content."""
     version = {
         "name": names.VERSION,
         "served": True,
@@ -66,7 +66,7 @@ def a_definition() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows TrainingPlans, as it did or by a kind of ours."""
+    """Server that knows TrainingPlans, as it did or by a kind of ours."""
     known = control_plane.run("kubectl", "get", "crd", DEFINITION, check=False)
     is_ours = bool(known.returncode)
     if is_ours:

@@ -65,7 +65,7 @@ class Hunt:
         self.names.append(name)
 
     async def is_going_on(self) -> bool:
-        """Tell whether the newest plan is not over."""
+        """Whether the newest plan is not over."""
         return not (await self.home.plan(self.names[-1])).status.is_over
 
     async def kill(self) -> None:

@@ -51,7 +51,7 @@ class Replicas:
         self.api, self.namespace = api, namespace
 
     def seat(self, holder: str) -> Seat:
-        """Return the seat of one of them."""
+        """Seat of one of them."""
         return Seat(namespace=self.namespace, name="decider", holder=holder)
 
     async def spec(self) -> dict[str, Any]:

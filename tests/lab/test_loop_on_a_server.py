@@ -365,7 +365,7 @@ async def eventually(
 
 
 def somebodys(kind: str, name: str) -> Object:
-    """Return an object that belongs to nobody."""
+    """Object that belongs to nobody."""
     made: Object = {"kind": kind, "metadata": {"name": name}}
     if kind == "Job":
         pods = A_SPEC["template"]["spec"] | {"restartPolicy": "Never"}
@@ -486,7 +486,7 @@ def test_what_cannot_be_launched_is_said_before_any_work(
 
 
 def repaired(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a spec as they are in a good one, null where absent."""
+    """Fields of a spec as they are in a good one, null where absent."""
     good = {name: A_SPEC.get(name) for name in spec}
     if good.get("template"):
         good["template"] = {

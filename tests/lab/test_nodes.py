@@ -46,7 +46,7 @@ def gpus(nodes: Cluster) -> None:
 
 
 def is_ready(cluster: Cluster, node: str) -> str:
-    """Return the status of a node's Ready condition: True, False or Unknown."""
+    """Status of a node's Ready condition: True, False or Unknown."""
     conditions = cluster.get("node", node)["status"]["conditions"]
     return next(str(each["status"]) for each in conditions if each["type"] == "Ready")
 

@@ -61,7 +61,7 @@ def ground(
     database: Server,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Ground]:
-    """Return a namespace in which one plan has been profiled, replayed and trained."""
+    """Namespace in which one plan has been profiled, replayed and trained."""
     folder = tmp_path_factory.mktemp("ground")
     settings = {"DATABASE": database.url(database.make()), "LOG_LEVEL": "debug"}
     with a_ground(nodes, folder, runtime_image, **settings) as found:

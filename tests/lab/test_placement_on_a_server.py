@@ -33,7 +33,7 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 def a_machine(
     name: str, memory_mib: int | None, product: str, **labels: str
 ) -> dict[str, Any]:
-    """Return a node with two GPUs; without memory, discovery has not run on it."""
+    """Node with two GPUs; without memory, discovery has not run on it."""
     gpus = Gpus(count=2, memory_mib=memory_mib or 1, product=product)
     node = kwok.fake_node(name, gpus)
     del node["metadata"]["labels"][EMULATED_DEVICE_LABEL]
@@ -55,7 +55,7 @@ MACHINES = (
 
 @pytest.fixture(scope="module")
 def server(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that has the machines, ready."""
+    """Server that has the machines, ready."""
     control_plane.apply(*MACHINES)
     names = [node["metadata"]["name"] for node in MACHINES]
     for name in names:
@@ -80,7 +80,7 @@ class Place:
         self.server.apply(pod, namespace=self.namespace)
 
     def pod(self, name: str) -> dict[str, Any]:
-        """Return a pod as it is now."""
+        """Pod as it is now."""
         return self.server.get("pod", name, namespace=self.namespace)
 
     def node_of(self, name: str, offer: Offer, **users: Any) -> str:
@@ -105,12 +105,12 @@ class Place:
 
 @pytest.fixture
 def place(server: Cluster, namespace: str) -> Place:
-    """Return a place for pods, with no one else's in it."""
+    """Place for pods, with no one else's in it."""
     return Place(server=server, namespace=namespace)
 
 
 def _only(key: str, *values: str) -> dict[str, Any]:
-    """Return the user's own affinity to nodes with a label."""
+    """User's own affinity to nodes with a label."""
     condition = {"key": key, "operator": "In", "values": [*values]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [condition]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -118,7 +118,7 @@ def _only(key: str, *values: str) -> dict[str, Any]:
 
 
 def an_offer_of(memory_mib: int, **fields: Any) -> Offer:
-    """Return the offer of a device of so much memory."""
+    """Offer of a device of so much memory."""
     return an_offer(device_memory_bytes=memory_mib * MIB, **fields)
 
 

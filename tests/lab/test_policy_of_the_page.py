@@ -49,19 +49,19 @@ WITHIN: list[dict[str, Any]] = [
 
 
 def a_spec(more: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec that the policy has nothing else against."""
+    """Spec that the policy has nothing else against."""
     return {**LEAST, **more, "launch": {"queueName": NAMESPACE}}
 
 
 @pytest.fixture(scope="module")
 def plans(control_plane: Cluster) -> Iterator[Cluster]:
-    """Return a server that knows the kind."""
+    """Server that knows the kind."""
     yield from served(control_plane)
 
 
 @pytest.fixture(scope="module")
 def server(plans: Cluster) -> Iterator[Cluster]:
-    """Return a server on which the policy is in force."""
+    """Server on which the policy is in force."""
     plans.kubectl("create", "namespace", NAMESPACE)
     plans.apply(*POLICY)
     plans.wait_until("the policy", lambda: bool(said(plans, BEYOND[0])))

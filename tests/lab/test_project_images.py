@@ -58,7 +58,7 @@ print(EmulatedDevice().current_bytes - before)
 
 
 def restricted(name: str, image: str, **fields: Any) -> dict[str, Any]:
-    """Return a container as the pod security standard `restricted` wants it."""
+    """Container as the pod security standard `restricted` wants it."""
     return {
         "name": name,
         "image": image,
@@ -69,7 +69,7 @@ def restricted(name: str, image: str, **fields: Any) -> dict[str, Any]:
 
 
 def copying(name: str, image: str, **fields: Any) -> dict[str, Any]:
-    """Return an init container that brings the runtime."""
+    """Init container that brings the runtime."""
     mounts = [{"name": "plimsoll", "mountPath": "/plimsoll"}]
     return restricted(name, image, args=["/plimsoll"], volumeMounts=mounts, **fields)
 
@@ -92,14 +92,14 @@ def config(image: str) -> dict[str, Any]:
 
 
 def member(tar: tarfile.TarFile, name: str) -> bytes:
-    """Return a file of an archive."""
+    """File of an archive."""
     stream = tar.extractfile(name)
     assert stream
     return stream.read()
 
 
 def files(image: str) -> set[str]:
-    """Return the paths of all files in an image."""
+    """Paths of all files in an image."""
     found = set[str]()
     with tarfile.open(archive_of(image)) as tar:
         for name in json.loads(member(tar, "manifest.json"))[0]["Layers"]:

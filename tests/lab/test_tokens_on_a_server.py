@@ -82,7 +82,7 @@ class Office:
         return self.give(SHORT_S)
 
     def is_taken(self, token: str) -> bool:
-        """Tell whether the API server knows whose token it is."""
+        """Whether the API server knows whose token it is."""
         words = ("kubectl", "get", "tplan", "-n", self.namespace, f"--token={token}")
         done = self.cluster.run(*words, check=False)
         assert not done.returncode or "Unauthorized" in done.stderr, done.stderr
@@ -124,7 +124,7 @@ class Place:
 
 
 def as_a_file_says(proxy: Proxy, folder: Path) -> Place:
-    """Return environment and command of an operator with a kubeconfig."""
+    """Environment and command of an operator with a kubeconfig."""
     content = yaml.safe_load(proxy.kubeconfig.read_text())
     content["users"][0]["user"] = {"tokenFile": str(folder / "token")}
     proxy.kubeconfig.write_text(yaml.safe_dump(content))
@@ -132,7 +132,7 @@ def as_a_file_says(proxy: Proxy, folder: Path) -> Place:
 
 
 def as_in_a_pod(proxy: Proxy, folder: Path) -> Place:
-    """Return environment and command of an operator that has what a pod has."""
+    """Environment and command of an operator that has what a pod has."""
     if os.geteuid():
         pytest.skip("a folder below /run needs root: run `sudo make test`")
     content = yaml.safe_load(proxy.kubeconfig.read_text())

@@ -20,17 +20,17 @@ FORGIVEN_S: Final = 60
 
 
 def signing_key(cluster: Cluster) -> Path:
-    """Return the key that tokens of a lab are signed with."""
+    """Key that tokens of a lab are signed with."""
     return cluster.state / "certs/apiserver.key"
 
 
 def lasting(cluster: Cluster, token: str, life_s: float) -> str:
-    """Return a token that is taken for some seconds more; for none, if below 0."""
+    """Token that is taken for some seconds more; for none, if below 0."""
     return resigned(token, signing_key(cluster), int(time.time() + life_s) - FORGIVEN_S)
 
 
 def resigned(token: str, key: Path, expires_s: int) -> str:
-    """Return a token that expires at another time, signed anew."""
+    """Token that expires at another time, signed anew."""
     claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
     head = part(json.dumps({"alg": "RS256"}).encode())
     text = f"{head}.{part(json.dumps(claims | {'exp': expires_s}).encode())}"
@@ -44,5 +44,5 @@ def resigned(token: str, key: Path, expires_s: int) -> str:
 
 
 def part(content: bytes) -> str:
-    """Return a part of a token."""
+    """Part of a token."""
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -23,7 +23,7 @@ class Traces:
 
     @classmethod
     def of(cls, slot: Slot, keeper: int) -> Traces:
-        """Return the traces of a running lab: its keeper, all below, all inside."""
+        """Traces of a running lab: its keeper, all below, all inside."""
         parents = {int(pid): _status(pid)[1] for pid in _pids()}
         below = {keeper}
         while more := {pid for pid, up in parents.items() if up in below} - below:
@@ -75,7 +75,7 @@ def _pids() -> list[str]:
 
 
 def _status(pid: str) -> tuple[str, int, str]:
-    """Return state letter, parent and start time; a dead process has none of them."""
+    """State letter, parent and start time; a dead process has none of them."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
         return fields[0], int(fields[1]), fields[19]

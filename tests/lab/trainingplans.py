@@ -23,7 +23,7 @@ CREATE = ("kubectl", "create", "--dry-run=server", FROM_STDIN)
 
 
 def an_object(name: str, **parts: Any) -> dict[str, Any]:
-    """Return a TrainingPlan."""
+    """TrainingPlan."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -33,7 +33,7 @@ def an_object(name: str, **parts: Any) -> dict[str, Any]:
 
 
 def trial_definition(group: str) -> dict[str, Any]:
-    """Return the definition in another group, with the status in the same document.
+    """Definition in another group, with the status in the same document.
 
     A server drops the status of a new object where it is written apart: it judges none.
     """
@@ -47,7 +47,7 @@ def trial_definition(group: str) -> dict[str, Any]:
 
 
 def a_trial(group: str, number: int = 0, **parts: Any) -> dict[str, Any]:
-    """Return an object of that kind."""
+    """Object of that kind."""
     trial = {"apiVersion": f"{group}/{VERSION}", "kind": "Trial"}
     return an_object(f"trial-{number}", **parts) | trial
 

@@ -54,7 +54,7 @@ def worst_peak(
     count: int,
     cap: int = 99,
 ) -> float:
-    """Return the largest peak of given cuts, in GiB."""
+    """Largest peak of given cuts, in GiB."""
     ends = (*cuts[1:], chain.num_layers)
     peaks = [
         rank_peak(
@@ -78,7 +78,7 @@ def worst_peak(
 
 
 def least_worst_peak(chain: ChainBytes, num_stages: int, cap: int) -> float:
-    """Return the least largest peak of all cuts under a cap in flight, in GiB."""
+    """Least largest peak of all cuts under a cap in flight, in GiB."""
     options, stages = build_options(chain, HELD, None), stage_bytes(chain, HELD)
 
     def peaks(left: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
@@ -149,7 +149,7 @@ class Measured:
 
 
 def measured_rows() -> list[Measured]:
-    """Return the fifteen rows."""
+    """Fifteen rows."""
     table: list[tuple[tuple[int, ...], list[tuple[int, int, int, float]]]] = [
         (
             (26,),

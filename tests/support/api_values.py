@@ -177,7 +177,7 @@ def fields_of(
 
 
 def edges(shape: Shape, now: Any) -> list[object]:
-    """Return values at, just inside and just outside of a shape's bounds.
+    """Values at, just inside and just outside of a shape's bounds.
 
     Args:
         shape: of the field.
@@ -213,7 +213,7 @@ def edges(shape: Shape, now: Any) -> list[object]:
 
 
 def decimal_edges(maximum: int) -> list[object]:
-    """Return decimals around 0 and the maximum, and around the places allowed."""
+    """Decimals around 0 and the maximum, and around the places allowed."""
     near = ("0", "0.0", "0.000000001", "0.0000000001", "0.5", "0.5\n")
     inside = (f"{maximum - 1}.999999999", f"{maximum}", f"{maximum}.000000000")
     outside = (f"{maximum}.000000001", f"{maximum + 1}", f"{maximum}0")
@@ -221,7 +221,7 @@ def decimal_edges(maximum: int) -> list[object]:
 
 
 def text_edges(lengths: Iterable[int]) -> list[object]:
-    """Return texts of some lengths, and what patterns may stumble over."""
+    """Texts of some lengths, and what patterns may stumble over."""
     long = [(start * n)[:n] for n in lengths for start in ("a", "A", "1")]
     return [*long, *(("a:" + text)[: len(text)] for text in long), *ODD_TEXTS]
 
@@ -246,7 +246,7 @@ def at(whole: Any, place: Place) -> Any:
 
 
 def changed(whole: Any, place: Place, value: object) -> Any:
-    """Return a copy with another value at a place."""
+    """Copy with another value at a place."""
     if not place:
         return value
     found = copy.deepcopy(whole)
@@ -273,7 +273,7 @@ def refusal(kind: type[Record], value: object) -> InvalidFieldError | None:
 
 
 def is_beyond_schemas(error: InvalidFieldError) -> bool:
-    """Tell whether a refusal is one that a schema has no words for."""
+    """Whether a refusal is one that a schema has no words for."""
     value = error.value
     if isinstance(value, str) and error.allowed.startswith("a mapping"):
         return len(value) > 16_384  # its text as JSON
@@ -285,7 +285,7 @@ def is_beyond_schemas(error: InvalidFieldError) -> bool:
 
 
 def without_nulls(value: object) -> object:
-    """Return a document without the fields that are null."""
+    """Document without the fields that are null."""
     if isinstance(value, list):
         return [without_nulls(entry) for entry in value]
     if not isinstance(value, dict):

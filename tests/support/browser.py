@@ -191,7 +191,7 @@ class Page:
         return [e for e in self._browser.events if e.get("method") in COMPLAINTS]
 
     def picture(self) -> bytes:
-        """Return the whole page as a PNG."""
+        """Whole page as a PNG."""
         shot = self._browser.send(
             "Page.captureScreenshot", self._session, captureBeyondViewport=True
         )

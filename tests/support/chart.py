@@ -44,7 +44,7 @@ def helm(*arguments: str, values: Values | None = None) -> tuple[int, str]:
 def rendered(
     values: Values | None = None, *, apis: Sequence[str] = (), release: str = NAME
 ) -> list[Object]:
-    """Return all objects of a release.
+    """All objects of a release.
 
     Raises:
         AssertionError: helm refused; carries what it said.
@@ -68,10 +68,10 @@ def refusal(values: Values) -> str:
 
 
 def of_kind(objects: Sequence[Object], kind: str) -> dict[str, Object]:
-    """Return the objects of a kind, by name."""
+    """Objects of a kind, by name."""
     return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
 
 
 def one(objects: Sequence[Object], kind: str, name: str = NAME) -> Object:
-    """Return an object that is there."""
+    """Object that is there."""
     return of_kind(objects, kind)[name]

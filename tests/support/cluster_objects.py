@@ -154,5 +154,5 @@ def an_end(*statuses: int, at_s: float = LATER_S, **fields: Any) -> End:
 
 
 def told(end: End) -> str:
-    """Return a termination message."""
+    """Termination message."""
     return to_text(end)

@@ -69,7 +69,7 @@ def an_offers_file(folder: Path, memory_mib: int = 96, **fields: Any) -> str:
 
 
 def words(folder: Path, *more: str) -> list[str]:
-    """Return the command line of a plan for the small chain."""
+    """Command line of a plan for the small chain."""
     return [
         "plan",
         a_profile_file(folder),

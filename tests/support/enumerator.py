@@ -98,7 +98,7 @@ class Judge:
     def peak(
         self, mesh: Mesh, stage: int, first: int, end: int, again: set[int]
     ) -> int:
-        """Return the peak of one rank, from the text of the formula."""
+        """Peak of one rank, from the text of the formula."""
         b, count = mesh.samples, mesh.count
         k = min(count, mesh.stages - stage)
         is_first, is_last = first == 0, end == self.size
@@ -160,7 +160,7 @@ class Judge:
         return max(held + start + worst, state + largest_step)
 
     def state(self, first: int, end: int) -> int:
-        """Return the state of a stage, tied parts once."""
+        """State of a stage, tied parts once."""
         names = ("parameter", "gradient", "buffer", "optimizer")
         total = sum(
             self.column(f"{name}_bytes", layer)
@@ -208,7 +208,7 @@ class Judge:
         }
 
     def least_peak(self, mesh: Mesh) -> int:
-        """Return the least peak at any speed."""
+        """Least peak at any speed."""
         tables = self.tables(mesh)
         return min(
             max(
@@ -229,7 +229,7 @@ class Judge:
         return offer.link_between_nodes
 
     def hop_s(self, mesh: Mesh, stage: int, layer: int) -> float:
-        """Return the seconds of one boundary from a stage to the next.
+        """Seconds of one boundary from a stage to the next.
 
         The slowest replica: between pods where any replica's ranks lie in two.
         """
@@ -250,13 +250,13 @@ class Judge:
         return over(chosen, sent)
 
     def is_split(self, mesh: Mesh, stage: int, replica: int) -> bool:
-        """Tell whether a replica's two ranks lie in two pods."""
+        """Whether a replica's two ranks lie in two pods."""
         pod = pod_size(self.problem.offers[mesh.offer], mesh.gpus)
         rank = stage * mesh.replicas + replica
         return rank // pod != (rank + mesh.replicas) // pod
 
     def closing_s(self, mesh: Mesh, stage: int, first: int, end: int) -> float:
-        """Return the seconds of exchanging gradients and stepping the optimizer."""
+        """Seconds of exchanging gradients and stepping the optimizer."""
         step = sum(self.step_s(layer) for layer in range(first, end))
         if mesh.replicas == 1:
             return step
@@ -277,7 +277,7 @@ class Judge:
         return step + 2 * (mesh.replicas - 1) * part
 
     def walk_s(self, mesh: Mesh, cuts: tuple[int, ...], extra: list[float]) -> float:
-        """Return the seconds of a step: ops in order, each after its input."""
+        """Seconds of a step: ops in order, each after its input."""
         b = mesh.samples
         runs = list(itertools.pairwise(cuts))
         forward = [sum(self.pass_s("forward", at, b) for at in range(*r)) for r in runs]
@@ -324,7 +324,7 @@ class Judge:
         )
 
     def least_walk_s(self, mesh: Mesh, capacity: int) -> float:
-        """Return the shortest step of all plans that fit, infinite where none does.
+        """Shortest step of all plans that fit, infinite where none does.
 
         With given cuts a step is shortest where every stage recomputes least.
         """
@@ -350,7 +350,7 @@ class Judge:
                 yield max(o.peak for o in options), step_s
 
     def least_peak_at(self, mesh: Mesh, capacity: int, target_s: float) -> float:
-        """Return the least peak of the plans that fit and whose step is short enough.
+        """Least peak of the plans that fit and whose step is short enough.
 
         Infinite where there is none. A shorter list of peaks is tried one by one: with
         a given largest peak a step is shortest where every stage recomputes least.
@@ -378,13 +378,13 @@ def one_f_one_b(stage: int, mesh: Mesh) -> list[tuple[str, int]]:
 
 
 def pod_size(offer: Offer, gpus: int) -> int:
-    """Return the largest divisor of G that a node holds."""
+    """Largest divisor of G that a node holds."""
     sizes = range(1, min(gpus, offer.devices_per_node) + 1)
     return max(size for size in sizes if gpus % size == 0)
 
 
 def over(link: Link | None, num_bytes: float) -> float:
-    """Return the seconds over a link; an unknown one takes none."""
+    """Seconds over a link; an unknown one takes none."""
     if link is None:
         return 0.0
     return link.latency_s + num_bytes / link.bandwidth_bytes_per_s

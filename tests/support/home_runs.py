@@ -96,7 +96,7 @@ class HomeRun:
         return StateFolder(self.folder / "home")
 
     def copy(self, folder: Path) -> HomeRun:
-        """Return a run that knows what this one knows: profile and replays."""
+        """Run that knows what this one knows: profile and replays."""
         other = HomeRun(folder)
         shutil.copy(self.manifest, other.manifest)
         other.home.root.mkdir()
@@ -104,14 +104,14 @@ class HomeRun:
         return other
 
     def spoken(self, *options: str) -> list[str]:
-        """Return the command line as people type it."""
+        """Command line as people type it."""
         return [
             *(sys.executable, "-m", "plimsoll_cli", "run", str(self.manifest)),
             *("--home", str(self.home.root), *(options or DEVICES)),
         ]
 
     def words(self, *options: str) -> list[str]:
-        """Return the command line that prints the status as JSON."""
+        """Command line that prints the status as JSON."""
         return [*self.spoken(*options), "--output", "json"]
 
     def start(self, *options: str, code: Path = ROOT) -> subprocess.Popen[str]:
@@ -131,7 +131,7 @@ class HomeRun:
         return Ended(process.returncode, out, err)
 
     def plan(self, name: str = NAME) -> StoredPlan | None:
-        """Return the plan as the store has it."""
+        """Plan as the store has it."""
 
         async def find() -> StoredPlan | None:
             async with open_store(self.home.store) as store:
@@ -140,7 +140,7 @@ class HomeRun:
         return asyncio.run(find())
 
     def attempts(self, name: str = NAME) -> tuple[StoredAttempt, ...]:
-        """Return the attempts of the current plan."""
+        """Attempts of the current plan."""
         plan = self.plan(name)
         assert plan is not None
         uid = plan.uid
@@ -165,7 +165,7 @@ class HomeRun:
         return found
 
     def losses(self, name: str = NAME) -> dict[int, float]:
-        """Return the loss of every step of the current plan; the latest run counts."""
+        """Loss of every step of the current plan; the latest run counts."""
         plan = self.plan(name)
         assert plan is not None
         folder = self.home.plan(plan.uid).root
@@ -240,7 +240,7 @@ class Ended:
 
     @property
     def status(self) -> Status:
-        """Return the status that it printed."""
+        """Status that it printed."""
         printed = json.loads(self.out)
         kept = {name: printed[name] for name in printed if name not in BESIDE_STATUS}
         return Status.from_json(kept, "stdout")
@@ -283,7 +283,7 @@ def watched(run: HomeRun) -> Generator[GangWatch]:
 
 
 def rank_of(process: psutil.Process) -> int | None:
-    """Return the rank of a training process, None of others.
+    """Rank of a training process, None of others.
 
     What a rank starts looks like the rank itself for a moment, until it is replaced.
     """

@@ -131,7 +131,7 @@ class Job:
         return self.folder / "checkpoints"
 
     def report(self, name: str) -> Path:
-        """Return the report file of a run."""
+        """Report file of a run."""
         return self.folder / f"{name}.jsonl"
 
     def options(
@@ -286,13 +286,13 @@ def train(
 
 
 def events(report: Path, kind: str) -> list[dict[str, Any]]:
-    """Return the lines of one kind in a report file."""
+    """Lines of one kind in a report file."""
     lines = [json.loads(line) for line in report.read_text().splitlines() if line]
     return [line for line in lines if line["event"] == kind]
 
 
 def losses(*reports: Path) -> dict[int, float]:
-    """Return the loss of every step; a step that was run again replaces."""
+    """Loss of every step; a step that was run again replaces."""
     return {
         line["step"]: line["loss"] for path in reports for line in events(path, "step")
     }

@@ -49,7 +49,7 @@ def a_status(planned: Truth = Truth.TRUE, plan: PlanStatus | None = A_PLAN) -> S
 
 
 def busy() -> Metrics:
-    """Return metrics of which each has seen something."""
+    """Metrics of which each has seen something."""
     metrics = Metrics(per_plan=True)
     metrics.pass_made(Pass.IDLE, 0.01)
     metrics.pass_failed(ApiDownError("away"), 0.02)
@@ -71,5 +71,5 @@ def busy() -> Metrics:
 
 
 def a_registry() -> CollectorRegistry:
-    """Return all of them, to serve."""
+    """All of them, to serve."""
     return busy().registry

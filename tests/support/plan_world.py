@@ -134,7 +134,7 @@ class World:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the end of the latest attempt is not written down."""
+        """Whether the end of the latest attempt is not written down."""
         return bool(self.attempts) and self.attempts[-1].ending is None
 
     @property
@@ -146,7 +146,7 @@ class World:
 
     @property
     def is_replayed(self) -> bool:
-        """Tell whether that plan was replayed."""
+        """Whether that plan was replayed."""
         return self.digest in self.replayed
 
     @property
@@ -168,7 +168,7 @@ class World:
         return ObservedRehearsal(fits=fits, message="fits" if fits else "ran out")
 
     def live_gangs(self) -> list[str]:
-        """Return the attempts whose ranks run now."""
+        """Attempts whose ranks run now."""
         return [
             subject
             for (kind, subject), child in self.children.items()
@@ -259,7 +259,7 @@ class World:
         self.require_observed(status)
 
     def is_ended(self, status: Status) -> bool:
-        """Tell whether its latest attempt ended the plan, and not a step after that."""
+        """Whether its latest attempt ended the plan, and not a step after that."""
         steps = (c for c in status.conditions if c.type is not ConditionType.SUCCEEDED)
         is_over = bool(self.attempts) and status.is_over
         return is_over and all(step.status is not Truth.FALSE for step in steps)
@@ -274,7 +274,7 @@ class World:
 
     @property
     def is_dry(self) -> bool:
-        """Tell whether nothing is to be launched."""
+        """Whether nothing is to be launched."""
         return self.spec.launch.policy is LaunchPolicy.PLAN_ONLY
 
     def save(self, status: Status) -> None:

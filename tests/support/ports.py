@@ -17,7 +17,7 @@ RANGE = range(12_000, 30_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listens on at this moment."""
+    """Ports of 127.0.0.1 that nobody listens on at this moment."""
     found: list[int] = []
     with ExitStack() as held:
         while len(found) < count:

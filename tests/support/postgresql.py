@@ -109,7 +109,7 @@ class Server:
             time.sleep(POLL_S)
 
     def answers(self) -> bool:
-        """Tell whether it lets us in."""
+        """Whether it lets us in."""
         try:
             psycopg.connect(self.url("postgres")).close()
         except psycopg.OperationalError:
@@ -135,11 +135,11 @@ class Server:
         return self._process.pid
 
     def url(self, database: str, *, password: str = PASSWORD) -> str:
-        """Return the address of a database, for clients on this machine."""
+        """Address of a database, for clients on this machine."""
         return f"postgresql://{USER}:{password}@{LOOPBACK}:{self.port}/{database}"
 
     def url_for_clients(self, database: str) -> str:
-        """Return the address of a database, for those that the server is open to."""
+        """Address of a database, for those that the server is open to."""
         return (
             f"postgresql://{USER}:{PASSWORD}@{self._hosts[-1]}:{self.port}/{database}"
         )
@@ -191,7 +191,7 @@ def a_server(open_to: OpenTo | None = None) -> Generator[Server]:
 
 
 def installed() -> Path:
-    """Return the folder of the newest server's binaries."""
+    """Folder of the newest server's binaries."""
     found = find()
     if found is None and may_prepare():  # then it is a failure, and no reason to skip
         packages.install([PACKAGE])
@@ -212,12 +212,12 @@ def find() -> Path | None:
 
 
 def is_root() -> bool:
-    """Tell whether we are root."""
+    """Whether we are root."""
     return os.geteuid() == 0
 
 
 def as_its_user() -> tuple[str, ...]:
-    """Return the words before a command of the server."""
+    """Words before a command of the server."""
     if not is_root():
         return ()
     return (

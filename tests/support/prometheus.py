@@ -44,7 +44,7 @@ READY_S = 180.0
 
 
 def filled_in(expression: str) -> str:
-    """Return an expression as Prometheus gets it from Grafana."""
+    """Expression as Prometheus gets it from Grafana."""
     for variable, value in FILLED_IN.items():
         expression = expression.replace(variable, value)
     assert "$" not in expression
@@ -52,7 +52,7 @@ def filled_in(expression: str) -> str:
 
 
 def ask(address: str, expression: str) -> list[Any]:
-    """Return the series that a Prometheus answers with."""
+    """Series that a Prometheus answers with."""
     question = f"{address}/api/v1/query?{urlencode({'query': expression})}"
     with urlopen(question) as found:  # noqa: S310 - of our own Prometheus
         answer = json.load(found)

@@ -85,7 +85,7 @@ def refused(problem: Problem) -> Infeasible:
 
 
 def least_memory(**fields: Any) -> int:
-    """Return the smallest device that some plan fits on, by halving."""
+    """Smallest device that some plan fits on, by halving."""
     low, high = 0, 4000
     while high - low > 1:
         middle = (low + high) // 2

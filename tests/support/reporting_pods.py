@@ -145,7 +145,7 @@ class ClusterInMemory:
         del self.objects[kind.plural, made["metadata"]["name"]]
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return an object of the only namespace."""
+        """Object of the only namespace."""
         await self._answer(kind)
         found = self.objects.get((kind.plural, name))
         return found if namespace == NAMESPACE else None

@@ -50,7 +50,7 @@ def workload(*, width: int = 8, depth: int = 2) -> Workload:
 
 
 def unpack(packed: Tensor, forms: Sequence[Form]) -> list[Tensor]:
-    """Return views of all maps: [b, numbers] -> [b, channels, side, side] each."""
+    """Views of all maps: [b, numbers] -> [b, channels, side, side] each."""
     sizes = [channels * side**2 for channels, side in forms]
     parts = torch.split(packed, sizes, dim=1)
     return [

@@ -31,7 +31,7 @@ SAVING: dict[str, Any] = {"checkpoint_every": EVERY}
 
 
 def latest(job: Job) -> int:
-    """Return the last committed step, and see that every committed one is whole."""
+    """Last committed step, and see that every committed one is whole."""
     for folder in steps_in(job.checkpoints):
         manifest = read_manifest(folder)
         assert fault_in(folder, manifest.files) is None

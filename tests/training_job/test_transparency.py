@@ -59,7 +59,7 @@ class Kind:
         return self.num_stages * self.replicas
 
     def slices(self) -> list[StageSlice]:
-        """Return the layers of every stage."""
+        """Layers of every stage."""
         return [
             StageSlice(
                 first_layer=first,
@@ -243,7 +243,7 @@ PARAMS = [
 
 
 def relative(left: Tensor, right: Tensor) -> float:
-    """Return the distance over the size."""
+    """Distance over the size."""
     return float((left - right).norm() / right.norm().clamp_min(1e-12))
 
 

@@ -32,7 +32,7 @@ from tests.support.specs import a_spec
 
 
 def a_plan_of_record() -> HybridPlan:
-    """Return a plan that the search has made."""
+    """Plan that the search has made."""
     plan = a_run().plan
     assert plan is not None
     return plan
@@ -236,7 +236,7 @@ def test_a_bar_fills_up_to_its_load_line_and_no_further() -> None:
 
 
 def styles(line: Text) -> set[str]:
-    """Return the styles of a line."""
+    """Styles of a line."""
     return {str(span.style) for span in line.spans}
 
 

@@ -24,7 +24,7 @@ LIGHTNESS = 1.25
 
 
 def luminance(colour: str) -> float:
-    """Return the relative luminance of WCAG 2.2."""
+    """Relative luminance of WCAG 2.2."""
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [
         p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
@@ -33,7 +33,7 @@ def luminance(colour: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours, from 1 to 21."""
+    """Contrast of two colours, from 1 to 21."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

@@ -31,7 +31,7 @@ from tests.support.reports import TIME, a_record, a_run, a_status
 
 
 def said_of(record: RunRecord) -> HeadlineView:
-    """Return the headline of a record."""
+    """Headline of a record."""
     plan = record.plan
     memory = None if plan is None else memory_view(record, plan)
     return headline_view(record, plan, memory)
@@ -200,7 +200,7 @@ def test_what_is_refused_says_why() -> None:
 
 
 def figures(record: RunRecord) -> dict[str, tuple[str, str]]:
-    """Return the main figures by name."""
+    """Main figures by name."""
     return {one.name: (one.value, one.note) for one in said_of(record).figures}
 
 

@@ -23,7 +23,7 @@ ROUNDING = 0.011
 
 
 def view_of(record: RunRecord) -> MemoryView:
-    """Return the bars of a record that has a plan."""
+    """Bars of a record that has a plan."""
     plan = record.plan
     assert plan is not None
     view = memory_view(record, plan)

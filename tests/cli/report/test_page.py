@@ -58,7 +58,7 @@ class Outline(HTMLParser):
             self.text += data
 
     def of(self, *tags: str) -> list[dict[str, str]]:
-        """Return the attributes of all elements of some kinds."""
+        """Attributes of all elements of some kinds."""
         return [attributes for tag, attributes in self.found if tag in tags]
 
 

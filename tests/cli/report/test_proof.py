@@ -17,7 +17,7 @@ from tests.support.questions import a_device, a_question, refused, solved
 
 
 def view_of(problem: Problem) -> ProofView:
-    """Return the proof of the plan that answers a question."""
+    """Proof of the plan that answers a question."""
     answer = solved(problem)
     return proof_view(answer, problem, answer.plan)
 

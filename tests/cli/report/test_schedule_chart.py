@@ -41,7 +41,7 @@ def question(count: int, stages: int = 2) -> Problem:
 
 
 def spans(path: str) -> list[tuple[float, float]]:
-    """Return from where to where the passes of a path go."""
+    """From where to where the passes of a path go."""
     found = PASS.findall(path)
     assert "".join(m.group() for m in PASS.finditer(path)) == path
     return [(float(left), float(left) + float(width)) for left, _, width in found]

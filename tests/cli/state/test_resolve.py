@@ -38,7 +38,7 @@ Found = TypeVar("Found")
 
 
 def emulated(memory_bytes: int = GIB, **fields: Any) -> Offer:
-    """Return devices of this machine."""
+    """Devices of this machine."""
     return an_offer(
         name=LOCAL_NAME,
         device_kind=DeviceKind.EMULATED,

@@ -74,7 +74,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def add(extra: str) -> str:
-    """Return the plan with a part more in its spec."""
+    """Plan with a part more in its spec."""
     return f"{PLAN}  {extra}\n"
 
 

@@ -48,7 +48,7 @@ def test_it_can_be_applied_by_hand() -> None:
 
 
 def at(schema: Schema, place: str) -> Schema:
-    """Return the schema of the field that a path of a column leads to."""
+    """Schema of the field that a path of a column leads to."""
     for word in re.findall(r"[^.]+", re.sub(r"\[[^]]*\]", ".*", place)):
         schema = schema["items"] if word == "*" else schema["properties"][word]
     return schema

@@ -41,7 +41,7 @@ Look = tuple[TrainingPlanSpec, ObservedState]
 
 
 def children(kind: TaskKind, subject: str) -> list[tuple[Child, ...]]:
-    """Return no child, and one in every state and with every ending."""
+    """No child, and one in every state and with every ending."""
     waits = Child(kind=kind, subject=subject, state=ChildState.PENDING, since_s=9900.0)
     waited = replace(waits, since_s=100.0)
     runs = replace(waits, state=ChildState.RUNNING, started_s=9000.0)

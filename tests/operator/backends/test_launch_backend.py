@@ -26,7 +26,7 @@ class JobSetBackend(JobBackend):
 
 
 def watched() -> set[str]:
-    """Return the plurals of what is watched."""
+    """Plurals of what is watched."""
     registry: Any = registry_for(lambda *_: None, lambda *_: None, Logins(""))
     handlers = registry._watching.get_all_handlers()
     return {one.selector.any_name or one.selector.plural for one in handlers}

@@ -24,7 +24,7 @@ NOBODY = "https://127.0.0.1:1"
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Return a server that is down."""
+    """Server that is down."""
     with a_server() as server:
         server.make_template()
         server.stop()
@@ -77,7 +77,7 @@ def http_port(server: Server, tmp_path: Path) -> Iterator[int]:
 
 
 def asked(port: int, path: str) -> tuple[int, str]:
-    """Return status and text of an answer; 0 where none comes, or is cut off."""
+    """Status and text of an answer; 0 where none comes, or is cut off."""
     connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request("GET", path)

@@ -65,7 +65,7 @@ class Home:
         )
 
     def heard_s(self, kind: str) -> float | None:
-        """Return when a kind was heard of, as Prometheus is told."""
+        """When a kind was heard of, as Prometheus is told."""
         return self.metrics.registry.get_sample_value(HEARD, {"kind": kind})
 
 
@@ -192,7 +192,7 @@ class Kept(Store):
         self.uids, self.is_down = set(uids), is_down
 
     async def known_plans(self) -> set[str]:
-        """Return the uids of all plans."""
+        """Uids of all plans."""
         self.require_up()
         return set(self.uids)
 

@@ -104,7 +104,7 @@ def test_kopf_takes_thousands_of_objects_with_few_tasks() -> None:
 
 
 def pauses_of(monkeypatch: pytest.MonkeyPatch, folder: Path, token: str) -> list[float]:
-    """Return the pauses of logins, with a token that comes while one waits."""
+    """Pauses of logins, with a token that comes while one waits."""
     found: list[float] = []
 
     async def sleep(seconds: float) -> None:

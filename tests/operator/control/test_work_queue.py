@@ -29,7 +29,7 @@ class Clock:
         self.now_s = 0.0
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Time."""
         return self.now_s
 
 

@@ -33,7 +33,7 @@ class Clock:
         self.now_s = 1000.0
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Time."""
         return self.now_s
 
 
@@ -54,7 +54,7 @@ def who(cluster: ClusterInMemory, sent: str = "good") -> Reporter:
 
 
 def refused(cluster: ClusterInMemory, sent: str = "good") -> tuple[int, str]:
-    """Return with which status and text a token is refused."""
+    """With which status and text a token is refused."""
     with pytest.raises(RefusedReportError) as found:
         who(cluster, sent)
     return found.value.status, str(found.value)
@@ -66,7 +66,7 @@ def test_a_pod_is_told_by_its_token() -> None:
 
 
 def a_subject() -> str:
-    """Return the subject of the Job in memory."""
+    """Subject of the Job in memory."""
     return str(
         ClusterInMemory().job["metadata"]["annotations"][names.SUBJECT_ANNOTATION]
     )

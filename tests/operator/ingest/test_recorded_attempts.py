@@ -24,12 +24,12 @@ from tests.support.reporting_pods import (
 
 
 def planned(cluster: ClusterInMemory) -> Recorded:
-    """Return the plan of record of the first attempt."""
+    """Plan of record of the first attempt."""
     return asyncio.run(RecordedAttempts(cluster).plan(a_reporter()))
 
 
 def packed(content: bytes) -> dict[str, Any]:
-    """Return a content as a ConfigMap has it."""
+    """Content as a ConfigMap has it."""
     return {"plan.json.gz": base64.b64encode(gzip.compress(content)).decode()}
 
 

@@ -51,7 +51,7 @@ def proper(**fields: Any) -> Observation:
 
 
 def status_of(refused: pytest.ExceptionInfo[RefusedReportError]) -> int:
-    """Return the status of an answer."""
+    """Status of an answer."""
     return refused.value.status
 
 

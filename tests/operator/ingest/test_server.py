@@ -130,7 +130,7 @@ def observed(**fields: Any) -> dict[str, object]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Tell whether no report at all is stored."""
+    """Whether no report at all is stored."""
     with closing(sqlite3.connect(folder / "store.db")) as connection:
         tables = (
             *("profile", "replay", "rehearsal", "observation"),

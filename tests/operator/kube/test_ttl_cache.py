@@ -23,7 +23,7 @@ class Source:
         )
 
     async def get(self, key: str) -> str:
-        """Return the answer to a key, kept or asked for."""
+        """Answer to a key, kept or asked for."""
 
         async def ask() -> str:
             self.asked[key] += 1

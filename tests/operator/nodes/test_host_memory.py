@@ -28,7 +28,7 @@ def gib_for(
     num_pods: int = 1,
     gpus_per_pod: int = 2,
 ) -> float:
-    """Return the GiB that are asked for beside each GPU."""
+    """GiB that are asked for beside each GPU."""
     shape = PodShape(
         num_pods=num_pods, gpus_per_pod=gpus_per_pod, host_memory_bytes_per_pod=0
     )

@@ -30,7 +30,7 @@ AN_OFFER = Offer(
 
 
 def offer_of(**fields: Any) -> Offer:
-    """Return the one offer of a cluster of one node."""
+    """One offer of a cluster of one node."""
     [offer] = inventory_of([a_node(**fields)]).offers
     return offer
 

@@ -38,20 +38,20 @@ class Cluster(Api):
         labels: str = "",
         metadata_only: bool = False,
     ) -> list[Object]:
-        """Return all nodes, after a moment."""
+        """All nodes, after a moment."""
         assert (kind, namespace, labels, metadata_only) == (NODES, "", "", False)
         self.num_lists += 1
         await asyncio.sleep(0)
         return list(self.nodes)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return the table."""
+        """Table."""
         assert (kind, namespace, name) == (CONFIG_MAPS, "team", "offers")
         return self.table
 
 
 def kinds(cluster: Cluster, template: Mapping[str, Any] = ANYWHERE) -> list[str]:
-    """Return the kinds of device that plans may use."""
+    """Kinds of device that plans may use."""
     offers = asyncio.run(cluster.machines.offers("team", NO_TABLE, template))
     return [one.device_kind.value for one in offers]
 

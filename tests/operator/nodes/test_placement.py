@@ -41,7 +41,7 @@ SPOT_OFFER = an_offer(
 
 
 def meets(labels: dict[str, str], condition: dict[str, Any]) -> bool:
-    """Tell whether labels meet one condition."""
+    """Whether labels meet one condition."""
     value, values = labels.get(condition["key"]), condition.get("values", [])
     match condition["operator"]:
         case "In":
@@ -60,7 +60,7 @@ def meets(labels: dict[str, str], condition: dict[str, Any]) -> bool:
 
 
 def terms_of(affinity: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the alternatives of an affinity."""
+    """Alternatives of an affinity."""
     terms: list[dict[str, Any]] = affinity["nodeAffinity"][REQUIRED][
         "nodeSelectorTerms"
     ]
@@ -68,7 +68,7 @@ def terms_of(affinity: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def admits(affinity: dict[str, Any], labels: dict[str, str]) -> bool:
-    """Tell whether a node may be used; an empty term matches none."""
+    """Whether a node may be used; an empty term matches none."""
     return any(
         term.get("matchExpressions")
         and all(meets(labels, one) for one in term["matchExpressions"])
@@ -77,13 +77,13 @@ def admits(affinity: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def labels_of(node: dict[str, Any]) -> dict[str, str]:
-    """Return the labels of a node."""
+    """Labels of a node."""
     labels: dict[str, str] = node["metadata"]["labels"]
     return labels
 
 
 def a_new_node(labels: dict[str, str]) -> dict[str, str]:
-    """Return the labels of a node before feature discovery has run on it."""
+    """Labels of a node before feature discovery has run on it."""
     return labels_of(a_gpuless_node()) | labels
 
 

@@ -62,18 +62,18 @@ def a_template(container: dict[str, Any] | None = None, **pod: Any) -> dict[str,
 
 
 def made(template: dict[str, Any], **fields: Any) -> Any:
-    """Return the pod that is made of a template."""
+    """Pod that is made of a template."""
     return pod_template(template, parts(**fields), RELEASE)["spec"]
 
 
 def main(template: dict[str, Any], **fields: Any) -> Any:
-    """Return the container that is ours."""
+    """Container that is ours."""
     [container] = made(template, **fields)["containers"]
     return container
 
 
 def named(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return entries of a list by their names."""
+    """Entries of a list by their names."""
     return {one["name"]: one for one in entries}
 
 

@@ -250,7 +250,7 @@ def test_a_profile_that_is_killed_is_taken_again() -> None:
 
 
 def waits_s(world: World, kind: TaskKind) -> list[float]:
-    """Return the seconds between the starts of children of a kind."""
+    """Seconds between the starts of children of a kind."""
     starts = [at_s for one, at_s in world.started if one is kind]
     return [later - earlier for earlier, later in pairwise(starts)]
 

@@ -25,7 +25,7 @@ def end(*statuses: int, by_keeper: tuple[int, ...] = (), **fields: bool | int) -
 
 
 def saying(found: End, said: tuple[str, ...]) -> End:
-    """Return the end of processes that have said something last."""
+    """End of processes that have said something last."""
     pairs = zip(found.exits, said, strict=True)
     return replace(found, exits=tuple(replace(one, said=line) for one, line in pairs))
 

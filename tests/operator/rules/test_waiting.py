@@ -99,13 +99,13 @@ def said(decision: Decision, kind: ConditionType) -> Condition:
 
 
 def summary(decision: Decision) -> tuple[Truth, str, str]:
-    """Return truth, reason and message of the summary."""
+    """Truth, reason and message of the summary."""
     found = said(decision, ConditionType.SUCCEEDED)
     return found.status, found.reason, found.message
 
 
 def waiting_child(kind: TaskKind, subject: str) -> tuple[Child, ...]:
-    """Return one child that has waited for a second."""
+    """One child that has waited for a second."""
     return (a_child(kind, subject, 1.0),)
 
 
@@ -211,7 +211,7 @@ def test_what_was_used_is_not_told_of_another_plan() -> None:
 
 
 def pending(kind: TaskKind, waited_s: float) -> tuple[ObservedState, Child]:
-    """Return a look at a child that waits, and the child."""
+    """Look at a child that waits, and the child."""
     subject = {TaskKind.PROFILE: "request", TaskKind.TRAIN: "1"}.get(kind, "plan")
     child = a_child(kind, subject, waited_s)
     looks = {
@@ -299,7 +299,7 @@ def test_ranks_that_never_began_were_not_too_long_at_work() -> None:
 
 
 def jobs(seen: ObservedState, uid: str) -> ObservedState:
-    """Return a look at which the children are Jobs."""
+    """Look at which the children are Jobs."""
     named = (
         replace(one, workload_name=f"a-train-{one.subject}", workload_uid=uid)
         for one in seen.children
@@ -332,5 +332,5 @@ def test_no_step_asks_to_be_woken_in_the_past() -> None:
 
 
 def is_ahead(action: Action) -> bool:
-    """Tell whether an action is no call to wake in the past."""
+    """Whether an action is no call to wake in the past."""
     return not isinstance(action, WakeAt) or action.at_s > NOW_S

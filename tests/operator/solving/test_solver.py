@@ -59,7 +59,7 @@ class Bench:
             return await self.told.get()
 
     async def is_answered(self) -> bool:
-        """Tell whether there is a plan."""
+        """Whether there is a plan."""
         found = await self.store.answers.find(self.asked.digest)
         return found is not None and isinstance(found.answer, Solution)
 

@@ -12,7 +12,7 @@ from tests.support.postgresql import TEMPLATE, Server, a_server
 
 @pytest.fixture(scope="session")
 def server() -> Generator[Server]:
-    """Return a server that runs for the whole session."""
+    """Server that runs for the whole session."""
     with a_server() as server:
         server.make_template()
         yield server

@@ -108,7 +108,7 @@ OLD_ROWS: dict[str, dict[str, object]] = {
 
 
 def differences(place: Path | str) -> list[object]:
-    """Return in what a store is not as the classes say."""
+    """In what a store is not as the classes say."""
     with connected(place) as connection:
         options = {"version_table": REVISION_TABLE}
         context = MigrationContext.configure(connection, opts=options)
@@ -121,7 +121,7 @@ def differences(place: Path | str) -> list[object]:
 
 
 def revision_of(place: Path | str) -> str:
-    """Return the revision that is written down."""
+    """Revision that is written down."""
     return system_at(place).prepare()
 
 

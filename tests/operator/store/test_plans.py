@@ -108,7 +108,7 @@ def test_a_plan_is_told_once_it_was(place: Path | str) -> None:
 
 
 def the_first(plan_uid: str) -> Occasion:
-    """Return the occasion of a plan's first question."""
+    """Occasion of a plan's first question."""
     return Occasion(plan_uid=plan_uid, generation=1, round=0, profile_digest=DIGEST)
 
 

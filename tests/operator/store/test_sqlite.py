@@ -33,12 +33,12 @@ async def save(store: Store) -> None:
 
 
 async def find(store: Store) -> bool:
-    """Tell whether the profile is there."""
+    """Whether the profile is there."""
     return await store.profiles.find(DIGEST) is not None
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of all files in a folder."""
+    """Names of all files in a folder."""
     return sorted(file.name for file in folder.iterdir())
 
 

@@ -185,7 +185,7 @@ GONE = DIGEST.replace("0", "1")
 
 
 def used_s(place: Path | str, table: str) -> float:
-    """Return when the only row of a table was last used."""
+    """When the only row of a table was last used."""
     [(found,)] = by_hand(place, f"SELECT used_s FROM {table}")  # noqa: S608 - ours
     return float(found)
 

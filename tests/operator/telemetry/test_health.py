@@ -105,7 +105,7 @@ def test_metrics_are_served_by_name() -> None:
 
 
 def samples(text: str) -> list[str]:
-    """Return the lines that hold a number."""
+    """Lines that hold a number."""
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 

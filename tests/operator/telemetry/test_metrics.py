@@ -33,7 +33,7 @@ def text_of(metrics: Metrics) -> str:
 
 
 def samples(metrics: Metrics, name: str) -> dict[tuple[tuple[str, str], ...], float]:
-    """Return all samples of a name by their labels, as Prometheus reads them."""
+    """All samples of a name by their labels, as Prometheus reads them."""
     return {
         tuple(sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text_of(metrics))
@@ -43,7 +43,7 @@ def samples(metrics: Metrics, name: str) -> dict[tuple[tuple[str, str], ...], fl
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """Return one sample, None where there is none."""
+    """One sample, None where there is none."""
     return samples(metrics, name).get(tuple(sorted(labels.items())))
 
 

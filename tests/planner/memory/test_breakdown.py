@@ -80,7 +80,7 @@ def by_hand(layers: tuple[Layer, ...] = LAYERS, **fields: object) -> Problem:
 
 
 def parts_of(problem: Problem, plan: HybridPlan, stage: Stage) -> dict[MemoryKind, int]:
-    """Return the parts that are not zero."""
+    """Parts that are not zero."""
     parts = breakdown(problem, plan, stage)
     assert [part.kind for part in parts] == list(MemoryKind)
     return {part.kind: part.num_bytes for part in parts if part.num_bytes}

@@ -106,7 +106,7 @@ def peak(
     run: tuple[int, int],
     again: frozenset[int],
 ) -> int:
-    """Return the peak of one choice by the formula."""
+    """Peak of one choice by the formula."""
     load = StageLoad(
         first=run[0],
         end=run[1],

@@ -69,7 +69,7 @@ def rows() -> Iterator[Row]:
 
 
 def coverage() -> dict[str, tuple[int, int]]:
-    """Return for each kind of engine how many rows are inside, and of how many."""
+    """For each kind of engine how many rows are inside, and of how many."""
     inside = Counter(row.what for row in rows() if row.is_inside)
     everything = Counter(row.what for row in rows())
     return {what: (inside[what], number) for what, number in everything.items()}

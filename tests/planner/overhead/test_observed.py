@@ -90,7 +90,7 @@ def a_shortage(**fields: Any) -> Shortage:
 
 
 def upper_at(overhead: DeviceOverhead, micro_batch: int, communicators: int) -> int:
-    """Return the most that may sit beside the tensors."""
+    """Most that may sit beside the tensors."""
     lines = (overhead.allocator, overhead.outside)
     return sum(line.at(micro_batch, communicators).upper_bytes for line in lines)
 
@@ -637,7 +637,7 @@ def exactly(plan: HybridPlan) -> Override:
 
 
 def does_fit(problem: Problem) -> bool:
-    """Tell whether a plan that a person fixed is predicted to fit."""
+    """Whether a plan that a person fixed is predicted to fit."""
     answer = solve(problem)
     if isinstance(answer, Infeasible):
         return False

@@ -90,7 +90,7 @@ def warned(
     foreign: Sequence[DeviceOverhead] = (),
     shortages: Sequence[Shortage] = (),
 ) -> tuple[DeviceOverhead, ...]:
-    """Return overheads for the GPU that others may know of."""
+    """Overheads for the GPU that others may know of."""
     return with_other_namespaces([OFFER], FINGERPRINT, own, foreign, shortages)
 
 

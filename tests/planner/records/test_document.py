@@ -58,7 +58,7 @@ def leaves(
 
 
 def changed(value: Any, path: tuple[Any, ...], leaf: object) -> Any:
-    """Return a copy of a JSON value with one leaf replaced."""
+    """Copy of a JSON value with one leaf replaced."""
     value = copy.deepcopy(value)
     inner = value
     for step in path[:-1]:

@@ -108,7 +108,7 @@ def test_a_gap_too_small_to_be_told_leaves_the_least_memory_proven() -> None:
 
 
 def in_units(layer: Layer, num_bytes: int) -> Layer:
-    """Return a layer of which each byte is so many, and bisection has more to do."""
+    """Layer of which each byte is so many, and bisection has more to do."""
 
     def scaled(part: Activation) -> Activation:
         return dataclasses.replace(

@@ -31,14 +31,14 @@ HELD = holding_factors(PLIMSOLL.holds)
 
 
 def quiet() -> Any:
-    """Return a solver that prints nothing."""
+    """Solver that prints nothing."""
     solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.silent()
     return solver
 
 
 def least_largest_by_flow(peaks: list[list[list[int]]], size: int) -> int:
-    """Return the least largest peak of a path of stages from layer 0 to the end.
+    """Least largest peak of a path of stages from layer 0 to the end.
 
     y[s, A, B] = 1 where stage s is [A, B); what enters a layer at stage s leaves it at
     stage s + 1; z is at least the peak of every stage taken.
@@ -115,7 +115,7 @@ def settled_layers(draw: st.DrawFn) -> list[Layer]:
 def least_seconds_by_choice(
     chain: ChainBytes, flow: Flow, capacity: int, added: list[float]
 ) -> float | None:
-    """Return least added seconds of the whole chain as one stage, None where none fits.
+    """Least added seconds of the whole chain as one stage, None where none fits.
 
     r_l = 1 where layer l recomputes; every term of the peak is at most the capacity.
     """

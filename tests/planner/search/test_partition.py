@@ -30,7 +30,7 @@ def matrices(draw: st.DrawFn) -> list[list[list[int]]]:
 
 
 def values_of(tables: list[list[list[int]]], cuts: tuple[int, ...]) -> list[int]:
-    """Return the value of every stage of some cuts."""
+    """Value of every stage of some cuts."""
     ends = (*cuts[1:], len(tables[0]))
     return [
         table[first][end] for table, first, end in zip(tables, cuts, ends, strict=True)

@@ -61,7 +61,7 @@ def a_problem(
 
 
 def obtained(profile: ModelProfile, source: Source) -> ModelProfile:
-    """Return the profile with bytes of another source."""
+    """Profile with bytes of another source."""
     kept = profile.costs.kept
     sources = (source,) * len(kept.backward_transient.source)
     transient = replace(kept.backward_transient, source=sources)
@@ -70,7 +70,7 @@ def obtained(profile: ModelProfile, source: Source) -> ModelProfile:
 
 
 def replay_as(factor: float, seen: list[HybridPlan]) -> Callable[[HybridPlan], Replay]:
-    """Return a replay whose peaks are the expected ones times a factor."""
+    """Replay whose peaks are the expected ones times a factor."""
 
     def replay(plan: HybridPlan) -> Replay:
         seen.append(plan)
@@ -176,7 +176,7 @@ def test_more_devices_are_planned_where_the_replay_leaves_no_room() -> None:
 
 
 def largest_of(problem: Problem) -> int:
-    """Return the upper bound of the plan that a problem is answered with."""
+    """Upper bound of the plan that a problem is answered with."""
     answer = solve(problem)
     assert isinstance(answer, Solution)
     return answer.plan.peak_bytes or 0

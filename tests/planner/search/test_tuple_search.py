@@ -186,7 +186,7 @@ class Oracle:
         return float(max(passes, to_last, from_first))
 
     def links_before(self, stage: int, first: int) -> float:
-        """Return the cut at `first`, and the cheapest boundaries of the cuts before."""
+        """Cut at `first`, and the cheapest boundaries of the cuts before."""
         if stage == 0 or first == 0:
             return 0.0
         hops, u = self.placed.hops, self.chain.boundary[:first]
@@ -196,7 +196,7 @@ class Oracle:
         )
 
     def links_behind(self, stage: int, end: int) -> float:
-        """Return the cut at `end`, and the cheapest boundaries of the cuts behind."""
+        """Cut at `end`, and the cheapest boundaries of the cuts behind."""
         if stage == self.candidate.num_stages - 1 or end == self.size:
             return 0.0
         hops, u = self.placed.hops, self.chain.boundary[end - 1 : -1]

@@ -81,7 +81,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 def judge_all(problem: Problem) -> dict[Mesh, Decision]:
-    """Return the search's decision on every tuple, by the enumerator's name of it.
+    """Search's decision on every tuple, by the enumerator's name of it.
 
     That on a family is one on each of its tuples.
     """
@@ -105,7 +105,7 @@ def judge_all(problem: Problem) -> dict[Mesh, Decision]:
 
 
 def at_sight(problem: Problem, mesh: Mesh) -> Rule | None:
-    """Return the rule that needs no numbers."""
+    """Rule that needs no numbers."""
     offer = problem.offers[mesh.offer]
     if mesh.count == 0:
         return Rule.BATCH_DOES_NOT_DIVIDE
@@ -242,7 +242,7 @@ def corners(question: Asked) -> Iterator[Problem]:
 
 
 def failed_by_rate(question: Asked) -> list[int]:
-    """Return the counts that are said to be too slow for a relative floor."""
+    """Counts that are said to be too slow for a relative floor."""
     counts = solve(question.problem()).certificate.counts
     return [c.num_gpus for c in counts if c.binding is Binding.RATE]
 

@@ -48,7 +48,7 @@ def a_stage() -> StageTimes:
 
 
 def scaled(times: list[StageTimes], factors: list[float]) -> list[StageTimes]:
-    """Return the stages with their passes longer or shorter, one factor for each."""
+    """Stages with their passes longer or shorter, one factor for each."""
     pairs = zip(factors[::2], factors[1::2], strict=False)
     return [
         dataclasses.replace(

@@ -15,7 +15,7 @@ from plimsoll_trainer.errors import WorkloadError
 
 
 def key(**fields: Any) -> str:
-    """Return the key of a request."""
+    """Key of a request."""
     defaults: dict[str, Any] = {
         "entrypoint": "model:workload",
         "arguments": '{"depth": 2, "width": 8}',

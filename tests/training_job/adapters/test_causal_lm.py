@@ -235,7 +235,7 @@ def same_weights(stage: StageModule, model: nn.Module) -> None:
 
 
 def apart(left: Tensor, right: Tensor) -> float:
-    """Return the largest difference, relative to the largest value."""
+    """Largest difference, relative to the largest value."""
     scale = right.abs().max().item() or 1.0
     return (left - right).abs().max().item() / scale
 
@@ -351,7 +351,7 @@ def test_tied_weights_are_a_tie() -> None:
 
 
 def buffers_of(stage: nn.Module) -> list[Tensor]:
-    """Return every buffer, shared ones at every place."""
+    """Every buffer, shared ones at every place."""
     return [buffer for _, buffer in stage.named_buffers(remove_duplicate=False)]
 
 

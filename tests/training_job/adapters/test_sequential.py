@@ -146,7 +146,7 @@ def test_layers_that_cost_the_same_are_of_one_kind() -> None:
 
 
 def held_on_the_device() -> tuple[int, int]:
-    """Return the bytes that a workload holds, and those of one of its layers."""
+    """Bytes that a workload holds, and those of one of its layers."""
     device = EmulatedDevice()
     torch.empty(1)
     before = device.current_bytes

@@ -29,7 +29,7 @@ them go a moment after the call has returned, with saves or without."""
 
 
 def peaks(report: Path) -> dict[tuple[int, str], int]:
-    """Return the last reported peaks by rank and phase."""
+    """Last reported peaks by rank and phase."""
     return {
         (line["rank"], peak["phase"]): peak["device_bytes"]
         for line in events(report, "observation")

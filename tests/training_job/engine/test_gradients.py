@@ -15,7 +15,7 @@ BF16 = torch.bfloat16
 
 
 def grad_of(parameter: nn.Parameter) -> torch.Tensor:
-    """Return the gradient, which is there."""
+    """Gradient, which is there."""
     assert parameter.grad is not None
     return parameter.grad
 

@@ -70,7 +70,7 @@ def a_workload(*ties: Tie) -> Workload:
 
 
 def slices_of(cuts: Sequence[int]) -> tuple[StageSlice, ...]:
-    """Return the layers of every stage."""
+    """Layers of every stage."""
     return tuple(StageSlice(first_layer=a, end_layer=b) for a, b in pairwise(cuts))
 
 
@@ -133,7 +133,7 @@ def test_communicators_are_counted_as_they_are_built(
 
 
 def copies_after_an_exchange(cuts: Sequence[int]) -> dict[str, tuple[list[float], int]]:
-    """Return the sum of each gradient, and whose values the copies have."""
+    """Sum of each gradient, and whose values the copies have."""
     workload = a_workload(WEIGHTS, BIASES, TABLES)
     slices = slices_of(cuts)
     world = join_world(len(slices), 1, CPU)

@@ -116,7 +116,7 @@ def pod(tmp_path: Path, office: Office) -> Pod:
 def a_task(
     *scripts: str, kind: TaskKind = TaskKind.TRAIN, timeout_s: float | None = None
 ) -> Task:
-    """Return a task with a Python script for each process."""
+    """Task with a Python script for each process."""
     commands = tuple(
         Command(
             words=("-c", script),
@@ -130,7 +130,7 @@ def a_task(
 
 
 def report(root: Path, rank: int, *events: Mapping[str, object]) -> str:
-    """Return a script that reports."""
+    """Script that reports."""
     lines = "".join(json.dumps(event) + "\n" for event in events)
     return (
         f"open({str(root / 'work' / f'report-{rank}.jsonl')!r}, 'a').write({lines!r})"

@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def names(entrypoint: str = f"{SCRIPT}:workload") -> set[str]:
-    """Return the names of the files that count."""
+    """Names of the files that count."""
     return {name.removesuffix(".py") for name, _ in source_files(entrypoint)}
 
 

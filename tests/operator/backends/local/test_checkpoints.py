@@ -25,7 +25,7 @@ from tests.support.home_runs import HomeRun
 
 
 def tensor_bytes(checkpoint: Path) -> int:
-    """Return the bytes of all tensors in a checkpoint, by torch's own index."""
+    """Bytes of all tensors in a checkpoint, by torch's own index."""
     found = FileSystemReader(checkpoint).read_metadata().state_dict_metadata.values()
     tensors = [one for one in found if isinstance(one, TensorStorageMetadata)]
     return sum(one.size.numel() * one.properties.dtype.itemsize for one in tensors)

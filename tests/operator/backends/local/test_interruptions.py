@@ -184,7 +184,7 @@ def test_a_search_that_takes_minutes_is_given_up_at_once(
 
 
 def state_of(run: HomeRun) -> str:
-    """Return the reason of Planned; empty before there is one."""
+    """Reason of Planned; empty before there is one."""
     plan = run.plan() if run.home.store.exists() else None
     planned = plan.status.condition(ConditionType.PLANNED) if plan else None
     return planned.reason if planned else ""
@@ -230,7 +230,7 @@ def test_who_cancels_starts_nothing(run: HomeRun, code: Path) -> None:
 
 
 def is_suspended(run: HomeRun) -> bool:
-    """Tell whether somebody wants the plan to stop."""
+    """Whether somebody wants the plan to stop."""
     plan = run.plan()
     return plan is not None and plan.is_suspended
 

@@ -30,7 +30,7 @@ MOST_RUNS = 20
 def victims(
     what: str, run: HomeRun, command: subprocess.Popen[str]
 ) -> list[psutil.Process]:
-    """Return the processes that are killed together."""
+    """Processes that are killed together."""
     children = [p for found in run.processes().values() for p in found]
     mine = [psutil.Process(command.pid)]
     return {

@@ -42,7 +42,7 @@ def write(run: HomeRun, extra: str = "", **fields: str) -> None:
 
 
 def succeeded(ended: Ended) -> Condition:
-    """Return the summary."""
+    """Summary."""
     found = ended.status.condition(ConditionType.SUCCEEDED)
     assert found is not None
     return found

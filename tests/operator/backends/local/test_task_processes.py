@@ -68,7 +68,7 @@ def a_task(folder: Path, *programs: str, timeout_s: float | None = None) -> Task
 
 
 def only(children: TaskProcesses) -> Child:
-    """Return the only child."""
+    """Only child."""
     [child] = children.observe()
     return child
 
@@ -82,7 +82,7 @@ def until(told: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 def ended(children: TaskProcesses) -> Child:
-    """Return the only child once it has ended."""
+    """Only child once it has ended."""
     until(lambda: only(children).state is ChildState.ENDED)
     return only(children)
 
@@ -102,7 +102,7 @@ def marked(tmp_path: Path, *words: str) -> list[psutil.Process]:
 
 
 def keepers(tmp_path: Path) -> list[psutil.Process]:
-    """Return the keepers among them, and ranks that were forked but run nothing yet."""
+    """Keepers among them, and ranks that were forked but run nothing yet."""
     return marked(tmp_path, SUPERVISOR)
 
 
