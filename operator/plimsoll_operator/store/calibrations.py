@@ -134,9 +134,7 @@ class Calibrations(Repository):
     ) -> Mapping[OverheadKey, DeviceOverhead | None]:
         """Fit anew, until nothing has come between; keep the results and return them.
 
-        Args:
-            wanted: the keys; asked again when the results are kept.
-            forgotten: conditions of shortages that go, all that count for these keys.
+        Shortages of `forgotten` conditions go, all that count for the `wanted` keys.
         """
         async with self._database.fitting:  # else each of many would undo the others
             while True:
