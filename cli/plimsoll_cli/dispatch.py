@@ -20,12 +20,7 @@ OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}
 
 
 def run(words: Sequence[str], *, debug: bool) -> ExitCode:
-    """Run one command line.
-
-    Args:
-        words: the command line without the program's name.
-        debug: show the traceback of an error before its line.
-    """
+    """Run a command line without the program's name; `debug` shows tracebacks."""
     if sys.stdout is None:  # `>&-`; the next file that is opened would take its place
         text = "plimsoll: the output is closed; send what is not wanted to /dev/null"
         click.echo(text, err=True)

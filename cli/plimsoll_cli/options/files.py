@@ -93,11 +93,7 @@ def kind_text(path: Path, found: object, *needed: type[Document]) -> str:
 def require_places(
     outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()
 ) -> None:
-    """Refuse places that cannot be written to before minutes are spent.
-
-    Args:
-        outputs: options and their files, None where not given.
-        inputs: files that must not be written over.
+    """Refuse outputs that cannot be written, or are inputs, before minutes are spent.
 
     Raises:
         CannotWriteError: a folder is not there, or two files are one.

@@ -39,7 +39,6 @@ def read_stdin() -> bytes:
     try:
         content = sys.stdin.buffer.read(LARGEST_MANIFEST_BYTES + 1)
     except OSError as error:
-        reason = f"stdin: {error.strerror}; {MANIFEST_ADVICE}"
-        raise UnreadableError(reason) from None
+        raise UnreadableError(f"stdin: {error.strerror}; {MANIFEST_ADVICE}") from None
     require_end(content, "stdin", LARGEST_MANIFEST_BYTES)
     return content

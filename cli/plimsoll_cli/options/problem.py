@@ -39,11 +39,7 @@ NUMBERS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 
 
 def read_problem(path: Path, options: dict[str, Any]) -> Problem:
-    """Read the profile and everything that the options name.
-
-    Args:
-        path: of the profile.
-        options: of `question`, as click has parsed them.
+    """Read the profile at a path and everything that the options of `question` name.
 
     Raises:
         InvalidInputError: a file cannot be read, or parts do not fit together.

@@ -39,11 +39,7 @@ TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
 
 
 def question_options(*, but: Iterable[str] = ()) -> Callable[[Command], Command]:
-    """Add the options that make a question.
-
-    Args:
-        but: options that the command does not have, or has in another way.
-    """
+    """Add the options of a question, `but` what a command lacks or has otherwise."""
     left_out = set(but)
 
     def add(command: Command) -> Command:

@@ -51,12 +51,7 @@ def console() -> Console:
 
 
 def say(*lines: str, words: Vocabulary = IN_OPTIONS) -> None:
-    """Print lines that wrap at the terminal's width; fields that they name in `words`.
-
-    Args:
-        lines: what to print.
-        words: of whoever reads it, as of a manifest.
-    """
+    """Print lines that wrap at the terminal; fields that they name in `words`."""
     page = console()
     for line in lines:
         for part in Text(words.text(line)).wrap(page, page.width) or [Text()]:

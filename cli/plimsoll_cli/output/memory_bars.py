@@ -69,14 +69,7 @@ def memory_bars(
     capacity_bytes: int = 0,
     columns: int = 80,
 ) -> list[Text]:
-    """Draw the ranks of a plan.
-
-    Args:
-        plan: that trains.
-        observations: what the ranks have reported so far.
-        capacity_bytes: the load line; 0 is all that a device has.
-        columns: of the terminal.
-    """
+    """Draw the ranks of a plan; the load line `capacity_bytes`, 0: the whole device."""
     measured = {one.rank: observed_peak_bytes(one) for one in observations if one.peaks}
     predicted = predicted_peaks(plan)
     fullest = sorted(predicted, key=lambda rank: -predicted[rank])[:MOST_RANKS]

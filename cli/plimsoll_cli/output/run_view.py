@@ -51,12 +51,7 @@ class RunView:
     """Watches one run of the loop."""
 
     def __init__(self, *, is_quiet: bool = False, is_brief: bool = False) -> None:
-        """Show on stderr.
-
-        Args:
-            is_quiet: nothing at all.
-            is_brief: only what is under way, and not what was settled before.
-        """
+        """Show on stderr; quiet: nothing; brief: nothing that was settled before."""
         self.is_quiet = is_quiet
         self._is_brief = is_brief
         self._page = Console(

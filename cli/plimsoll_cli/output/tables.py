@@ -34,11 +34,9 @@ def new_table(headings: Iterable[tuple[str, JustifyMethod]]) -> Table:
 
 
 def table_of(rows: Sequence[Mapping[str, str]], *, left: Container[str]) -> Table:
-    """A table of rows, which have a cell for each heading.
+    """A table of at least one row; all have the same headings, numbers are set right.
 
-    Args:
-        rows: at least one; all have the same headings.
-        left: headings of columns that are set flush left; numbers are set flush right.
+    `left` are the headings of columns that are set flush left.
     """
     table = new_table((name, "left" if name in left else "right") for name in rows[0])
     for row in rows:
@@ -55,12 +53,8 @@ def known_columns(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 def print_table(table: Table, *, less_important: Sequence[str]) -> None:
     """Print a table; what does not fit is left out, and no number is cut.
 
-    Bars go first, headings are stacked, cells that may fold do so, then columns go.
-    What is still too wide is left to the terminal.
-
-    Args:
-        table: what to print; its caption wraps at the terminal's width.
-        less_important: headings, the first of them left out first.
+    Bars go first, headings are stacked, cells that may fold do so, then columns go, the
+    first of `less_important` first. What is still too wide is left to the terminal.
     """
     page = console()
     steps: list[Callable[[Table], Table]] = [

@@ -69,12 +69,9 @@ class Plane:
     def holding(
         cls, points: Sequence[Point], *, x_zero: bool = False, y_zero: bool = False
     ) -> Plane:
-        """A plane that holds all points; heights begin and end with a tick.
+        """A plane that holds all points, one or more; heights start and end with ticks.
 
-        Args:
-            points: at least one.
-            x_zero: begins at 0 on the left.
-            y_zero: begins at 0 at the bottom.
+        With `x_zero` it begins at 0 on the left, with `y_zero` at the bottom.
         """
         xs, ys = [x for x, _ in points], [y for _, y in points]
         heights = ticks(0.0 if y_zero else min(ys), max(ys))

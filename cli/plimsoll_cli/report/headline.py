@@ -161,8 +161,7 @@ def figures_of(
         yield steps_figure(record)
     losses = [loss for _, loss in record.losses if math.isfinite(loss)]
     if losses:
-        value = f"{losses[0]:.4g} → {losses[-1]:.4g}"
-        yield Figure(name="Loss", value=value)
+        yield Figure(name="Loss", value=f"{losses[0]:.4g} → {losses[-1]:.4g}")
     if plan is not None:
         yield from speed_figures(record, plan)
     if memory is not None:

@@ -79,13 +79,7 @@ class ProofView:
 def proof_view(
     answer: Solution | Infeasible, problem: Problem | None, plan: HybridPlan | None
 ) -> ProofView:
-    """The certificate in words and rows.
-
-    Args:
-        answer: has it.
-        problem: that was asked, where it is known.
-        plan: that the report is about; the answer's own, or one of before it.
-    """
+    """The certificate in words and rows; `plan` is the answer's, or an earlier one."""
     certificate = answer.certificate
     sentences = certificate_lines(certificate)
     if isinstance(answer, Solution):

@@ -64,10 +64,7 @@ def observations_of(
     """Observations of the latest attempt that has any, of those by the shown plan.
 
     What an attempt by another plan has measured says nothing about this one.
-
-    Args:
-        record: without observations.
-        observed: by attempt.
+    `observed` is by attempt.
     """
     of_plan = [observed[a.number] for a in record.attempts if a.plan == record.plan]
     return next(filter(None, reversed(of_plan)), ())
@@ -88,13 +85,8 @@ async def latest_answer(
 ) -> tuple[StoredQuestion | None, StoredAnswer | None]:
     """Latest question of a plan that was answered, and its answer.
 
-    No question is gone back to that is older than the one of the newest attempt.
-
-    Args:
-        store: of the home.
-        plan: that was asked about.
-        digest: of the question that the newest attempt was planned by; empty before
-            there is one.
+    No question is gone back to that is older than the one of the newest attempt, which
+    has the `digest`; it is empty before there is one.
     """
     questions = await store.questions.of(plan.uid)
     for asked in questions:

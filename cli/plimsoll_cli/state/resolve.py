@@ -74,14 +74,10 @@ async def resolve_plan(
     *,
     anew: bool,
 ) -> StoredPlan:
-    """The plan that a manifest is run as.
+    """The plan that a manifest is run as; nobody else runs it in `home` meanwhile.
 
-    Args:
-        home: nobody else runs the plan of that name in it meanwhile.
-        manifest: what is asked for.
-        machines: what was typed.
-        offers: what both of them mean now.
-        anew: leave what is under way where it is, and begin again.
+    `offers` are what the manifest and what was typed mean now. If `anew`, what is under
+    way is left where it is, and another begins.
 
     Raises:
         PlanUnderWayError: it was launched with another spec.

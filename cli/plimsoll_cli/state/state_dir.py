@@ -70,10 +70,7 @@ class StateDir:
 
 @asynccontextmanager
 async def open_state_dir(root: Path) -> AsyncGenerator[StateDir]:
-    """Open a state directory; make it if there is none.
-
-    Args:
-        root: its folder, absolute.
+    """Open the state directory at an absolute path; make it if there is none.
 
     Raises:
         LocalBackendError, StoreError: folder or store cannot be used.

@@ -143,12 +143,7 @@ def row_json(row: Row) -> dict[str, object]:
 
 
 def row_cells(row: Row, noun: str) -> dict[str, str]:
-    """The cells of one row, with a dash if its rule found no plan.
-
-    Args:
-        row: of one rule.
-        noun: name of the devices.
-    """
+    """The cells of a row, with a dash if its rule found no plan; devices are `noun`."""
     found = row.found
     candidate = found and found.candidate
     needed = row.gpus_needed or ("none" if row.fits is not None else "?")

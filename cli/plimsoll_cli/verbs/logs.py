@@ -163,12 +163,9 @@ def log_files(folder: Path, pattern: str) -> Iterator[Path]:
 
 
 def show(path: Path, read_bytes: int, *, to_end: bool) -> int:
-    """Print what is new in a file; return how much of it was read.
+    """Print a file from `read_bytes` on; return how much of it was read.
 
-    Args:
-        path: of one process.
-        read_bytes: what was shown already.
-        to_end: also a last line that is not whole.
+    A last line that is not whole is printed only `to_end`.
     """
     with path.open("rb") as file:
         file.seek(read_bytes)

@@ -80,11 +80,7 @@ class Loader(yaml.SafeLoader):
 
 
 def parse_manifest(text: str | bytes, source: str) -> Manifest:
-    """Read a manifest.
-
-    Args:
-        text: YAML, one or several documents.
-        source: the file; opens every message.
+    """Read a manifest: YAML, one or several documents; `source` opens every message.
 
     Raises:
         UnreadableError: it is no YAML, or does not hold exactly one TrainingPlan.

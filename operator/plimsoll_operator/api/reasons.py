@@ -27,12 +27,7 @@ INCOMPATIBLE: Final = (
 
 
 def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
-    """Reasons of a step that a task of its own carries out.
-
-    Args:
-        what: opens the reasons.
-        verb: what the child does.
-    """
+    """Reasons, opened by `what`, of a step that a task, called `verb`, carries out."""
     return {
         (UNKNOWN, f"{what}Pending"): f"{verb} waits for a place to run in.",
         (UNKNOWN, f"{what}Disrupted"): f"{verb} was killed or evicted; it starts anew.",

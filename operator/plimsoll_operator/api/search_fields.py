@@ -35,11 +35,7 @@ class SearchSection(ApiRecord):
 
 
 def with_search_fields(section: str) -> Callable[[Section], Section]:
-    """Declare the rows of a section.
-
-    Args:
-        section: its path, `spec.search`; the class may declare another type for a row.
-    """
+    """Declare the rows of the section at a path; the class may retype a row."""
 
     def declare(kind: Section) -> Section:
         rows, own = dict(rows_of(section)), kind.__annotations__

@@ -46,12 +46,7 @@ class Admission:
     async def check(
         self, plan: PlanObject, offers: Sequence[Offer], claim: Object | None
     ) -> str:
-        """Refuse a plan that the API server would refuse.
-
-        Args:
-            plan: its spec makes sense.
-            offers: the machines that it may use.
-            claim: found by `claim`.
+        """Refuse a plan, whose spec makes sense, if the API server would refuse it.
 
         Returns:
             What the API server warns of, and what else a person should know.
@@ -104,10 +99,7 @@ class Admission:
 
 
 def accepted_before(plan: PlanObject) -> str | None:
-    """Return what was remarked on this generation of a spec when it was found good.
-
-    None where it was not.
-    """
+    """The remark on this generation of a spec when found good, None if it was not."""
     said = plan.status.condition(ConditionType.ACCEPTED)
     is_good = said is not None and plan.status.holds(ConditionType.ACCEPTED)
     if said is None or not is_good or said.observed_generation != plan.generation:

@@ -216,9 +216,8 @@ def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak,
 def place_of(namespace: str, template: Mapping[str, Any]) -> str:
     """Where code comes from: equal places run equal code.
 
-    The namespace is empty where all of them share what was measured.
-
-    All of the pods' template but what only says where they may run.
+    All of the pods' template but what only says where they may run. The namespace is
+    empty where all of them share what was measured.
     """
     pod = dict(template.get("spec") or {})
     for field in ("tolerations", "affinity", "nodeSelector", "schedulerName"):

@@ -60,8 +60,7 @@ class PassReporter:
         if after.failures.out_of_memory > before.failures.out_of_memory:
             self.metrics.planned_anew()
         if after.is_over and not before.is_over:
-            is_trained = after.holds(ConditionType.SUCCEEDED)
-            self.metrics.plan_over(is_trained=is_trained)
+            self.metrics.plan_over(is_trained=after.holds(ConditionType.SUCCEEDED))
 
     def acted(self, actions: Sequence[Action], ranks: Sequence[RankPeak]) -> None:
         """Tell of what was written down."""

@@ -47,12 +47,7 @@ class WorkQueue:
     """Keys and when they are due. Not for several threads."""
 
     def __init__(self, clock: Callable[[], float], random: Callable[[], float]) -> None:
-        """Begin empty.
-
-        Args:
-            clock: seconds that only grow.
-            random: evenly from 0 to 1.
-        """
+        """Begin empty; `clock` only grows, in seconds; `random` is even, 0 to 1."""
         self._clock, self._random = clock, random
         self._numbers = count()
         self._heap: list[Entry] = []

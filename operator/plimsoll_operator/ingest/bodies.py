@@ -20,12 +20,7 @@ WHOLE_S, PAUSE_S = 60.0, 10.0
 
 
 async def read_body(request: web.BaseRequest, limit_bytes: int, claim: Claim) -> bytes:
-    """Body of a request.
-
-    Args:
-        request: whose body nobody has read.
-        limit_bytes: that the body may have.
-        claim: grows with what is held.
+    """Body of a request that nobody has read; `claim` grows with what is held.
 
     Raises:
         RefusedReportError: too large, too slow, or there is no room now.

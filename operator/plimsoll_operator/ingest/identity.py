@@ -95,13 +95,7 @@ class Identities:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Ask an API server.
-
-        Args:
-            api: of the cluster whose pods report.
-            now: seconds since 1970.
-            clock: seconds that never go back.
-        """
+        """Ask an API server; `now` is since 1970, `clock` never goes back; seconds."""
         self._api = api
         self._now = now
         self._reviews = asyncio.Semaphore(REVIEWS_AT_ONCE)

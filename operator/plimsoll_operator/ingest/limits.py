@@ -26,10 +26,8 @@ class Rates:
     ) -> None:
         """Give every key a minute's worth to begin with.
 
-        Args:
-            per_min: events of one key in a minute.
-            most_keys: of those idle for longest the count is forgotten.
-            clock: seconds that never go back.
+        Beyond `most_keys`, the counts of those idle for longest are forgotten. `clock`
+        is in seconds that never go back.
         """
         self._per_min = per_min
         self._most_keys = most_keys
@@ -54,12 +52,7 @@ class Room:
     """Memory for the bodies that are in work."""
 
     def __init__(self, *, most_bytes: int, most_bytes_each: int) -> None:
-        """Begin empty.
-
-        Args:
-            most_bytes: of all bodies together.
-            most_bytes_each: of those of one namespace, so that none takes it all.
-        """
+        """Begin empty; `most_bytes_each` is for a namespace, so that none takes all."""
         self._most_bytes = most_bytes
         self._most_bytes_each = most_bytes_each
         self._used_bytes: Counter[str] = Counter()

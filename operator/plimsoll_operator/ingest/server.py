@@ -115,13 +115,8 @@ class Ingest:
     ) -> None:
         """Begin with nothing known.
 
-        Args:
-            api: of the cluster whose pods report.
-            store: of any scope.
-            shares: a replay serves all namespaces.
-            told: called with the plan of what was just stored.
-            counted: called with path and status of every answer.
-            clocks: the machine's, unless given.
+        If it `shares`, a replay serves all namespaces. `told` is called with the plan
+        of what was just stored, `counted` with path and status of every answer.
         """
         self._clocks = clocks or Clocks()
         self._identities = Identities(
@@ -356,13 +351,7 @@ ONLY_OURS = FromTheWire()
 async def serving(
     app: web.Application, *, host: str | None = None, port: int = 0
 ) -> AsyncGenerator[int]:
-    """Serve the routes; yields the port.
-
-    Args:
-        app: of `Ingest.app`.
-        host: to listen on; every address unless given.
-        port: 0 takes a free one.
-    """
+    """Serve the routes, at every address and a free port by default; yields that."""
     wire = logging.getLogger(f"{__name__}.wire")
     wire.addFilter(ONLY_OURS)
     runner = web.AppRunner(

@@ -270,13 +270,8 @@ async def holding(
     """Wait for a Lease, and hold it within the block.
 
     Whoever decides must have ended with the block: after it another one begins.
-
-    Args:
-        api: of the cluster.
-        seat: which Lease, and who we are.
-        timing: other than that of Kubernetes' own components.
-        clock: seconds that only grow.
-        today: the time of day, for people who read the record.
+    Without a `timing`, that of Kubernetes' own components holds. `clock` is in seconds
+    that only grow; `today` is for people who read the record.
 
     Raises:
         ApiRefusedError: there can be no such Lease.

@@ -24,11 +24,9 @@ TOKEN: Final = "BearerToken"  # noqa: S105 - where the client keeps it, and no t
 
 
 async def log_in(configuration: Any, kubeconfig: str) -> None:
-    """Look up who we are: in a file, or as the pod that we are.
+    """Look up who we are, in a file or as our pod, for the official client.
 
-    Args:
-        configuration: of the official client, filled in.
-        kubeconfig: empty: we are a pod, or kubectl's own file says it.
+    Without a `kubeconfig` we are a pod, or kubectl's own file says it.
 
     Raises:
         ClusterError: it cannot be told.

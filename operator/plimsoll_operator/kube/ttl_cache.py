@@ -26,13 +26,7 @@ class TtlCache(Generic[Key, Value]):
         keep_s: Callable[[Value], float],
         clock: Callable[[], float],
     ) -> None:
-        """Begin empty.
-
-        Args:
-            most: answers that are kept.
-            keep_s: how long an answer holds.
-            clock: seconds that never go back.
-        """
+        """Begin empty, for `most` answers; `clock` is in seconds that never go back."""
         self._most = most
         self._keep_s = keep_s
         self._clock = clock

@@ -112,9 +112,8 @@ def inventory_of(
 ) -> Inventory:
     """The offers of a cluster, in an order that the nodes' does not change.
 
-    Args:
-        nodes: all of them, or those that a template's `nodeSelector` picks.
-        tolerations: of a plan's template; that of GPUs is taken for given.
+    `nodes` are all, or those that a template's `nodeSelector` picks. `tolerations` are
+    those of the template; that of GPUs is taken for given.
     """
     pools: Counter[Pool] = Counter()
     left_out: list[LeftOut] = []

@@ -66,10 +66,8 @@ def affinity_for(plan: HybridPlan) -> Object:
 def node_affinity_for(offer: Offer, *, need_bytes: int | None = None) -> Object:
     """The affinity that the pods of a plan need.
 
-    Args:
-        offer: the machine that the plan is made for.
-        need_bytes: of device memory, where the plan is known to need less than the
-            offer has: tables often state 80 GiB for devices that tell 79.6.
+    A plan may be known to need fewer bytes of device memory, `need_bytes`, than the
+    offer has: tables often state 80 GiB for devices that tell 79.6.
     """
     least_bytes = offer.device_memory_bytes if need_bytes is None else need_bytes
     least_mib = max(1, -(-least_bytes // MIB))
@@ -169,14 +167,10 @@ def required(alternatives: list[Expressions]) -> Object:
 
 
 def merged(users: object, ours: Object) -> Object:
-    """The user's own affinity, narrowed by ours.
+    """The user's own affinity, None if a template has none, narrowed by ours.
 
     The terms of an affinity are alternatives: ours are added to each of the user's. An
     empty term matches no node and stays empty, for with ours in it it would match some.
-
-    Args:
-        users: `affinity` of the template, None where it has none.
-        ours: from `node_affinity_for`.
 
     Raises:
         InvalidFieldError: the user's is no affinity, or has too many terms.

@@ -124,13 +124,8 @@ def child_metadata(
 ) -> Object:
     """The metadata of what makes the pods of a child.
 
-    Args:
-        owner: the plan.
-        kind: what it is for.
-        subject: what it works on.
-        note: what people are told of its pods; empty: nothing.
-        queue: LocalQueue of Kueue that admits it; empty: none.
-        after_s: what the child makes is later than this; seconds since 1970.
+    `note` is what people are told of its pods, `queue` the LocalQueue of Kueue that
+    admits it; empty: none. What it makes is later than `after_s`, since 1970.
     """
     attempt = int(subject) if kind is TaskKind.TRAIN else None
     labels = labels_of(owner, kind, attempt) | ({QUEUE_LABEL: queue} if queue else {})

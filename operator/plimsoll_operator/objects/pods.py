@@ -93,11 +93,7 @@ def ending_of_pods(
 ) -> tuple[Ending, str, End | None]:
     """How a Job ended whose pods have.
 
-    Args:
-        pods: those that are still there.
-        told: what pods have told us, by uid, the oldest first; also of those that are
-            gone.
-        container: the one that runs our process.
+    `told` is by uid of the pod, the oldest first; also of those that are gone.
 
     Returns:
         The ending, why in one line, and the end of all processes if any is known.

@@ -51,8 +51,7 @@ def next_attempt(given: StepInput) -> StepResult:
         return StepResult(FALSE, "Suspended")
     at_s = next_start_s(given.counted, given.now_s)
     if at_s > given.now_s:
-        wake = (WakeAt(at_s=at_s),)
-        return StepResult(FALSE, "BackingOff", actions=wake)
+        return StepResult(FALSE, "BackingOff", actions=(WakeAt(at_s=at_s),))
     if found is None or isinstance(found.answer, Infeasible):
         return StepResult(FALSE, WAITING)
     record = RecordPlan(

@@ -142,12 +142,6 @@ def unreadable(
     A schema lets more through than the types do, and a newer release may refuse what
     an older one took. What is over stays as it is, and so does what is said of ranks
     that run.
-
-    Args:
-        status: the latest.
-        fault: why the spec cannot be read.
-        generation: of the spec.
-        now_s: seconds since 1970.
     """
     if is_closed(status, generation):
         return Decision(actions=(), status=status)

@@ -42,14 +42,7 @@ class ProfileRequest:
 def profile_request_of(
     spec: TrainingPlanSpec, kind: DeviceKind, place: str, *, is_here: bool
 ) -> ProfileRequest:
-    """The profile that a spec asks for.
-
-    Args:
-        spec: what a person asks for.
-        kind: of the devices that are offered.
-        place: see `ProfileRequest`.
-        is_here: a device of the kind can be measured on; else it is traced.
-    """
+    """The profile that a spec asks for; if no device of the kind `is_here`, a trace."""
     given = spec.profile.source
     measures = (
         is_here if given is ProfileSource.AUTO else given is ProfileSource.MEASURED

@@ -41,13 +41,9 @@ def question_of(
     offers: Sequence[Offer],
     overheads: Iterable[DeviceOverhead],
 ) -> Problem:
-    """Question to the search.
+    """Question to the search; offers of other devices than the profile's do not count.
 
-    Args:
-        spec: what a person asks for.
-        profile: of its workload.
-        offers: all that are known; those of another kind of device do not count.
-        overheads: calibrated ones; built-in ones stand in for what is missing.
+    `overheads` are calibrated; built-in ones stand in for what is missing.
 
     Raises:
         InvalidInputError: no offer is of the profile's kind, or parts contradict.

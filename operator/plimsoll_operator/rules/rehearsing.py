@@ -106,8 +106,7 @@ def under_way(
         # The child stays as a mark: without it the wait would begin again.
         is_busy = child.ending is Ending.DEVICE_BUSY
         why = f"not rehearsed: {child.message}" if is_busy else NO_DEVICE
-        message = joined(result.message, why)
-        return replace(result, message=message, actions=before)
+        return replace(result, message=joined(result.message, why), actions=before)
     return now.after(*before)
 
 

@@ -202,10 +202,7 @@ class SolveCache:
     ) -> ObservedAnswer | None:
         """Answer of the search, and whether the replay that it waits for has come.
 
-        Args:
-            asked: the question.
-            rehearsed_by: uid of the plan whose rehearsal is looked up as well; empty:
-                none is.
+        The rehearsal of the plan with the uid `rehearsed_by` counts too; empty: none.
         """
         found = await self._store.answers.find(asked.digest)
         if found is None:

@@ -53,12 +53,8 @@ class Solver:
     ) -> None:
         """Start no process before it is needed.
 
-        Args:
-            num_processes: that search at a time.
-            done: told of the plan whose answer has come.
-            took: told of the seconds of each search.
-            search_s: most seconds of a search.
-            first_pause_s: before the second try of a search that came to nothing.
+        `done` is told of the plan whose answer has come, `took` of the seconds of each
+        search. One that came to nothing is tried again after `first_pause_s`.
         """
         self._done = done
         self._took = took

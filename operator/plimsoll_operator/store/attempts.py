@@ -40,14 +40,7 @@ class Attempts(Repository):
         problem_digest: str,
         now_s: float,
     ) -> HybridPlan:
-        """Write down by which plan an attempt trains.
-
-        Args:
-            plan_uid: of the TrainingPlan.
-            number: of the attempt.
-            plan: answers the problem.
-            problem_digest: of what was asked.
-            now_s: seconds since 1970.
+        """Write down by which plan an attempt trains; `now_s` is since 1970.
 
         Returns:
             The plan of record: the given one, or the one that was there before.

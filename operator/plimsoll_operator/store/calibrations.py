@@ -108,8 +108,7 @@ class Calibrations(Repository):
     async def _known(self, *where: ColumnElement[bool]) -> tuple[DeviceOverhead, ...]:
         """All that is known where conditions hold, in the order of the keys."""
         wanted = select(CalibrationRow.document).where(*where)
-        ordered = wanted.order_by(*CalibrationRow.__table__.primary_key)
-        texts = await self._all(ordered)
+        texts = await self._all(wanted.order_by(*CalibrationRow.__table__.primary_key))
         return tuple(record_of(DeviceOverhead, text) for text in texts)
 
     async def forget_shortages(self, device_product: str) -> int:
@@ -134,9 +133,7 @@ class Calibrations(Repository):
     ) -> Mapping[OverheadKey, DeviceOverhead | None]:
         """Fit anew, until nothing has come between; keep the results and return them.
 
-        Args:
-            wanted: the keys; asked again when the results are kept.
-            forgotten: conditions of shortages that go, all that count for these keys.
+        Shortages of `forgotten` conditions go, all that count for the `wanted` keys.
         """
         async with self._database.fitting:  # else each of many would undo the others
             while True:

@@ -65,15 +65,9 @@ def peak_of(plan: HybridPlan, rank: int) -> PhasePeak:
 async def learn_rehearsal(
     store: Store, plan_uid: str, found: Rehearsal, now_s: float
 ) -> None:
-    """Keep a rehearsal that was asked for, and what it teaches.
+    """Keep a rehearsal that was asked for, and what it teaches; `now_s` is since 1970.
 
     A peak beside other processes teaches nothing, because theirs is part of it.
-
-    Args:
-        store: of the scope that learns.
-        plan_uid: of the TrainingPlan that asked.
-        found: the result.
-        now_s: seconds since 1970.
 
     Raises:
         StoreError: it was not kept.
@@ -107,13 +101,7 @@ async def learn_rank(
 
 
 async def learn_measured(store: Store, rank: MeasuredRank, now_s: float) -> None:
-    """Keep a rank that was measured on a machine without a store.
-
-    Args:
-        store: of the scope that learns.
-        rank: what it held, with its prediction.
-        now_s: seconds since 1970.
-    """
+    """Keep a rank measured on a machine without a store; `now_s` is since 1970."""
     seen = rank.observation
     uid = rehearsal_uid("", seen)
     await store.observations.save(uid, seen, rank.predicted, rank.micro_batch, now_s)
@@ -121,10 +109,7 @@ async def learn_measured(store: Store, rank: MeasuredRank, now_s: float) -> None
 
 
 def rehearsal_uid(plan_uid: str, seen: Observation) -> str:
-    """What a rehearsed rank is kept by in place of a plan's uid.
-
-    Attempts of the plan are kept apart from it.
-    """
+    """Key of a rehearsed rank in place of a plan's uid, apart from its attempts."""
     return hashlib.sha256(f"{plan_uid}/{seen.plan_digest}".encode()).hexdigest()
 
 
@@ -145,14 +130,7 @@ def shortage_of(lesson: Lesson) -> Shortage:
 def shortage_seen(
     plan: HybridPlan, capacity_bytes: int, observation: Observation, asked_bytes: int
 ) -> Shortage:
-    """What is learned from a rank that ran out and reported its peaks.
-
-    Args:
-        plan: with its prediction.
-        capacity_bytes: that it was made for.
-        observation: of the rank.
-        asked_bytes: in vain; 0: unknown.
-    """
+    """Shortage of a rank that reported its peaks; `asked_bytes` 0: unknown."""
     peak = peak_of(plan, observation.rank)
     return Shortage(
         key=observation.overhead_key,

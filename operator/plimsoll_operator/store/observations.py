@@ -31,15 +31,10 @@ class Observations(Repository):
         micro_batch: int,
         now_s: float,
     ) -> None:
-        """Keep a report in place of earlier ones of the rank.
+        """Keep a report in place of earlier ones of the rank; `now_s` is since 1970.
 
-        Args:
-            plan_uid: whose attempt it is about.
-            observation: one that has finished fewer steps than the stored one is
-                earlier, and nothing is done.
-            predicted: the largest peak of the rank's stage in the plan of record.
-            micro_batch: of the plan of record.
-            now_s: seconds since 1970.
+        One that has finished fewer steps than the stored one is earlier, and nothing is
+        done. `predicted` is the largest peak of the rank's stage in the plan of record.
         """
         # A rank has one report, in whatever scope it was kept before.
         mine = (

@@ -16,10 +16,7 @@ SCHEMES = ("postgresql", "postgres")
 
 
 def system_at(place: Path | str) -> DatabaseSystem:
-    """Database system of a place.
-
-    Args:
-        place: the path of a file, or `postgresql://user:password@host:port/database`.
+    """Database system of a file, or `postgresql://user:password@host:port/database`.
 
     Raises:
         StorePathError: an address that is none, or of another database system.

@@ -45,15 +45,13 @@ class Store:
     def __init__(
         self, database: Database, scope: str = "", *, shares: bool = False
     ) -> None:
-        """Work on a database.
+        """Work on a database, which stores of several scopes may share.
 
-        Args:
-            database: it may be shared by stores of several scopes.
-            scope: whose replays, answers, observations, shortages and calibrations it
-                is about: a namespace, or empty for one machine. The rest is found by
-                the uid of a plan, or by a key that holds the namespace.
-            shares: scopes that do have their replays and answers in common, and listen
-                to the calibrations of the others.
+        A scope is a namespace, or empty for one machine. It has its own replays,
+        answers, observations, shortages and calibrations; the rest is found by the uid
+        of a plan, or by a key that holds the namespace. Scopes with
+        `shares` have replays and answers in common, and listen to the calibrations of
+        the others.
         """
         self._database = database
         common = "" if shares else scope
@@ -82,6 +80,8 @@ class Store:
     async def forget_unused(self, before_s: float) -> int:
         """Forget profiles, answers and replays, of all scopes, that nobody uses.
 
+        What was used since `before_s` (since 1970) stays, and some of what was
+        used on the day before it.
         What a plan needs that is there stays, however long it has waited, run, or been
         a dry run: the profiles and answers of its questions, which go with the plan
         (`forget`). A replay counts no more once its answer is certified. What is gone
@@ -89,10 +89,6 @@ class Store:
         or a search. Observations and shortages stay: calibrations are fitted to them.
 
         A file of SQLite becomes no smaller; the room is used again.
-
-        Args:
-            before_s: seconds since 1970; what was used since then stays, and of what
-                was used on the day before it some.
 
         Returns:
             How many rows went.
@@ -126,10 +122,7 @@ async def open_store(
 ) -> AsyncGenerator[Store]:
     """Open a store; make it where there is none, and bring an older one up.
 
-    Args:
-        place: the path of a file, or `postgresql://user:password@host:port/database`.
-        scope: see `Store`.
-        clock: seconds since 1970; by it rows are used.
+    `place` is one of `system_at`; `clock`, since 1970, says when rows are used.
 
     Raises:
         StoreError: it cannot be made, read or written; see `plimsoll_operator.errors`.

@@ -67,14 +67,7 @@ def health_app(
     registry: CollectorRegistry,
     clock: Callable[[], float],
 ) -> web.Application:
-    """The routes.
-
-    Args:
-        facts: looks at the process.
-        unready: says why no reports should come; empty where they may.
-        registry: of the metrics.
-        clock: that of the facts.
-    """
+    """The routes; `unready` says why no reports should come, empty if they may."""
     app = web.Application()
     app.router.add_get("/healthz", probe_route(lambda: stale(facts(), clock())))
     app.router.add_get("/readyz", probe_route(unready))

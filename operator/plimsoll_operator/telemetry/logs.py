@@ -56,13 +56,7 @@ def about(namespace: str, plan: str, attempt: int = 0) -> Generator[None]:
 def configure(
     written: LogFormat, level: str = "INFO", stream: TextIO | None = None
 ) -> None:
-    """Write everything that is logged from now on, in place of what was set up before.
-
-    Args:
-        written: how.
-        level: the least that is told, such as `INFO`.
-        stream: stderr, unless given.
-    """
+    """Write all that is logged from now on, in place of what was set up before."""
     handler = logging.StreamHandler(stream or sys.stderr)
     formatter = JsonLines() if written is LogFormat.JSON else TextLines()
     handler.setFormatter(formatter)

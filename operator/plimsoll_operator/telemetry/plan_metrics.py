@@ -59,11 +59,7 @@ class PlanMetrics(Collector):
     """The plans that were seen last."""
 
     def __init__(self, *, per_plan: bool) -> None:
-        """Begin without plans.
-
-        Args:
-            per_plan: tell of each plan as well, and not only how many there are.
-        """
+        """Begin without plans; `per_plan` tells of each, not only how many."""
         self._per_plan = per_plan
         self._conditions: dict[PlanKey, tuple[tuple[ConditionType, Truth], ...]] = {}
         self._plans: dict[PlanKey, PlanStatus] = {}

@@ -46,11 +46,7 @@ def holds_checkpoint(folder: Path) -> bool:
 
 
 def check_room(folder: Path, num_bytes: int) -> None:
-    """Refuse a save that a disk has no room for.
-
-    Args:
-        folder: to save in; it may not be there yet.
-        num_bytes: of the checkpoint.
+    """Refuse a save that a disk has no room for; the folder may not be there yet.
 
     Raises:
         DiskFullError: saying how much room is wanted.

@@ -53,10 +53,7 @@ class StateFolder:
 
     @contextmanager
     def locked(self, name: str) -> Generator[None]:
-        """Be the only one who runs the plans of a name.
-
-        Args:
-            name: of the plan; a second one of it is begun by nobody meanwhile.
+        """Be the only one who runs the plans of a name; nobody begins one meanwhile.
 
         Raises:
             AlreadyRunningError: another process runs it.
