@@ -121,7 +121,8 @@ class CostTables:
         weights = [chain.state, chain.saved[KEPT], seconds.forward + seconds.backward]
         return group_starts(weights, MOST_GROUPS, self.problem.override.cuts)
 
-    def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Value of a key, made when it is asked for first; keys open with a name."""
         if key not in self._kept:
             self._kept[key] = make()
         found: Value = self._kept[key]
@@ -132,7 +133,7 @@ class CostTables:
     ) -> ChainBytes:
         """Bytes of the layers, with the ways that an override leaves them."""
         if choice != NO_CHOICE:
-            return self._once(
+            return self.once(
                 ("bytes", bound, micro_batch, choice),
                 lambda: choice.bytes(self.bytes(bound, micro_batch)),
             )
@@ -150,7 +151,7 @@ class CostTables:
             allowed[KEPT], allowed[RECOMPUTED] = ~again, again
             return replace(chain, allowed=allowed)
 
-        return self._once(("bytes", bound, micro_batch), make)
+        return self.once(("bytes", bound, micro_batch), make)
 
     @cached_property
     def micro_batches(self) -> list[int]:
@@ -189,11 +190,11 @@ class CostTables:
                 least["own_output"] = np.zeros_like(chains[0].own_output)
             return replace(chains[0], **least)
 
-        return self._once(("relaxed", bound), make)
+        return self.once(("relaxed", bound), make)
 
     def relaxed_options(self, bound: Bound) -> OptionArrays:
         """OptionArrays of the relaxed bytes that count where speed does not."""
-        return self._once(
+        return self.once(
             ("relaxed options", bound),
             lambda: build_options(
                 self.relaxed_bytes(bound),
@@ -206,7 +207,7 @@ class CostTables:
 
     def relaxed_stages(self, bound: Bound, choice: StageChoice) -> StageBytes:
         """Matrices of the relaxed bytes over all runs of layers as one stage."""
-        return self._once(
+        return self.once(
             ("relaxed stages", bound, choice),
             lambda: stage_bytes(
                 choice.bytes(self.relaxed_bytes(bound)), self.holdings, self.starts
@@ -220,7 +221,7 @@ class CostTables:
         chain = self.bytes(bound, micro_batch, choice)
         if choice != NO_CHOICE and chain is self.bytes(bound, micro_batch):
             return self.stages(bound, micro_batch)
-        return self._once(
+        return self.once(
             ("stages", bound, micro_batch, choice),
             lambda: stage_bytes(chain, self.holdings, self.starts),
         )
@@ -229,7 +230,7 @@ class CostTables:
         self, bound: Bound, micro_batch: int, *, merge: bool
     ) -> OptionArrays:
         """OptionArrays that count where speed does not; see `options`."""
-        return self._once(
+        return self.once(
             ("least peak", bound, micro_batch, merge),
             lambda: self._built(
                 build_options(
@@ -253,7 +254,7 @@ class CostTables:
 
     def seconds(self, offer: int, bound: Bound, micro_batch: int) -> ChainSeconds:
         """Seconds of the layers."""
-        return self._once(
+        return self.once(
             ("seconds", self.clock(offer), bound, micro_batch),
             lambda: chain_seconds(
                 self.problem.profile, self.problem.offers[offer], bound, micro_batch
@@ -269,11 +270,11 @@ class CostTables:
             chain = self.seconds(offer, bound, micro_batch)
             return chain.total, float((chain.forward + chain.backward).max())
 
-        return self._once(("passes", self.clock(offer), bound, micro_batch), make)
+        return self.once(("passes", self.clock(offer), bound, micro_batch), make)
 
     def runs(self, offer: int, bound: Bound, micro_batch: int) -> RunSeconds:
         """Seconds of all runs of layers."""
-        return self._once(
+        return self.once(
             ("runs", self.clock(offer), bound, micro_batch),
             lambda: run_seconds(
                 grouped(self.seconds(offer, bound, micro_batch), self.starts)

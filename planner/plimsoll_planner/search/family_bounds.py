@@ -49,9 +49,7 @@ class FamilyBounds:
     def __init__(self, context: TupleContext) -> None:
         """Begin with none known."""
         self._context = context
-        self._relaxed: dict[tuple[Bound, Strategy], list[int]] = {}
         self._known: dict[Strategy, list[Known]] = defaultdict(list)
-        self._capacities: dict[tuple[object, ...], int] = {}
 
     def relaxed(self, candidate: Candidate, bound: Bound) -> int:
         """Relaxed bound of the least peak; 0 if cuts are fixed or grouped."""
@@ -62,13 +60,14 @@ class FamilyBounds:
         strategy = without_stages(candidate.strategy)
         if not falls_with_replicas():
             strategy = replace(strategy, mesh=replace(strategy.mesh, data=1))
-        key = (bound, strategy)
-        if key not in self._relaxed:
-            most = min(context.tables.num_layers, context.problem.limits.max_gpus)
-            self._relaxed[key] = placement.least_peaks(
+        most = min(context.tables.num_layers, context.problem.limits.max_gpus)
+        found = context.once(
+            ("relaxed peaks", bound, strategy),
+            lambda: placement.least_peaks(
                 lambda left: self._relaxed_peaks(strategy, bound, left), most
-            )
-        return min(self._relaxed[key][stages], LARGEST_BYTES)
+            ),
+        )
+        return min(found[stages], LARGEST_BYTES)
 
     def _relaxed_peaks(self, strategy: Strategy, bound: Bound, left: int) -> Ints:
         """[A, B]: relaxed peaks of a stage, `left` stages from it to the last."""
@@ -128,12 +127,11 @@ class FamilyBounds:
     def _capacity(self, family: Family, bound: Bound) -> int:
         """Most tensor bytes that any of the tuples has room for."""
         like, communicators, _ = self._context.surroundings(family.first)
-        key = (bound, like, communicators, family.micro_batches)
-        if key not in self._capacities:
-            self._capacities[key] = max(
-                self._context.capacity(one, bound) for one in family.members()
-            )
-        return self._capacities[key]
+        key = ("family capacity", bound, like, communicators, family.micro_batches)
+        return self._context.once(
+            key,
+            lambda: max(self._context.capacity(one, bound) for one in family.members()),
+        )
 
     def note(self, candidate: Candidate, least_peaks: list[int]) -> None:
         """Remember least peaks, lower bytes, of all numbers of stages."""

@@ -51,7 +51,6 @@ class TupleBounds(TupleContext):
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
         self._periods: dict[tuple[object, ...], float] = {}
-        self._fits: dict[tuple[Candidate, bool], bool] = {}
 
     # Memory at any speed.
 
@@ -70,18 +69,16 @@ class TupleBounds(TupleContext):
 
     def fits(self, candidate: Candidate, *, merge: bool = False) -> bool:
         """Whether some plan's upper bytes fit; `merge` as in `Numbers`."""
-        key = (self.alike(candidate), merge)
-        if key not in self._fits:
-            self._fits[key] = self._finds_room(*key)
-        return self._fits[key]
+        one = self.alike(candidate)
 
-    def _finds_room(self, candidate: Candidate, merge: bool) -> bool:
-        """What `fits` keeps."""
-        capacity = self.capacity(candidate, Bound.UPPER)
-        relaxed = self.family_bounds.relaxed(candidate, Bound.UPPER)
-        if max(*self.simple_bounds(candidate, Bound.UPPER), relaxed) > capacity:
-            return False
-        return self.least_peak(candidate, Bound.UPPER, merge=merge) <= capacity
+        def make() -> bool:
+            capacity = self.capacity(one, Bound.UPPER)
+            relaxed = self.family_bounds.relaxed(one, Bound.UPPER)
+            if max(*self.simple_bounds(one, Bound.UPPER), relaxed) > capacity:
+                return False
+            return self.least_peak(one, Bound.UPPER, merge=merge) <= capacity
+
+        return self.once(("fits", one, merge), make)
 
     def least_peak(
         self, candidate: Candidate, bound: Bound, *, merge: bool = False

@@ -26,7 +26,6 @@ from plimsoll_planner.overhead.allowance import (
     overhead_for,
 )
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.alike import first_alike
 from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
 from plimsoll_planner.search.placement import FixedCuts, Placement
@@ -64,10 +63,7 @@ class TupleContext:
         tied = problem.profile.tied
         self._num_ties = len({tie.layers for tie in tied if tie.gradient_bytes})
         self._alike = first_alike(problem.offers)
-        self._allowances: dict[Surroundings, Allowance] = {}
-        self._capacities: dict[tuple[Surroundings, Bound], int] = {}
-        self._placed: dict[tuple[int, Mesh], Topology] = {}
-        self._choices: dict[Strategy, tuple[StageChoice, ...]] = {}
+        self.once = self.tables.once
 
     def alike(self, candidate: Candidate) -> Candidate:
         """The tuple of the first offer with such machines, at any price."""
@@ -78,18 +74,20 @@ class TupleContext:
 
     def allowance(self, candidate: Candidate) -> Allowance:
         """Bytes of a device besides tensors."""
-        key = self.surroundings(candidate)
-        if key not in self._allowances:
-            problem, offer = self.problem, self.problem.offers[candidate.offer]
-            self._allowances[key] = allowance(
+        problem, offer = self.problem, self.problem.offers[candidate.offer]
+        around = self.surroundings(candidate)
+
+        def make() -> Allowance:
+            return allowance(
                 offer,
                 problem.limits,
                 overhead_for(offer, problem.overheads, problem.profile.fingerprint),
                 problem.engine,
                 micro_batch=candidate.micro_batch,
-                communicators=key[1],
+                communicators=around[1],
             )
-        return self._allowances[key]
+
+        return self.once(("allowance", around), make)
 
     def surroundings(self, candidate: Candidate) -> Surroundings:
         """All that the bytes besides tensors depend on."""
@@ -98,17 +96,15 @@ class TupleContext:
 
     def capacity(self, candidate: Candidate, bound: Bound) -> int:
         """Most tensor bytes that a rank has room for."""
-        key = (self.surroundings(candidate), bound)
-        if key not in self._capacities:
-            self._capacities[key] = self.allowance(candidate).tensor_capacity(bound)
-        return self._capacities[key]
+        key = ("capacity", self.surroundings(candidate), bound)
+        return self.once(key, lambda: self.allowance(candidate).tensor_capacity(bound))
 
     def placed(self, candidate: Candidate) -> Topology:
         """Machines of the ranks."""
-        key = (self._alike[candidate.offer], candidate.mesh)
-        if key not in self._placed:
-            self._placed[key] = topology(self.problem.offers[key[0]], key[1])
-        return self._placed[key]
+        offer, mesh = self._alike[candidate.offer], candidate.mesh
+        return self.once(
+            ("placed", offer, mesh), lambda: topology(self.problem.offers[offer], mesh)
+        )
 
     def price_per_hour(self, candidate: Candidate) -> Decimal | None:
         """Price of all nodes, None if the offer states none."""
@@ -117,10 +113,8 @@ class TupleContext:
 
     def choices(self, candidate: Candidate) -> tuple[StageChoice, ...]:
         """Choices that each stage has."""
-        key = candidate.strategy
-        if key not in self._choices:
-            self._choices[key] = stage_choices(key, self.problem.engine.can)
-        return self._choices[key]
+        strategy, can = candidate.strategy, self.problem.engine.can
+        return self.once(("choices", strategy), lambda: stage_choices(strategy, can))
 
     def stage_bytes(
         self, candidate: Candidate, bound: Bound, choice: StageChoice

@@ -102,17 +102,16 @@ class TupleSearch(TupleBounds):
         """Plans whose peaks were computed, for the statistics."""
         self.fastest_of: dict[Candidate, Found] = {}
         """The fastest plan of each tuple that was asked for."""
-        self._quickest: dict[Candidate, Partition | None] = {}
 
     def quickest_cuts(self, candidate: Candidate) -> Partition | None:
         """Least step bound of the plans whose upper bytes fit."""
-        key = self.alike(candidate)
-        if key not in self._quickest:
-            capacity = self.capacity(key, Bound.UPPER)
-            self._quickest[key] = (
-                self.least_bound(key, FITTING, capacity) if self.fits(key) else None
-            )
-        return self._quickest[key]
+        one = self.alike(candidate)
+
+        def make() -> Partition | None:
+            capacity = self.capacity(one, Bound.UPPER)
+            return self.least_bound(one, FITTING, capacity) if self.fits(one) else None
+
+        return self.once(("quickest cuts", one), make)
 
     def fastest(self, candidate: Candidate) -> Found | None:
         """Plan of the shortest walked step among those that fit, None without one."""
