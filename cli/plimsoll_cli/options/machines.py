@@ -1,6 +1,7 @@
 """The machines that a plan may use: as typed, as its manifest lists them, or this one.
 
-In: options and a manifest. Out: offers. Called by `run`, before it opens a home.
+In: options and a manifest. Out: offers. Called by `run`, before it opens a state
+directory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draws plans, alternatives, tuples and comparisons for a terminal.
 
-In: records. Out: tables of rich. Called by `plan`, `explain` and `compare`. Plain
-letters only: a table must also fit a log file.
+In: records. Out: tables of rich. Called by `plan`, `explain`, `run`, and
+for pages. Plain letters only: a table must also fit a log file.
 """
 
 from __future__ import annotations

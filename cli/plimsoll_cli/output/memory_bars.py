@@ -5,7 +5,7 @@
 Filled: the peak that was measured so far. Shaded: what is predicted still. The line is
 what the device has, less the headroom. Where there are few columns the prediction is
 left out, then bars grow short, then they go. Called by the view of a run and by
-`describe`.
+`plan_page`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ all that is logged within it, also by tasks that are begun there.
 
     json   {"time": .., "level": .., "logger": .., "message": .., "namespace": ..,
             "plan": .., "attempt": .., and whatever `extra` gives}
-    text   2026-11-21T09:30:00Z INFO team/tiny#2 plimsoll_operator.loop: ...
+    text   2026-11-21T09:30:00Z INFO team/tiny#2 plimsoll_operator.control.loop: ...
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plimsoll_planner.records.bounds import Count
 from plimsoll_planner.records.engine import Schedule
@@ -72,6 +72,11 @@ class Strategy(Record):
 
     mesh: Mesh
     schedule: Schedule = Schedule.ONE_F_ONE_B
+
+    @property
+    def without_stages(self) -> Strategy:
+        """The same for every number of stages."""
+        return replace(self, mesh=replace(self.mesh, pipeline=1))
 
 
 def meshes_of(num_gpus: int) -> list[Mesh]:

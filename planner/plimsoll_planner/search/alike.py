@@ -1,6 +1,6 @@
 """Offers of like machines, which are searched once.
 
-In: offers. Out: for each the first one that is alike. Called by `tuple_bounds`.
+In: offers. Out: for each the first one that is alike. Called by `tuple_context`.
 """
 
 from __future__ import annotations

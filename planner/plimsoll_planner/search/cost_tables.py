@@ -1,7 +1,8 @@
 """Everything that the search computes once and asks often.
 
-In: a problem. Out: arrays for a bound and a micro-batch, built on demand and kept while
-they are likely to be asked again. Called by `tuple_search` only.
+In: a problem. Out: arrays for a bound and a micro-batch, built on demand and kept;
+options, which are large, for as long as there is room. Called by `tuple_context` and
+what is built on it.
 
 What depends on what: bytes on (bound, b); seconds on (bound, b) and the offer, of which
 those with the same rates share one entry; options on both.

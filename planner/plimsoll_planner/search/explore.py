@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, compress, islice
 
 from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
@@ -65,13 +65,13 @@ class Explorer:
         if left is None or sum(len(f.micro_batches) for f in every) <= left:
             return space
         for count, found in space.items():
-            work = [f for f in found if decide_family(self.search, f) is None]
-            searched = set(islice(members_of(work), left))
+            is_work = [decide_family(self.search, family) is None for family in found]
+            searched = set(islice(members_of(compress(found, is_work)), left))
             left -= len(searched)
             space[count] = [
                 part
-                for family in found
-                for part in (parts(family, searched) if family in work else [family])
+                for family, is_open in zip(found, is_work, strict=True)
+                for part in (parts(family, searched) if is_open else [family])
             ]
         return space
 

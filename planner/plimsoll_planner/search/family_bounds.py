@@ -57,7 +57,7 @@ class FamilyBounds:
         placement = context.placement(stages)
         if context.tables.is_grouped or not placement.is_free:
             return 0
-        strategy = without_stages(candidate.strategy)
+        strategy = candidate.strategy.without_stages
         if not falls_with_replicas():
             strategy = replace(strategy, mesh=replace(strategy.mesh, data=1))
         most = min(context.tables.num_layers, context.problem.limits.max_gpus)
@@ -136,7 +136,7 @@ class FamilyBounds:
     def note(self, candidate: Candidate, least_peaks: list[int]) -> None:
         """Remember least peaks, lower bytes, of all numbers of stages."""
         known = Known(candidate.micro_batch, least_peaks)
-        self._known[without_stages(candidate.strategy)].append(known)
+        self._known[candidate.strategy.without_stages].append(known)
 
     def dominated(self, candidate: Candidate) -> int:
         """Least peak, lower bytes, of a tuple that has no more; 0 if none is known."""
@@ -152,13 +152,8 @@ class FamilyBounds:
             return 0
         peaks = (
             known.least_peaks[stages]
-            for known in self._known[without_stages(candidate.strategy)]
+            for known in self._known[candidate.strategy.without_stages]
             if tables.num_probed < known.micro_batch < candidate.micro_batch
             and stages < len(known.least_peaks)
         )
         return max(peaks, default=0)
-
-
-def without_stages(strategy: Strategy) -> Strategy:
-    """The same for every number of stages."""
-    return replace(strategy, mesh=replace(strategy.mesh, pipeline=1))

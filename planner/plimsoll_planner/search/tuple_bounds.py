@@ -109,7 +109,7 @@ class TupleBounds(TupleContext):
             most = candidate.num_stages
         key = (
             *(bound, merge, candidate.micro_batch, candidate.num_micro_batches),
-            replace(candidate.strategy, mesh=replace(candidate.mesh, pipeline=1)),
+            candidate.strategy.without_stages,
             placement,
         )
         if (

@@ -1,12 +1,12 @@
 """The verdict on one tuple, and the rule that decided it.
 
 In: a candidate and the rate floor. Out: `Decision`. Called by `explore` for every tuple
-of every count up to the answer; for a family at once, where one of the first three
-decides all of its tuples. In this order:
+of every count up to the answer; for a family at once, if the rule at sight or one of
+the next two decides all of its tuples. In this order:
 
     what the space decides at sight                      fails, that rule
     states, spread evenly over P ranks, exceed           fails, states-exceed
-    a bound for all D and b exceeds (`family_bounds`)         fails, memory-relaxed
+    a bound for all D and b exceeds (`family_bounds`)    fails, memory-relaxed
     a layer alone on a rank exceeds                      fails, layer-exceeds
     a smaller b exceeds, which needs no more             fails, dominated
     the least peak at any speed exceeds (lower bytes)    fails, peak-exceeds

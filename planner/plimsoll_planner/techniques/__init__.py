@@ -28,8 +28,9 @@ PUBLISHED = ("offload", "tensor parallelism", "sharding", "in-flight caps")
 def stage_choices(
     strategy: Strategy, can: EngineCapabilities
 ) -> tuple[StageChoice, ...]:
-    """Every choice of a stage: one of each technique."""
-    parts = (technique.choices(strategy, can) for technique in TECHNIQUES)
+    """Every choice of a stage: one of each technique; the same for all P."""
+    alike = strategy.without_stages
+    parts = (technique.choices(alike, can) for technique in TECHNIQUES)
     return tuple(map(StageChoice, product(*parts)))
 
 

@@ -28,11 +28,19 @@ class Choice:
     """One use of a technique on a stage; this one changes nothing."""
 
     def bytes(self, chain: ChainBytes) -> ChainBytes:
-        """Bytes of the layers on a rank; what layers save and need at work stays."""
+        """Bytes of the layers on a rank; what layers save and need at work stays.
+
+        They do not fall if those of the chain rise: `family_bounds` asks for the least
+        of all micro-batches at once.
+        """
         return chain
 
     def flow(self, flow: Flow) -> Flow:
-        """Flow of micro-batches through the stage."""
+        """Flow of micro-batches through the stage.
+
+        No number of it falls if one of `flow` rises, and k is the same for all M above
+        it. The walk does not see it: a schedule with fewer in flight is one of its own.
+        """
         return flow
 
     def end_s(self, exchange_s: Floats, optimizer_s: Floats) -> tuple[Floats, Floats]:
@@ -80,4 +88,8 @@ class Technique(ABC):
 
     @abstractmethod
     def choices(self, strategy: Strategy, can: EngineCapabilities) -> Iterable[Choice]:
-        """Choices of each stage, at least one."""
+        """Choices of each stage, at least one.
+
+        The pipeline degree of `strategy` is 1: choices are the same for all P, because
+        bounds of one P serve the others (`tuple_bounds`, `family_bounds`).
+        """

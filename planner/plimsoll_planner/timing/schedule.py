@@ -83,7 +83,10 @@ class PipelineSchedule(ABC):
         num_micro_batches: int,
         can: EngineCapabilities,
     ) -> bool:
-        """Whether an engine cannot run this many micro-batches on this many stages."""
+        """Whether an engine cannot run this many micro-batches on this many stages.
+
+        Fewer than stages are never taken unless the engine does (`family_bounds`).
+        """
         too_few = num_micro_batches < num_stages
         return too_few and not can.fewer_micro_batches_than_stages
 

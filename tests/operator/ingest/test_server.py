@@ -6,6 +6,7 @@ Only the cluster is in memory; tests/lab/test_ingest_on_a_server.py has a real o
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import json
 import logging
@@ -386,7 +387,8 @@ def away(cluster: ClusterInMemory) -> None:
         (None, {"mast": 1}, {}, 422, "Observation.mast: no such field"),
         (None, {"schema_version": 2}, {}, 422, "Observation.schema_version: got 2"),
         (None, {"device_kind": "emulated"}, {}, 422, "Observation.device_kind"),
-        (None, {}, {"Content-Encoding": "gzip"}, 422, "send the document as it is"),
+        (None, {}, {"Content-Encoding": "gzip"}, 422, "the body is no gzip"),
+        (None, {}, {"Content-Encoding": "br"}, 422, "send the document as it is"),
         (away, {}, {}, 503, "the API server does not answer now"),
     ],
 )
@@ -434,22 +436,43 @@ def test_no_document_is_a_422_on_every_route(
     assert is_empty(tmp_path)
 
 
+@pytest.mark.parametrize("num_bytes", [None, 40])
+def test_a_compressed_report_is_taken(tmp_path: Path, num_bytes: int | None) -> None:
+    """As pods of the release before send a profile; not if it was cut off."""
+    sent = gzip.compress(to_text(a_profile()).encode())[:num_bytes]
+
+    async def work(world: World) -> None:
+        status = await world.post("profile", sent, **{"Content-Encoding": "gzip"})
+        found = await world.store.profiles.find(DIGEST)
+        if num_bytes is None:
+            assert status == 204
+            assert found is not None
+            assert found.profile == a_profile()
+        else:
+            assert (status, found) == (422, None)
+            assert "no whole gzip" in world.answer["error"]
+
+    in_world(tmp_path, work, ClusterInMemory(TaskKind.PROFILE, DIGEST))
+
+
 async def zeros(num_mib: int) -> AsyncGenerator[bytes]:
     """Send without saying how much it will be."""
     for _ in range(num_mib):
         yield bytes(MIB)
 
 
-@pytest.mark.parametrize("way", ["stated", "streamed"])
+@pytest.mark.parametrize("way", ["stated", "streamed", "compressed"])
 def test_a_hundred_megabytes_are_a_413(tmp_path: Path, way: str) -> None:
-    """By what is stated, or by what has come."""
+    """By what is stated, by what has come, or by what it inflates to."""
 
     async def work(world: World) -> None:
         body: Any = {
             "stated": io.BytesIO(bytes(100 * MIB)),
             "streamed": zeros(100),
+            "compressed": gzip.compress(bytes(100 * MIB)),
         }[way]
-        assert await world.post("profile", body) == 413
+        encoding = {"Content-Encoding": "gzip"} if way == "compressed" else {}
+        assert await world.post("profile", body, **encoding) == 413
         assert "larger than the 33554432 bytes" in world.answer["error"]
         # Nothing of it is held on to: as much fits in as before.
         assert await world.post("profile", a_profile().to_json()) == 204

@@ -307,6 +307,25 @@ class DividedOptimizer(Technique):
         return tuple(LessOptimizer(d, 3.0 * (d - 1)) for d in divisors)
 
 
+def test_choices_know_no_number_of_stages() -> None:
+    """A bound of one P serves the others, so a technique must not tell them apart."""
+    asked: list[Strategy] = []
+
+    class Asked(DividedOptimizer):
+        def choices(
+            self, strategy: Strategy, can: EngineCapabilities
+        ) -> tuple[LessOptimizer, ...]:
+            asked.append(strategy)
+            return super().choices(strategy, can)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(techniques, "TECHNIQUES", (Asked(),))
+        for stages in (1, 4):
+            strategy = Strategy(mesh=Mesh(pipeline=stages, data=2))
+            techniques.stage_choices(strategy, PLIMSOLL.can)
+    assert asked == [Strategy(mesh=Mesh(pipeline=1, data=2))] * 2
+
+
 @pytest.mark.slow
 @settings(max_examples=draws(150))
 @given(tuples(), st.integers(0, 12), st.floats(0, 1))
