@@ -63,8 +63,8 @@ HEADER = f"""\
 Made from the types by `make docs`; do not edit.
 
 A TrainingPlan asks for one training: what is trained, in which space a plan for it is
-looked for, and how its job is run. At home `plimsoll run plan.yaml` reads it; on a
-cluster it is an object like any other, in a namespace.
+looked for, and how its job is run. On one machine `plimsoll run plan.yaml` reads it; on
+a cluster it is an object like any other, in a namespace.
 
 | | |
 |---|---|
@@ -114,7 +114,8 @@ What the end of an attempt counts as, in `status.failures`, and what follows. An
 of the application is waited out, {FIRST_WAIT_S:g} s at first and twice as long each
 time, up to {LONGEST_WAIT_S:g} s; so is a disruption that comes soon after the start for
 the third time in a row. What `spec.override` fixes is never planned around: it runs out
-of memory once. At home nobody deletes ranks: what is removed there is started again.
+of memory once. On one machine nobody deletes ranks: what is removed there is started
+again.
 
 A plan that has failed and had saved goes on when it is run again. Counts are since
 then, or since the spec was edited.
@@ -136,8 +137,8 @@ the types refuse, but for this:
 
 - What is printable in a text Unicode says; schemas refuse control characters only.
 - How long `args` and `template` may be as JSON no schema can say.
-- A whole number is written without a point. `200.0` is refused at home; an API server
-  takes it and keeps `200`.
+- A whole number is written without a point. `plimsoll run` refuses `200.0`; an API
+  server takes it and keeps `200`.
 - A field with a default is left out, not `null`. An API server takes `null` for that.
 - Whether the parts of `override` go together, and with batch and model, is looked at
   when the search is asked.

@@ -38,7 +38,7 @@ PORTS = {field.name: field.default for field in dataclasses.fields(Configuration
         f"mounts read-only at `{CODE}`",
         f"operator: port {PORTS['http_port']} |",
         f"operator: port {PORTS['ingest_port']} |",
-        f"ranks of a gang: port {PORT} ",
+        f"ranks of a worker group: port {PORT} ",
     ],
 )
 def test_a_figure_is_that_of_the_code(said: str) -> None:

@@ -1,4 +1,4 @@
-"""`plimsoll get`: the plans of this home, and where each one stands."""
+"""`plimsoll get`: the plans of a state directory, and where each one stands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LESS_IMPORTANT = ("AGE", "ATTEMPT", "ERROR", "PEAK")
 @home_option
 @output_option
 def get(home: Path, output: str) -> None:
-    """List the plans of this home, the newest first."""
+    """List the plans of the state directory, the newest first."""
     found = asyncio.run(plans_of(home.absolute()))
     if output == Output.JSON:
         print_json([plan_json(*one) for one in found])

@@ -97,7 +97,7 @@ Ctrl-C or SIGTERM.
 @click.option(
     "--report",
     type=PATH,
-    help="Where the report goes.  [default: in the home]",
+    help="Where the report goes.  [default: in the state directory]",
 )
 @click.option("--anew", is_flag=True, help="Begin again, whatever is under way.")
 @home_option

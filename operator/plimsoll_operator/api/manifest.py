@@ -1,8 +1,8 @@
 """A manifest: YAML with one TrainingPlan, and the tables of offers that it refers to.
 
-In: the text of a file, as `kubectl apply` takes it. Out: a `Manifest`. Called at home;
-on a cluster the API server reads it. What `kubectl` would refuse is refused here too: a
-field that is given twice, another kind, a name that no object can have.
+In: the text of a file, as `kubectl apply` takes it. Out: a `Manifest`. Called on one
+machine; on a cluster the API server reads it. What `kubectl` would refuse is refused
+here too: a field that is given twice, another kind, a name that no object can have.
 """
 
 from __future__ import annotations

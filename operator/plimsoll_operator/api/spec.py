@@ -1,6 +1,6 @@
 """The spec of a TrainingPlan, field by field: all that a person asks for.
 
-The same types are read at home and on a cluster; the schema of the cluster and
+The same types are read on one machine and on a cluster; the schema of the cluster and
 docs/trainingplan.md are made from them. A field that is left out has the default that
 stands here, and a field that is not here is refused with the nearest name. The fields
 of `search` and `override` are rows of `plimsoll_planner.search_fields`.
@@ -147,12 +147,12 @@ class Checkpoint(ApiRecord):
     """The PersistentVolumeClaim that holds the checkpoints, in the namespace of the
     plan; on a cluster nothing is saved without one."""
     path: Path = ""
-    """The folder below the claim, at home any folder, in which each plan has its own,
-    named by its uid; empty: the claim or the home itself."""
+    """The folder below the claim, on one machine any folder, in which each plan has its
+    own, named by its uid; empty: the claim or the state directory itself."""
     resume_from: Path = ""
     """The checkpoints of another plan to begin with, from the root of the claim on:
-    PATH/UID, which are that plan's `path`, if it has one, and its uid. At home any
-    folder. Empty: training begins anew."""
+    PATH/UID, which are that plan's `path`, if it has one, and its uid. On one machine
+    any folder. Empty: training begins anew."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,8 +161,8 @@ class OffersSource(ApiRecord):
 
     config_map: ObjectName = ""
     """The ConfigMap whose key `offers.csv` is a table of the machines that can be had,
-    in the namespace of the plan; at home it may stand in the same manifest. Empty: the
-    machines that are here, the cluster's nodes or this one."""
+    in the namespace of the plan; on one machine it may stand in the same manifest.
+    Empty: the machines that are here, the cluster's nodes or this one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

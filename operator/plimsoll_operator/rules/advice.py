@@ -21,7 +21,7 @@ EVERYWHERE: Final = {
     "--resume-from": "spec.checkpoint.resumeFrom",
     "--steps": "spec.training.steps",
 }
-AT_HOME: Final = {
+ON_ONE_MACHINE: Final = {
     "--debug shows": "`plimsoll logs NAME{of_kind}` shows",
     "give a new --checkpoint-dir to begin anew": "begin anew with --anew",
     "go on with --accept-other-data": "begin anew with --anew",

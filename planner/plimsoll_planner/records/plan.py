@@ -94,7 +94,7 @@ class Stage(Record):
     """Of every rank of the stage, by phase; the ranks of one stage are alike."""
 
     def check_rules(self) -> None:
-        """The group has the size that its degrees say; recompute stays at home."""
+        """The group has the size of its degrees; a stage recomputes its own layers."""
         if not self.chunks:
             raise self.refuse("chunks", "at least one chunk")
         size = self.data_degree * self.variant.tensor_degree

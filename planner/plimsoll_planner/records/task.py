@@ -4,9 +4,9 @@
     began.json   by its supervisor, before the first process
     end.json     by its supervisor, after the last one
 
-In: what the loop wants. Out: documents in the child's folder, at home or in a pod. A
-child without `began.json` does not exist yet; one without `end.json` runs, or was
-killed.
+In: what the loop wants. Out: documents in the folder of the task, on one machine or in
+a pod. A task without `began.json` does not exist yet; one without `end.json` runs, or
+was killed.
 """
 
 from __future__ import annotations
@@ -119,4 +119,4 @@ class End(Document):
     message: Word = ""
     """What was wrong where a process could not even be started."""
     full_device: FullDevice | None = None
-    """In a pod; at home it stands in the reports of the ranks."""
+    """In a pod; on one machine it stands in the reports of the ranks."""

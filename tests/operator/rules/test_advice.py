@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll_operator.rules.advice import AT_HOME, ON_CLUSTER, Words, advised
+from plimsoll_operator.rules.advice import ON_CLUSTER, ON_ONE_MACHINE, Words, advised
 from plimsoll_planner.records.task import TaskKind
 
 
-@pytest.mark.parametrize("words", [AT_HOME, ON_CLUSTER])
+@pytest.mark.parametrize("words", [ON_ONE_MACHINE, ON_CLUSTER])
 def test_advice_is_in_words_of_the_manifest(words: Words) -> None:
     """Not in options of the trainer, which nobody types; others' lines stay."""
     for line in (
@@ -27,6 +27,6 @@ def test_advice_names_the_logs_of_what_failed() -> None:
     """Profiling has logs of its own."""
     line = "plimsoll: no layers; --debug shows the traceback"
     assert "`plimsoll logs NAME --of profile` shows" in advised(
-        line, TaskKind.PROFILE, AT_HOME
+        line, TaskKind.PROFILE, ON_ONE_MACHINE
     )
-    assert "`plimsoll logs NAME` shows" in advised(line, TaskKind.TRAIN, AT_HOME)
+    assert "`plimsoll logs NAME` shows" in advised(line, TaskKind.TRAIN, ON_ONE_MACHINE)

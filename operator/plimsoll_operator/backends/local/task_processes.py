@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from plimsoll_operator.errors import LocalBackendError, SlowStartError
-from plimsoll_operator.rules.advice import AT_HOME, advised
+from plimsoll_operator.rules.advice import ON_ONE_MACHINE, advised
 from plimsoll_operator.rules.endings import ending_of
 from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.errors import DEBUG_VARIABLE
@@ -230,7 +230,7 @@ def child_in(folder: Path, *, is_alive: bool) -> Child:
         end = load(folder / END, End)
         state, since_s = ChildState.ENDED, end.at_s
         ending, line = ending_of(end)
-        message = advised(line, task.child_kind, AT_HOME)[:1024]
+        message = advised(line, task.child_kind, ON_ONE_MACHINE)[:1024]
     else:
         state, since_s = ChildState.ENDED, began.at_s
         ending, message = Ending.DISRUPTED, "all of its processes were killed"
