@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from plimsoll_planner.records.bounds import Count
 from plimsoll_planner.records.engine import Schedule
@@ -76,7 +77,13 @@ class Strategy(Record):
     @property
     def without_stages(self) -> Strategy:
         """The same for every number of stages."""
-        return replace(self, mesh=replace(self.mesh, pipeline=1))
+        return without_stages(self)
+
+
+@lru_cache(maxsize=4096)
+def without_stages(strategy: Strategy) -> Strategy:
+    """Strategy with one stage, kept: the search asks often, and records are checked."""
+    return replace(strategy, mesh=replace(strategy.mesh, pipeline=1))
 
 
 def meshes_of(num_gpus: int) -> list[Mesh]:
