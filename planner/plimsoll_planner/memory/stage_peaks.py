@@ -31,6 +31,8 @@ class StageBytes:
     """Without copies for their exchange."""
     buffer: Ints
     optimizer: Ints
+    state: Ints
+    """The sum of these four."""
     num_exchanges: Ints
     """Layers that have gradients: each layer's are exchanged on their own."""
     waiting: Ints
@@ -47,16 +49,12 @@ class StageBytes:
     inputs_per_sample: int
     targets_per_sample: int
 
-    @property
-    def state(self) -> Ints:
-        """All state, without copies of gradients."""
-        return self.parameter + self.gradient + self.buffer + self.optimizer
-
     def state_of(self, flow: Flow) -> Ints:
         """All state, copies for the exchange of gradients included."""
         state = self.state
         if flow.data_degree > 1 and self.holdings.gradient_copies > 0:
-            state += (self.gradient * self.holdings.gradient_copies).astype(np.int64)
+            copies = self.gradient * self.holdings.gradient_copies
+            state = state + copies.astype(np.int64)
         return state
 
     def start(self, flow: Flow) -> Ints:
@@ -127,6 +125,7 @@ def stage_bytes(
     return StageBytes(
         holdings=holdings,
         **columns,
+        state=np.asarray(sum(columns.values())),
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
         optimizer_transient=transient,

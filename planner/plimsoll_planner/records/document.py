@@ -132,7 +132,8 @@ def read_whole(path: Path, most_bytes: int | None = None) -> bytes:
     """Text of a file that ends, which a device may not.
 
     Raises:
-        UnreadableError: the file is missing, or larger than a document may be.
+        UnreadableError: the file is missing, or larger than `most_bytes`, by default
+            what a document may have.
     """
     most_bytes = most_bytes or LARGEST_DOCUMENT_BYTES
     try:

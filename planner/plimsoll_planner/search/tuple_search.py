@@ -77,7 +77,6 @@ class StageOption:
     """Its place."""
     added_s: float
     """Of a backward pass."""
-    end_s: float
     is_quickest: bool = True
     """No other one that fits adds less to a pass, nor ends a step sooner."""
 
@@ -299,13 +298,18 @@ class TupleSearch(TupleBounds):
                     choice=place,
                     option=option,
                     added_s=float(added_s),
-                    end_s=self.end_s(candidate, stage, run, choice, Bound.EXPECTED),
                 )
             )
         best = min(found)
-        others = [one for one in found if one.exceeds <= best.exceeds]
+
+        def end_s(one: StageOption) -> float:
+            choice = self.choices(candidate)[one.choice]
+            return self.end_s(candidate, stage, run, choice, Bound.EXPECTED)
+
         is_quickest = all(
-            best.added_s <= one.added_s and best.end_s <= one.end_s for one in others
+            best.added_s <= one.added_s and end_s(best) <= end_s(one)
+            for one in found
+            if one is not best and one.exceeds <= best.exceeds
         )
         return replace(best, is_quickest=is_quickest)
 
