@@ -20,19 +20,20 @@ from plimsoll_planner.memory.engine_holdings import HoldingFactors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 
+Runs = tuple[slice, slice]
+"""Some A and some B, in a row each."""
+EVERY = slice(None), slice(None)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StageBytes:
     """What does not depend on the flow, for all stages [A, B]."""
 
     holdings: HoldingFactors
-    parameter: Ints
     gradient: Ints
     """Without copies for their exchange."""
-    buffer: Ints
-    optimizer: Ints
     state: Ints
-    """The sum of these four."""
+    """Parameters, gradients, buffers and optimizer state."""
     num_exchanges: Ints
     """Layers that have gradients: each layer's are exchanged on their own."""
     waiting: Ints
@@ -44,41 +45,42 @@ class StageBytes:
     """[B]: boundary behind it, 0 for the last."""
     past_output: bool
     """Whether an output that is held past its micro-batch counts."""
-    logits: int
-    """Boundary behind the last layer."""
-    inputs_per_sample: int
-    targets_per_sample: int
+    logits: Ints
+    """[B]: boundary behind the last layer, 0 for all stages but the last."""
+    inputs: Ints
+    """[A]: of a sample, 0 for all stages but the first."""
+    targets: Ints
+    """[B]: of a sample, 0 for all stages but the last."""
 
-    def state_of(self, flow: Flow) -> Ints:
-        """All state, copies for the exchange of gradients included."""
-        state = self.state
+    def state_of(self, flow: Flow, runs: Runs = EVERY) -> Ints:
+        """All state of some runs, copies for the exchange of gradients included."""
+        state = self.state[runs]
         if flow.data_degree > 1 and self.holdings.gradient_copies > 0:
-            copies = self.gradient * self.holdings.gradient_copies
+            copies = self.gradient[runs] * self.holdings.gradient_copies
             state = state + copies.astype(np.int64)
         return state
 
-    def start(self, flow: Flow) -> Ints:
+    def start(self, flow: Flow, runs: Runs = EVERY) -> Ints:
         """[A, B]: bytes of a stage before k - 1 micro-batches' S and the peak Q."""
-        holdings = self.holdings
+        holdings, (first, end) = self.holdings, runs
         k, num_micro_batches = flow.in_flight, flow.num_micro_batches
         standing = holdings.standing(k, num_micro_batches)
         times = standing + k * holdings.input_in_flight
         times += (num_micro_batches > k) * holdings.gradient_sent
         samples = flow.micro_batch * num_micro_batches
-        total = self.state_of(flow) + self.waiting + (times * self.received)[:, None]
+        before = times * self.received[first] + samples * self.inputs[first]
         past = holdings.outputs_past(k, num_micro_batches) if self.past_output else 0
-        total += (standing + past) * self.sent
-        total[0] += self.inputs_per_sample * samples
-        total[:, -1] += (
-            self.targets_per_sample * samples + holdings.logits_kept * self.logits
-        )
-        return total
+        behind = (standing + past) * self.sent[end] + samples * self.targets[end]
+        behind += holdings.logits_kept * self.logits[end]
+        total = self.state_of(flow, runs) + self.waiting[runs]
+        return np.asarray(total + before[:, None] + behind)
 
-    def optimizer_step(self, flow: Flow) -> Ints:
-        """Peak of the optimizer step."""
+    def optimizer_step(self, flow: Flow, runs: Runs = EVERY) -> Ints:
+        """[A, B]: peak of the optimizer step."""
+        first, end = runs
         standing = self.holdings.standing(flow.in_flight, flow.num_micro_batches)
-        buffers = standing * (self.received[:, None] + self.sent)
-        return self.state_of(flow) + buffers + self.optimizer_transient
+        buffers = standing * (self.received[first][:, None] + self.sent[end])
+        return self.state_of(flow, runs) + buffers + self.optimizer_transient[runs]
 
 
 def stage_bytes(
@@ -122,9 +124,11 @@ def stage_bytes(
         transient[first, first + 1 :] = largest[bounds[first + 1 :] - layer - 1]
     # [4] boundaries
     before = np.append(0, chain.boundary)[bounds]
+    is_first = np.arange(num_starts) == 0
+    is_last = np.arange(num_starts + 1) == num_starts
     return StageBytes(
         holdings=holdings,
-        **columns,
+        gradient=columns["gradient"],
         state=np.asarray(sum(columns.values())),
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
@@ -132,9 +136,9 @@ def stage_bytes(
         received=before[:-1],
         sent=np.append(before[:-1], 0),
         past_output=chain.past_output,
-        logits=int(chain.boundary[-1]),
-        inputs_per_sample=chain.inputs_per_sample,
-        targets_per_sample=chain.targets_per_sample,
+        logits=chain.boundary[-1] * is_last,
+        inputs=chain.inputs_per_sample * is_first,
+        targets=chain.targets_per_sample * is_last,
     )
 
 
@@ -190,6 +194,6 @@ def peaks_of_run(
 ) -> Ints:
     """[n]: the peak of every option of one run."""
     inner = options.peak[first, end] + (flow.in_flight - 1) * options.saved[first, end]
-    start = int(stages.start(flow)[first, end])
-    step = int(stages.optimizer_step(flow)[first, end])
-    return np.asarray(np.maximum(inner + start, step))
+    run = slice(first, first + 1), slice(end, end + 1)
+    start, step = stages.start(flow, run), stages.optimizer_step(flow, run)
+    return np.asarray(np.maximum(inner + start[0, 0], step[0, 0]))

@@ -219,13 +219,14 @@ class CostTables:
         self, bound: Bound, micro_batch: int, choice: StageChoice = NO_CHOICE
     ) -> StageBytes:
         """Matrices over all runs of layers as one stage."""
-        chain = self.bytes(bound, micro_batch, choice)
-        if choice != NO_CHOICE and chain is self.bytes(bound, micro_batch):
-            return self.stages(bound, micro_batch)
-        return self.once(
-            ("stages", bound, micro_batch, choice),
-            lambda: stage_bytes(chain, self.holdings, self.starts),
-        )
+
+        def make() -> StageBytes:
+            chain = self.bytes(bound, micro_batch, choice)
+            if choice != NO_CHOICE and chain is self.bytes(bound, micro_batch):
+                return self.stages(bound, micro_batch)
+            return stage_bytes(chain, self.holdings, self.starts)
+
+        return self.once(("stages", bound, micro_batch, choice), make)
 
     def least_peak_options(
         self, bound: Bound, micro_batch: int, *, merge: bool
