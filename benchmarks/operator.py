@@ -43,7 +43,7 @@ from plimsoll_operator.kube.api import (
     open_api,
 )
 from plimsoll_operator.names import API_VERSION, KIND, PLAN_LABEL
-from plimsoll_operator.objects.children import Owner, child_metadata
+from plimsoll_operator.objects.manifests import Owner, child_metadata
 from plimsoll_operator.objects.plans import plan_of
 from plimsoll_operator.objects.pod_template import Release, pod_template
 from plimsoll_operator.objects.record_maps import plan_map

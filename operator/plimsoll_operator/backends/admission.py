@@ -18,7 +18,7 @@ from plimsoll_operator.backends.pods import BACKENDS, backend_for
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
 from plimsoll_operator.kube.api import CLAIMS, PODS, Api, Kind, Object
 from plimsoll_operator.nodes.placement import node_affinity_for
-from plimsoll_operator.objects.children import child_metadata
+from plimsoll_operator.objects.manifests import child_metadata
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from plimsoll_operator.api.spec import Backend
 from plimsoll_operator.kube.api import Kind, Object
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_planner.pod_names import TASK_VARIABLE
 
 

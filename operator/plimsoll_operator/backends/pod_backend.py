@@ -23,7 +23,7 @@ from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Object
 from plimsoll_operator.nodes.host_memory import raised, raised_text
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.nodes.placement import affinity_for, node_affinity_for
-from plimsoll_operator.objects.children import (
+from plimsoll_operator.objects.manifests import (
     PLAN_OF_RECORD,
     child_metadata,
     child_name,

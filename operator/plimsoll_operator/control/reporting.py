@@ -14,8 +14,8 @@ from typing import Final
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.objects.children import Owner
 from plimsoll_operator.objects.events import EventWriter, meaning_of, turns
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.rules.actions import Action, RecordEnding
 from plimsoll_operator.telemetry.logs import about

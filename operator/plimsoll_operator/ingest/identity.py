@@ -45,7 +45,7 @@ from plimsoll_operator.kube.api import (
     Written,
 )
 from plimsoll_operator.kube.ttl_cache import TtlCache
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""

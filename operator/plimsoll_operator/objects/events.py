@@ -18,7 +18,7 @@ from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import EVENTS, Api, Object
 from plimsoll_operator.kube.times import stamp_of, utc_now
 from plimsoll_operator.names import API_VERSION, GROUP, KIND
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 
 logger = logging.getLogger(__name__)
 MOST_WAITING: Final = 1000

@@ -21,7 +21,7 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import Api, Kind, Object
 from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_operator.objects.plans import PlanObject, stop_reason
 from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
 from plimsoll_planner.records.task import Task

@@ -13,7 +13,7 @@ from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
 from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_planner.errors import InvalidInputError
 
 STOPPED_BY_US: Final = (

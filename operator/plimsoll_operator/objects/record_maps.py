@@ -20,7 +20,7 @@ from plimsoll_operator.kube.api import CONFIG_MAPS, Api, Object
 from plimsoll_operator.kube.ttl_cache import TtlCache
 from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
 from plimsoll_operator.objects.bounded import bounded_document, inflated
-from plimsoll_operator.objects.children import (
+from plimsoll_operator.objects.manifests import (
     PLAN_OF_RECORD,
     RESULT,
     Owner,

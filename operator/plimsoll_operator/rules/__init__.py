@@ -10,7 +10,7 @@ All of it is pure: no process, no table, no request, and the time is an argument
     actions           what a decision may ask for
     step_result       what a step reads, and what it reports
     failures          the table of what follows the end of an attempt
-    child_steps       the step of a condition that a child brings about
+    task_steps        the step of a condition that a task brings about
     rehearsing        the fullest rank of a plan, alone on a device
     preparing         the steps before an attempt
     attempting        the steps of attempts

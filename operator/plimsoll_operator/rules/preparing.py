@@ -17,17 +17,17 @@ from plimsoll_operator.rules.actions import (
     StartReplay,
     WakeAt,
 )
-from plimsoll_operator.rules.child_steps import (
+from plimsoll_operator.rules.failures import RESPONSES
+from plimsoll_operator.rules.observed_state import Ending, ObservedState, TaskKind
+from plimsoll_operator.rules.rehearsing import rehearsed
+from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
+from plimsoll_operator.rules.task_steps import (
     clearing,
     failed,
     foreign_children,
     of_child,
     outdated_children,
 )
-from plimsoll_operator.rules.failures import RESPONSES
-from plimsoll_operator.rules.observed_state import Ending, ObservedState, TaskKind
-from plimsoll_operator.rules.rehearsing import rehearsed
-from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.solution import Infeasible, Termination
 
 STORE_AGAIN_S = 10.0

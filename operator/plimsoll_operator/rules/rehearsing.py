@@ -21,7 +21,6 @@ from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import StartRehearsal
-from plimsoll_operator.rules.child_steps import clearing, of_child, outdated_children
 from plimsoll_operator.rules.failures import fixed_text
 from plimsoll_operator.rules.observed_state import (
     Ending,
@@ -30,6 +29,7 @@ from plimsoll_operator.rules.observed_state import (
     TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
+from plimsoll_operator.rules.task_steps import clearing, of_child, outdated_children
 from plimsoll_planner.text.explain import counted
 
 NO_DEVICE = "no device got free to rehearse on"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plimsoll_operator.errors import ClusterError, TooLargeError
 from plimsoll_operator.names import CHILD_LABEL
 from plimsoll_operator.objects.bounded import MOST_PARTS
-from plimsoll_operator.objects.children import MOST_BYTES, packed
+from plimsoll_operator.objects.manifests import MOST_BYTES, packed
 from plimsoll_operator.objects.record_maps import (
     ENDING,
     MOST_PLAN_BYTES,

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from plimsoll_operator.api.spec import Rehearse, parse_spec
 from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
-from plimsoll_operator.rules.child_steps import LEAST_S
 from plimsoll_operator.rules.failures import FIRST_WAIT_S
 from plimsoll_operator.rules.observed_state import (
     Ending,
@@ -21,6 +20,7 @@ from plimsoll_operator.rules.observed_state import (
     TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput
+from plimsoll_operator.rules.task_steps import LEAST_S
 from plimsoll_planner.records.problem import BatchStatistics
 from tests.support.builders import a_solution, an_infeasible
 from tests.support.drawing import draws

@@ -8,7 +8,7 @@ from plimsoll_operator.api.spec import Backend
 from plimsoll_operator.backends.launch_backend import LaunchBackend, WorkloadStatus
 from plimsoll_operator.kube.api import JOBS, Object
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.objects.children import PORT, Owner, child_name
+from plimsoll_operator.objects.manifests import PORT, Owner, child_name
 from plimsoll_operator.objects.pods import condition_of, is_true
 from plimsoll_operator.rules.observed_state import TaskKind
 

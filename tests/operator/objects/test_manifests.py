@@ -14,7 +14,7 @@ from plimsoll_operator.names import (
     PLAN_LABEL,
     SUBJECT_ANNOTATION,
 )
-from plimsoll_operator.objects.children import (
+from plimsoll_operator.objects.manifests import (
     QUEUE_LABEL,
     Owner,
     child_metadata,
