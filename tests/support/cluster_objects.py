@@ -13,7 +13,7 @@ from plimsoll_operator.backends.launch_backend import Workload
 from plimsoll_operator.backends.pods.job import BACKEND, JobBackend
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
-from plimsoll_operator.objects.manifests import Owner, child_metadata
+from plimsoll_operator.objects.manifests import Owner, task_metadata
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import Command, End, Exit, Task, TaskKind
@@ -79,7 +79,7 @@ def a_job(
         {"name": "trainer", "env": [{"name": "PLIMSOLL_TASK", "value": "{}"}]},
     ]
     template = {"spec": {"containers": containers}}
-    made = JobBackend.render(child_metadata(OWNER, kind, subject), template, num_pods)
+    made = JobBackend.render(task_metadata(OWNER, kind, subject), template, num_pods)
     made["metadata"] |= {"uid": JOB_UID, "creationTimestamp": CREATED} | metadata
     return made | {"status": status or {}}
 

@@ -38,7 +38,7 @@ PlanName = Annotated[
         meaning="lower-case letters, digits and - in the middle, a letter first",
     ),
 ]
-"""So short that the names of all children are names of pods; and of a Service, which
+"""So short that the names of all tasks are names of pods; and of a Service, which
 opens with a letter."""
 
 

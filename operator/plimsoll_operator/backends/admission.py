@@ -18,7 +18,7 @@ from plimsoll_operator.backends.pods import BACKENDS, backend_for
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
 from plimsoll_operator.kube.api import CLAIMS, PODS, Api, Kind, Object
 from plimsoll_operator.nodes.placement import node_affinity_for
-from plimsoll_operator.objects.manifests import child_metadata
+from plimsoll_operator.objects.manifests import task_metadata
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line
@@ -66,7 +66,7 @@ class Admission:
         check_paths(plan.spec)
         check_claim(plan.spec, claim, plan.owner.namespace)
         backend = backend_for(plan.spec)
-        metadata = child_metadata(plan.owner, TaskKind.TRAIN, DRY)
+        metadata = task_metadata(plan.owner, TaskKind.TRAIN, DRY)
         made = backend.render(metadata, template)
         warnings = [
             *await self._try(backend.makes, plan, made),

@@ -22,10 +22,10 @@ KIB = 2**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Where:
-    """Where a child runs, and what it finds there."""
+    """Where a task runs, and what it finds there."""
 
     folder: Path
-    """Of the child: its inputs, results and reports."""
+    """Of the task: its inputs, results and reports."""
     code: str = ""
     """Folder that the workload's module is found from; empty: where a pod begins."""
     interpreter: tuple[str, ...] = ()

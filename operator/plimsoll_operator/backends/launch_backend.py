@@ -82,7 +82,7 @@ class LaunchBackend(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An object that makes the pods of a child, and the back end that reads it."""
+    """An object that makes the pods of a task, and the back end that reads it."""
 
     backend: LaunchBackend
     found: Object

@@ -228,7 +228,7 @@ class Operator:
     ) -> Iterator[tuple[str, Coroutine[Any, Any, object]]]:
         """Yield what runs side by side while we decide; none of it ends by itself."""
         logins = Logins(self.configuration.kubeconfig)
-        registry = registry_for(loop.heard, loop.child_changed, logins)
+        registry = registry_for(loop.heard, loop.owned_changed, logins)
         yield "our hold on the Lease", hold.lost.wait()
         yield WATCH, watch(registry, self.configuration.watch_namespaces)
         yield "the list of all plans", loop.sync()

@@ -87,7 +87,7 @@ class Loop:
         if self.reconciler.written.get(key) != version:
             self.queue.add(key)
 
-    def child_changed(self, key: PlanKey, uid: str, version: str, plural: str) -> None:
+    def owned_changed(self, key: PlanKey, uid: str, version: str, plural: str) -> None:
         """Take in an event of a workload, by its plan."""
         self.metrics.heard_of(plural, self.clock())
         if self.known_workloads.pop(uid, "") != version:

@@ -102,12 +102,12 @@ class PlanObserver:
             )
         ]
         is_open = bool(attempts) and attempts[-1].ending is None
-        children = await self.workloads.children(plan, workloads, attempts, now_s)
+        tasks = await self.workloads.tasks(plan, workloads, attempts, now_s)
         conflict = await self.name_conflicts.of(plan)
-        if conflict is not None and conflict.child is not None:
-            children = (*children, conflict.child)
-        state = ClusterState(attempts=attempts, children=children)
-        if conflict is not None and conflict.child is None and not is_open:
+        if conflict is not None and conflict.task is not None:
+            tasks = (*tasks, conflict.task)
+        state = ClusterState(attempts=attempts, tasks=tasks)
+        if conflict is not None and conflict.task is None and not is_open:
             return replace(state, complaint=conflict.text)
         try:
             state = await self._with_observed(plan, state)

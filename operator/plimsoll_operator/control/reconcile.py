@@ -27,7 +27,11 @@ from plimsoll_operator.objects.pod_template import Release
 from plimsoll_operator.objects.record_maps import MapRecords
 from plimsoll_operator.rules.actions import Action, Clear, Solve, StopTraining, WakeAt
 from plimsoll_operator.rules.decide import Decision, decide, unreadable
-from plimsoll_operator.rules.observed_state import Child, ChildState, ObservedState
+from plimsoll_operator.rules.observed_state import (
+    ObservedState,
+    ObservedTask,
+    TaskState,
+)
 from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
@@ -181,7 +185,7 @@ class Reconciler:
         if acted and not is_clearing:
             self.queue.add(key)
             return
-        if acted or (decision.status.is_over and state.children):
+        if acted or (decision.status.is_over and state.tasks):
             self.queue.add_at(key, self.monotonic() + CLEARING_S)
             return
         at_s = next_look_s(decision.actions, decision.status, state, self.clock())
@@ -206,9 +210,7 @@ def next_look_s(
 ) -> float | None:
     """When a plan wants to be looked at if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
-    wanted += [
-        now_s + pause_s(child, now_s) for child in state.children if waits(child)
-    ]
+    wanted += [now_s + pause_s(task, now_s) for task in state.tasks if waits(task)]
     wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
     accepted = status.condition(ConditionType.ACCEPTED)
     if accepted is not None and accepted.status is Truth.FALSE and not status.is_over:
@@ -216,14 +218,14 @@ def next_look_s(
     return min(wanted, default=None)
 
 
-def waits(child: Child) -> bool:
-    """Whether a child goes on without anybody being told."""
-    is_ending = child.state is ChildState.RUNNING and bool(child.message)
-    return child.state is ChildState.PENDING or is_ending
+def waits(task: ObservedTask) -> bool:
+    """Whether a task goes on without anybody being told."""
+    is_ending = task.state is TaskState.RUNNING and bool(task.message)
+    return task.state is TaskState.PENDING or is_ending
 
 
-def pause_s(child: Child, now_s: float) -> float:
-    """How long to leave a child alone: longer, the longer it has waited."""
-    if child.state is ChildState.RUNNING:
+def pause_s(task: ObservedTask, now_s: float) -> float:
+    """How long to leave a task alone: longer, the longer it has waited."""
+    if task.state is TaskState.RUNNING:
         return ENDING_S
-    return min(max((now_s - child.since_s) / 4, SOONEST_S), LATEST_S)
+    return min(max((now_s - task.since_s) / 4, SOONEST_S), LATEST_S)

@@ -18,7 +18,7 @@ from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Asks, Reporter
 from plimsoll_operator.kube.api import CONFIG_MAPS, Object
 from plimsoll_operator.kube.ttl_cache import TtlCache
-from plimsoll_operator.objects.manifests import PLAN_OF_RECORD, RESULT, child_name
+from plimsoll_operator.objects.manifests import PLAN_OF_RECORD, RESULT, object_name
 from plimsoll_operator.objects.record_maps import ENDING, unpacked_plan
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of
@@ -106,7 +106,7 @@ class RecordedAttempts:
 
     async def _owned(self, reporter: Reporter, what: str) -> Object | None:
         """A ConfigMap of an attempt, None where the plan owns none."""
-        name = child_name(reporter.owner, what, str(reporter.attempt))
+        name = object_name(reporter.owner, what, str(reporter.attempt))
         found = await self._api.get(CONFIG_MAPS, reporter.namespace, name)
         return found if found is not None and reporter.owner.owns(found) else None
 

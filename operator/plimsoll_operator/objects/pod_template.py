@@ -78,7 +78,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PodParts:
-    """What the pod of a child has, besides what the template says."""
+    """What the pod of a task has, besides what the template says."""
 
     task: Task
     labels: Mapping[str, str]

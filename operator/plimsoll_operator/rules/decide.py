@@ -72,7 +72,7 @@ def decide(
     `status` is the latest, `generation` that of the spec, `now_s` is since 1970.
     """
     if is_closed(status, generation):
-        clear = tuple(Clear(child=child) for child in state.children)
+        clear = tuple(Clear(task=task) for task in state.tasks)
         return Decision(actions=clear, status=status)
     given = StepInput(
         spec=spec,
@@ -204,10 +204,10 @@ def with_answer(status: Status, state: ObservedState) -> Status:
 def with_workload(status: Status, state: ObservedState) -> Status:
     """The status with the Job of the latest attempt; it stays when that ends."""
     number = state.attempts[-1].number if state.attempts else 0
-    child = state.child(TaskKind.TRAIN, str(number))
-    if child is not None and child.workload_uid:
+    task = state.task(TaskKind.TRAIN, str(number))
+    if task is not None and task.workload_uid:
         ref = WorkloadRef(
-            name=child.workload_name, uid=child.workload_uid, attempt=number
+            name=task.workload_name, uid=task.workload_uid, attempt=number
         )
         return replace(status, workload_ref=ref)
     before = status.workload_ref

@@ -4,8 +4,8 @@ Made by the observers (`backends.local.observe`, `control.observe`) just before 
 decision and live; absence in here is believed. Nothing is kept between
 two decisions but what stands in here and in the status.
 
-    Child     something that runs or ran: profiling, replaying, or a worker group
-    Attempt   a plan of record, and what became of it once that was written down
+    ObservedTask   one that runs or ran: profiling, replaying, or a worker group
+    Attempt        a plan of record, and what became of it once that was written down
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.task import TaskKind as TaskKind
 
 
-class ChildState(StrEnum):
-    """Where a child stands."""
+class TaskState(StrEnum):
+    """Where a task stands."""
 
     PENDING = "pending"
-    """It exists and does not run yet; `Child.message` says what it waits for."""
+    """It exists and does not run yet; `ObservedTask.message` says what it waits for."""
     RUNNING = "running"
     ENDED = "ended"
 
 
 class Ending(StrEnum):
-    """How a child ended, told by its exit codes and by what its back end says."""
+    """How a task ended, told by its exit codes and by what its back end says."""
 
     DONE = "done"
     CHECKPOINTED = "checkpointed"
@@ -62,13 +62,13 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Child:
-    """Something that runs or ran for a plan, and was not cleared away yet."""
+class ObservedTask:
+    """A task that runs or ran for a plan, and was not cleared away yet."""
 
     kind: TaskKind
     subject: str
     """What it works on: a request key, a plan's digest, or an attempt's number."""
-    state: ChildState
+    state: TaskState
     since_s: float
     """When it took that state; seconds since 1970."""
     started_s: float = 0.0
@@ -179,14 +179,14 @@ class ObservedState:
     """Which plan before that ran out of memory when rehearsed, and how."""
     attempts: tuple[Attempt, ...] = ()
     """All of them, the oldest first."""
-    children: tuple[Child, ...] = ()
+    tasks: tuple[ObservedTask, ...] = ()
     observed: ObservedStatus | None = None
     """What the ranks of the latest attempt have used so far."""
     step_fault: str = ""
     """That its steps did not take what was predicted; empty where they did."""
 
-    def child(self, kind: TaskKind, subject: str) -> Child | None:
-        """One child, None if it does not exist."""
+    def task(self, kind: TaskKind, subject: str) -> ObservedTask | None:
+        """One task, None if it does not exist."""
         return next(
-            (c for c in self.children if (c.kind, c.subject) == (kind, subject)), None
+            (t for t in self.tasks if (t.kind, t.subject) == (kind, subject)), None
         )

@@ -362,8 +362,8 @@ def ended(cluster: ClusterInMemory) -> None:
 
 
 def profiling(cluster: ClusterInMemory) -> None:
-    """Let the Job be another kind of child."""
-    cluster.job["metadata"]["labels"][names.CHILD_LABEL] = "profile"
+    """Let the Job be another kind of task."""
+    cluster.job["metadata"]["labels"][names.TASK_LABEL] = "profile"
 
 
 def away(cluster: ClusterInMemory) -> None:

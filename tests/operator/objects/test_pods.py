@@ -181,7 +181,7 @@ def test_the_exit_code_of_a_container_says_how_it_ended(
 
 
 def test_a_termination_message_says_more_than_the_exit_code() -> None:
-    """A child that the kernel killed is told by the keeper, which lives on."""
+    """A task that the kernel killed is told by the keeper, which lives on."""
     end = an_end(-9, 0, host_was_full=True)
     state = terminated(137, reason="Error", message=told(end))
     assert ending(a_pod(0, state, phase="Failed"))[0] is Ending.HOST_OUT_OF_MEMORY

@@ -85,7 +85,7 @@ class LocalObserver:
             offers=plan.offers,
             has_device=can_rehearse(plan.offers, self._gpu_products),
             attempts=attempts,
-            children=processes.observe(),
+            tasks=processes.observe(),
         )
         if attempts:
             reports = self.reports(plan, attempts[-1], processes)
@@ -130,9 +130,9 @@ class LocalObserver:
         """Return what the ranks of an attempt have told so far."""
         place = plan.uid, attempt.number
         if place not in self._reports:
-            child = TaskKind.TRAIN, str(attempt.number)
-            folder = processes.folder(*child)
-            logs = processes.logs(*child)
+            key = TaskKind.TRAIN, str(attempt.number)
+            folder = processes.folder(*key)
+            logs = processes.logs(*key)
             folder = logs if logs.exists() and not folder.exists() else folder
             self._reports[place] = WorkerGroupReports(folder, attempt.plan.num_gpus)
         self._reports[place].read()

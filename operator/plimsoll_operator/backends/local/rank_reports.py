@@ -1,6 +1,6 @@
 """Reports of ranks while they train: lines of JSON, a file for each rank.
 
-In: the folder of a child. Out: observations, steps and failures. A line that is not
+In: the folder of a task. Out: observations, steps and failures. A line that is not
 whole yet is left for the next time.
 """
 
@@ -112,7 +112,7 @@ class WorkerGroupReports:
     """The reports of all ranks of a worker group."""
 
     def __init__(self, folder: Path, num_ranks: int) -> None:
-        """Read the reports in the folder of a child."""
+        """Read the reports in the folder of a task."""
         self.ranks = [Report(report_of(folder, n), n) for n in range(num_ranks)]
 
     def read(self) -> None:
