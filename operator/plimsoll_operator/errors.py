@@ -10,7 +10,7 @@
         │   ├── NameConflictError   one of its name is there, and is not found as ours
         │   └── ApiRefusedError     what was asked is wrong; `status` says how
         ├── TooLargeError       a document is too large for where it has to go
-        ├── RefusedReportError  what a pod told is not taken; `status` says how
+        ├── RefusedReportError  the report of a pod is refused; `status` says how
         ├── LocalBackendError   processes or folders of one machine cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
@@ -85,9 +85,9 @@ class TooLargeError(OperatorError):
 
 
 class RefusedReportError(OperatorError):
-    """What a pod told is not taken, and nothing of it is stored; ingest answers so.
+    """The report of a pod is refused, and nothing of it is stored; ingest answers so.
 
-    `status` is that of HTTP; `retry_after_s` says when it may be told again, and 0
+    `status` is that of HTTP; `retry_after_s` says when it may be sent again, and 0
     that this changes nothing.
     """
 

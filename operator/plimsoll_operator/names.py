@@ -31,7 +31,7 @@ SUBJECT_ANNOTATION: Final = f"{GROUP}/subject"
 AFTER_ANNOTATION: Final = f"{GROUP}/after"
 """On a Job: what it makes is later than this; seconds since 1970."""
 NOTE_ANNOTATION: Final = f"{GROUP}/note"
-"""On a Job: what people are told of its pods."""
+"""On a Job: a note for people about its pods."""
 TOKEN_AUDIENCE: Final = GROUP
 """Of the tokens by which pods report."""
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -120,13 +120,13 @@ def a_pod(
         "annotations": {COMPLETION_INDEX: str(index)},
         "ownerReferences": [{"kind": "Job", "uid": JOB_UID, "controller": True}],
     }
-    told: Object = {"phase": phase, "conditions": list(conditions)}
+    found: Object = {"phase": phase, "conditions": list(conditions)}
     if containers:
-        told["containerStatuses"] = list(containers)
+        found["containerStatuses"] = list(containers)
     return {
         "metadata": meta | metadata,
         "spec": {"nodeName": "a"},
-        "status": told | (status or {}),
+        "status": found | (status or {}),
     }
 
 
@@ -153,6 +153,6 @@ def an_end(*statuses: int, at_s: float = LATER_S, **fields: Any) -> End:
     return End(**given)
 
 
-def told(end: End) -> str:
-    """Termination message."""
+def termination_message(end: End) -> str:
+    """Termination message with an end."""
     return to_text(end)

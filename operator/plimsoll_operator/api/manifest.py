@@ -44,7 +44,7 @@ opens with a letter."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata(ApiRecord):
-    """What tells objects apart; other metadata is nothing to us."""
+    """Name and namespace of an object; other metadata is not read."""
 
     name: PlanName
     """The names of all that is made for the plan open with it."""

@@ -1,4 +1,4 @@
-"""The reasons of conditions: which there are, and what they tell a person.
+"""The reasons of conditions: which there are, and their meanings for a person.
 
 In: nothing. Out: `REASONS`, for each condition its reasons in the order in which they
 come about. Read where docs/trainingplan.md is written; a test compares them with all

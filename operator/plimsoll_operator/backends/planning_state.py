@@ -54,7 +54,7 @@ async def with_answer(
     request: SolveRequest,
     profile: StoredProfile,
 ) -> S:
-    """The state with what the search is asked now, and what it said to that."""
+    """The state with the question for the search now, and its answer."""
     try:
         found = await solve_cache.state(request, profile)
     except InvalidInputError as error:

@@ -160,7 +160,7 @@ class PodBackend:
         return str(made["metadata"]["name"])
 
     async def _template(self, request: TaskRequest, inputs: str) -> tuple[Object, str]:
-        """Template of a task's pods, and what people are told of it."""
+        """Template of a task's pods, and a note about it for people."""
         launch, trains = self.spec.launch, request.task.child_kind is TaskKind.TRAIN
         num_gpus, affinity = needs_of(request.devices)
         parts = PodParts(

@@ -58,7 +58,7 @@ class WorkloadObserver:
     """Observes the workloads of plans."""
 
     def __init__(self, api: Api, store: Store, machines: Machines) -> None:
-        """Ask an API server for pods, and the store for what pods told."""
+        """Ask an API server for pods, and the store for reports of pods."""
         self._api = api
         self._store = store
         self._machines = machines
@@ -73,7 +73,7 @@ class WorkloadObserver:
         """The tasks of a plan, from its workloads and attempts.
 
         Raises:
-            ClusterError, StoreError: it cannot be told.
+            ClusterError, StoreError: they cannot be read.
         """
         latest = attempts[-1] if attempts else None
         found = [
@@ -103,20 +103,20 @@ class WorkloadObserver:
         self, plan: PlanObject, workload: Workload | None, attempt: int
     ) -> End | None:
         """End of all processes of a worker group, whose workload may be gone."""
-        told = await self._store.pod_ends.of(plan.owner.uid, attempt)
+        reported = await self._store.pod_ends.of(plan.owner.uid, attempt)
         if workload is None:
-            return ending_of_pods([], told, "")[2]
+            return ending_of_pods([], reported, "")[2]
         task = begun(workload, plan.status, 0.0)
         pods = await self._pods(plan, task, workload.backend)
-        return ending_of_pods(pods, told, workload.container)[2]
+        return ending_of_pods(pods, reported, workload.container)[2]
 
     async def _ended(
         self, plan: PlanObject, task: ObservedTask, one: Workload
     ) -> ObservedTask:
         """How a workload ended."""
         pods = await self._pods(plan, task, one.backend)
-        told = await self._told(plan, task)
-        found, line, _ = ending_of_pods(pods, told, one.container)
+        reported = await self._pod_ends(plan, task)
+        found, line, _ = ending_of_pods(pods, reported, one.container)
         ending, line = settled(task, one, (found, line))
         message = advised(line, task.kind, ON_CLUSTER)[:1024]
         return replace(task, ending=ending, message=message)
@@ -139,12 +139,12 @@ class WorkloadObserver:
             return after(
                 replace(task, state=TaskState.ENDED, since_s=now_s),
                 plan.status,
-                lost_with_nodes(pods, await self._told(plan, task), text),
+                lost_with_nodes(pods, await self._pod_ends(plan, task), text),
             )
         if task.state is not TaskState.PENDING:
             return replace(task, message="its pods are ending")
-        said = plan.status.condition(ConditionType.LAUNCHED)
-        known = said.message if said is not None and task.stopping else ""
+        launched = plan.status.condition(ConditionType.LAUNCHED)
+        known = launched.message if launched is not None and task.stopping else ""
         return replace(task, message=known or waits_for)
 
     async def _gone(
@@ -182,7 +182,7 @@ class WorkloadObserver:
         if not task.stopping:
             text = f"{backend.name} {ref.name} was deleted by somebody"
             return replace(task, ending=Ending.DELETED, message=text)
-        ending, line, _ = ending_of_pods([], await self._told(plan, task), "")
+        ending, line, _ = ending_of_pods([], await self._pod_ends(plan, task), "")
         message = advised(line, task.kind, ON_CLUSTER)[:1024]
         return after(task, plan.status, (ending, message))
 
@@ -194,8 +194,10 @@ class WorkloadObserver:
         pods = await self._api.list(PODS, plan.owner.namespace, labels=selector)
         return [pod for pod in pods if backend.owns(pod, task.workload_uid)]
 
-    async def _told(self, plan: PlanObject, task: ObservedTask) -> dict[str, StoredEnd]:
-        """Return what the pods of a worker group told of their end."""
+    async def _pod_ends(
+        self, plan: PlanObject, task: ObservedTask
+    ) -> dict[str, StoredEnd]:
+        """Reports of the pods of a worker group on their end."""
         if task.kind is not TaskKind.TRAIN:
             return {}
         return await self._store.pod_ends.of(plan.owner.uid, int(task.subject))
@@ -218,12 +220,15 @@ def after(
 ) -> ObservedTask:
     """A worker group that has ended, perhaps because the status asks for it.
 
-    `found` is the ending and its message, as far as pods tell.
+    `found` is the ending and its message, as far as pods report.
     """
     ending, message = found
-    said = status.condition(ConditionType.LAUNCHED)
+    launched = status.condition(ConditionType.LAUNCHED)
     if task.stopping == "PendingTimeout":
-        ending, message = Ending.NEVER_STARTED, said.message if said is not None else ""
+        ending, message = (
+            Ending.NEVER_STARTED,
+            launched.message if launched is not None else "",
+        )
     elif task.stopping and not launched_s(status):
         ending, message = Ending.CHECKPOINTED, ""  # there was nothing to save
     return replace(task, ending=ending, message=message)
@@ -234,7 +239,7 @@ def settled(
 ) -> tuple[Ending, str]:
     """Ending of a workload that is over, also if it and its pods do not agree.
 
-    `found` is the ending and its message, as far as pods tell.
+    `found` is the ending and its message, as far as pods report.
     """
     if found[0] is Ending.DONE and not workload.status.is_complete:
         text = f"its {workload.backend.name} failed, though its pods did not"
@@ -245,15 +250,15 @@ def settled(
 
 
 def lost_with_nodes(
-    pods: Sequence[Object], told: Mapping[str, StoredEnd], text: str
+    pods: Sequence[Object], reported: Mapping[str, StoredEnd], text: str
 ) -> tuple[Ending, str]:
     """How a worker group ended that nobody waits for any more.
 
     A node that only the cluster cannot reach may have trained to the end, and reported
-    that. `told` are the reports by uid of the pod, `text` is why nobody waits.
+    that. `reported` are the reports by uid of the pod, `text` is why nobody waits.
     """
-    if all(pod["metadata"]["uid"] in told for pod in pods):
-        ending, line, _ = ending_of_pods(pods, told, "")
+    if all(pod["metadata"]["uid"] in reported for pod in pods):
+        ending, line, _ = ending_of_pods(pods, reported, "")
         if ending is Ending.DONE:
             return ending, line
     return Ending.DISRUPTED, text

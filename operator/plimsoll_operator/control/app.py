@@ -147,7 +147,7 @@ class Operator:
             self.api,
             self.store,
             shares=self.configuration.share_profiles,
-            told=self.queue.add,
+            notify=self.queue.add,
             counted=self.metrics.report_answered,
         )
 

@@ -31,7 +31,7 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """What the operator is told."""
+    """Configuration of the operator, from its environment."""
 
     database: str
     """A path, or a URL of PostgreSQL."""

@@ -1,7 +1,7 @@
 """The state of all plans from three lists, for an operator that begins.
 
 In: all plans, their Jobs and the metadata of their ConfigMaps, a page at a time. Out:
-plans of which that alone shows that nothing is to be done are told to metrics, and
+plans of which that alone shows that nothing is to be done are given to metrics, and
 looked at again like any other; what the watches bring of them is no news. A pass is
 made over all others. Called once by `app`, before anybody watches.
 

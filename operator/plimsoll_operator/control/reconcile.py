@@ -1,6 +1,6 @@
 """One pass over one plan: look, decide, say, act. And when to look again.
 
-In: the key of a plan. Out: its status, and what was asked for; the queue is told when
+In: the key of a plan. Out: its status, and what was asked for; the queue knows when
 the plan wants another look. Whatever goes wrong is an error of this pass alone: the
 queue tries again, later each time.
 """
@@ -37,7 +37,7 @@ from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 
 SOONEST_S, LATEST_S = 2.0, 30.0
-"""Between looks at pods that wait, which tell nobody when they go on."""
+"""Between looks at pods that wait: nothing reports when they go on."""
 CLEARING_S: Final = 1.0
 """Between looks at what is being removed, until it is gone."""
 ENDING_S: Final = 5.0
@@ -47,7 +47,7 @@ REFUSED_S: Final = 60.0
 WAITING = (WakeAt, StopTraining, Solve)
 """Actions after which nothing has changed yet."""
 SEARCH_S: Final = 60.0
-"""Between looks at a plan that is searched for; the search tells when it ends."""
+"""Between looks at a plan that is searched for; the search reports its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,7 +179,7 @@ class Reconciler:
         self.reporter.reported(plan.owner, plan.status, status)
 
     def schedule(self, key: PlanKey, state: ObservedState, decision: Decision) -> None:
-        """Tell the queue when the plan wants another look."""
+        """Put the time of the plan's next look into the queue."""
         acted = [one for one in decision.actions if not isinstance(one, WAITING)]
         is_clearing = all(isinstance(action, Clear) for action in acted)
         if acted and not is_clearing:
@@ -219,7 +219,7 @@ def next_look_s(
 
 
 def waits(task: ObservedTask) -> bool:
-    """Whether a task goes on without anybody being told."""
+    """Whether a task may go on without any report of it."""
     is_ending = task.state is TaskState.RUNNING and bool(task.message)
     return task.state is TaskState.PENDING or is_ending
 

@@ -52,7 +52,7 @@ class Logins:
         """Log in; whoever asks before the latest login has run out had it refused.
 
         Raises:
-            ClusterError: it cannot be told who we are.
+            ClusterError: our login cannot be read.
         """
         configuration, header = await login_now(self._kubeconfig)
         if header == self._latest and self._clock() < self._until_s:

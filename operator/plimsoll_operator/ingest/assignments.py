@@ -120,7 +120,7 @@ def assignment_in(job: Object) -> Assignment:
 
 
 def may_tell_until_s(pod: Object) -> float:
-    """Until when a pod may tell; infinite as long as it has not ended.
+    """Until when a pod may report; infinite as long as it has not ended.
 
     One that was declared over while nobody heard of its containers, as on a lost node,
     may not: its attempt is over.
@@ -142,7 +142,7 @@ def index_of(pod: Object) -> int:
     """Which of its Job's pods one is; 0 where the Job does not count them.
 
     Raises:
-        RefusedReportError: it cannot be told.
+        RefusedReportError: it is not known.
     """
     annotations: Any = pod["metadata"].get("annotations") or {}
     found = str(annotations.get(names.COMPLETION_INDEX, "0"))

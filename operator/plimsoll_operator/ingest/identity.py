@@ -134,7 +134,7 @@ class Identities:
         """The reporter whose pod a token was made for.
 
         Raises:
-            RefusedReportError: 403: it is none of ours, or may not tell any more.
+            RefusedReportError: 403: it is none of ours, or may not report any more.
             ClusterError: the API server cannot say.
         """
         return await self._pods.get(bearer, lambda: self._reporter(bearer))

@@ -78,7 +78,7 @@ class Room:
         if num_bytes > 0 and is_full:
             raise RefusedReportError(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                "too much is told at a time: tell it again",
+                "too much is reported at a time: send it again",
                 retry_after_s=SOON_S,
             )
         self._used_bytes[namespace] = mine

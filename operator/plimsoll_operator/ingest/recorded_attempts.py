@@ -134,7 +134,7 @@ def recorded_in(found: Object) -> Recorded:
 
 
 def no_plan(reporter: Reporter, why: str) -> RefusedReportError:
-    """The answer where nothing can be told of an attempt."""
+    """The answer to a report on an attempt without a plan."""
     return RefusedReportError(
         HTTPStatus.CONFLICT,
         f"attempt {reporter.attempt} of {reporter.plan_name} has no plan: {why}",

@@ -47,7 +47,7 @@ def check_kind(reporter: Reporter, wanted: TaskKind) -> None:
     if reporter.kind is not wanted:
         raise not_its_business(
             f"the Job {reporter.job_name} is of the kind {reporter.kind}, and this is "
-            f"told by {wanted}"
+            f"reported by {wanted}"
         )
 
 

@@ -133,7 +133,7 @@ class Hold:
         self._granted_s = -math.inf
         """When the latest claim that was granted was asked for."""
         self._alarm: asyncio.TimerHandle | None = None
-        self._said = ""
+        self._warned = ""
         self.lost = asyncio.Event()
         """Set once another may hold the Lease, and never unset."""
 
@@ -226,7 +226,7 @@ class Hold:
 
     def _granted(self, asked_s: float) -> None:
         """Count from when a claim was asked for, and set the alarm."""
-        self._granted_s, self._said = asked_s, ""
+        self._granted_s, self._warned = asked_s, ""
         if self._alarm is not None:
             self._alarm.cancel()
         left_s = asked_s + self._timing.renew_deadline_s - self._clock()
@@ -252,10 +252,10 @@ class Hold:
     def _say(self, what: str, error: Exception) -> None:
         """Log what is wrong, once for each thing that is."""
         why = str(error) or type(error).__name__
-        said = f"{what} the Lease {self._seat.name}: {why}"
-        if said != self._said:
-            LOG.warning("%s", said)
-        self._said = said
+        warning = f"{what} the Lease {self._seat.name}: {why}"
+        if warning != self._warned:
+            LOG.warning("%s", warning)
+        self._warned = warning
 
 
 @asynccontextmanager

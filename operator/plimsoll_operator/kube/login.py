@@ -29,7 +29,7 @@ async def log_in(configuration: Any, kubeconfig: str) -> None:
     Without a `kubeconfig` we are a pod, or kubectl's own file says it.
 
     Raises:
-        ClusterError: it cannot be told.
+        ClusterError: it cannot be read.
     """
     try:
         if not kubeconfig and await asyncio.to_thread(SERVICE_ACCOUNT.is_dir):

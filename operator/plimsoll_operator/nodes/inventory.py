@@ -6,16 +6,16 @@ the reason. Called where a plan is observed that names no table of offers. A nod
 with all its healthy GPUs, whoever uses them now: waiting for them is the scheduler's
 business. Rates, links and prices stand in no label and are left open.
 
-    what a node tells                       what becomes of it
+    labels of a node                        what becomes of it
     ---------------------------------------------------------------------------------
     nothing about GPUs                      counted, not named
     not ready, cordoned, a taint            left out
     the label of emulated devices           emulated devices, of the labelled memory
     memory and product of its GPUs          as many CUDA devices as are allocatable
-    GPUs shared in time or by MPS           left out: each pod is told all the memory
+    GPUs shared in time or by MPS           left out: each pod sees all the memory
     all GPUs sliced alike (MIG `single`)    one device: NCCL joins no slices (nccl#1716)
-    slices beside GPUs (MIG `mixed`)        left out: labels tell of the GPUs alone
-    more or fewer GPUs than labels tell     left out: they are of several products
+    slices beside GPUs (MIG `mixed`)        left out: labels state the GPUs alone
+    more or fewer GPUs than labels state    left out: they are of several products
     a label that is no label, no number     left out
 """
 
@@ -77,7 +77,7 @@ class Inventory:
     offers: tuple[Offer, ...]
     left_out: tuple[LeftOut, ...]
     num_without_gpus: int
-    """Nodes that tell nothing about GPUs."""
+    """Nodes without labels about GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -96,7 +96,7 @@ class Pool:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What tells its offer apart, unless another has the same."""
+        """Name of its offer, unless another has the same."""
         return self.name, self.region, self.capacity_type
 
     @property
@@ -221,7 +221,7 @@ def reason_of_devices(node: Object) -> str:
 
 
 def reason_of_kind(node: Object) -> str:
-    """Why devices of their kind are not what the labels tell."""
+    """Why devices of their kind are not what the labels state."""
     emulated = labels_of(node).get(EMULATED_DEVICE_LABEL)
     if emulated is None:
         return reason_of_gpus(node)
@@ -252,7 +252,7 @@ def reason_of_gpus(node: Object) -> str:
     there = num_devices_of(node, "capacity") or num_devices_of(node, "allocatable")
     if count is not None and count != str(there):
         return (
-            f"its labels tell of {shorten(count)} GPUs and it has {there}: they are of "
+            f"its labels state {shorten(count)} GPUs and it has {there}: they are of "
             "several products"
         )
     return ""

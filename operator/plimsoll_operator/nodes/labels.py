@@ -1,4 +1,4 @@
-"""The labels by which nodes tell what they are, and who sets them.
+"""The labels that describe nodes, and who sets them.
 
 Read by the inventory, written into affinities by placement. GPU feature discovery
 describes the GPUs of a node that runs; providers label nodes, some of them before they

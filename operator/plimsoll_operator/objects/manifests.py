@@ -124,7 +124,7 @@ def task_metadata(
 ) -> Object:
     """The metadata of what makes the pods of a task.
 
-    `note` is what people are told of its pods, `queue` the LocalQueue of Kueue that
+    `note` is a note for people about its pods, `queue` the LocalQueue of Kueue that
     admits it; empty: none. What it makes is later than `after_s`, since 1970.
     """
     attempt = int(subject) if kind is TaskKind.TRAIN else None

@@ -78,7 +78,7 @@ class NameConflicts:
         """Return what is still in the way of a plan.
 
         Raises:
-            ClusterError: it cannot be told.
+            ClusterError: it cannot be read.
         """
         found = self._met.get(plan.owner.uid)
         if found is None:

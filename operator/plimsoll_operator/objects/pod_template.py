@@ -48,7 +48,7 @@ SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where processes share memory
 TOKEN_S: Final = 3600
 """Life of a token; the kubelet renews it before."""
 GRACE_S: Final = 720
-"""For ranks to save and leave, and to tell so; a person may give another time."""
+"""For ranks to save and leave, and to report it; a person may give another time."""
 RESERVED_PREFIXES: Final = ("PET_", "PLIMSOLL_", "MASTER_", "TORCHELASTIC_")
 """How names of variables begin that we or torch.distributed give their values."""
 RESERVED: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX")
@@ -146,7 +146,7 @@ def main_container(pod: Object) -> Object:
     """The container that is ours.
 
     Raises:
-        InvalidFieldError: there is none, or nobody can tell which, or it gives what
+        InvalidFieldError: there is none, or it is not known which, or it gives what
             only we can know.
     """
     containers = entries(pod, "containers", POD_PATH)
@@ -198,15 +198,15 @@ def fill_container(container: Object, parts: PodParts, release: Release) -> None
     """Give our process its command, environment, files and share of the node."""
     container.setdefault("command", ["python3"])
     container["args"] = [f"{CODE}/start.py"]
-    # What ends before it can tell so is known by its last lines.
+    # What ends before it can report is known by its last lines.
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    told = {
+    values = {
         TASK_VARIABLE: to_text(parts.task),
         INGEST_VARIABLE: release.ingest_url,
         IMAGE_VARIABLE: container["image"],
         DEBUG_VARIABLE: "1",
     }
-    variables = [{"name": name, "value": value} for name, value in told.items()]
+    variables = [{"name": name, "value": value} for name, value in values.items()]
     add(container, "env", variables, POD_PATH)
     there = entries(container, "volumeMounts", POD_PATH)
     mounted = {str(one.get("mountPath")).rstrip("/") for one in there}

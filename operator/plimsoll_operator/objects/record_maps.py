@@ -43,7 +43,7 @@ PLAN_KEY: Final = packed_key("plan")
 ENDING: Final = f"{GROUP}/ending"
 """On a result: how the attempt ended."""
 MOST_PLANS: Final = 256
-"""Kept at a time: those of jobs that tell something now."""
+"""Kept at a time: those of jobs that report something now."""
 MOST_PLAN_BYTES: Final = 8 * 2**20
 """Of a plan, unpacked: one of 65,536 ranks is smaller."""
 
@@ -83,10 +83,10 @@ def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
 
 
 def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
-    """The attempts that the ConfigMaps of a plan tell of, the oldest first.
+    """The attempts in the ConfigMaps of a plan, the oldest first.
 
     Raises:
-        ClusterError: somebody has changed what they tell.
+        ClusterError: somebody has changed what they hold.
     """
     plans: dict[int, Mapping[str, str]] = {}
     results: dict[int, Mapping[str, str]] = {}

@@ -6,7 +6,7 @@ All of it is pure: no process, no table, no request, and the time is an argument
     spec_paths        fields of a problem in words of the spec
     question          from a spec to the question for the search
     observed_state    what a decision is made on
-    endings, advice   what exit codes mean, and in whose words people are told
+    endings, advice   what exit codes mean, and in whose words people read it
     actions           what a decision may ask for
     step_result       what a step reads, and what it reports
     failures          the table of what follows the end of an attempt

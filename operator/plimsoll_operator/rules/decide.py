@@ -140,8 +140,8 @@ def unreadable(
     """The decision on a plan whose spec the types refuse; nothing is done.
 
     A schema lets more through than the types do, and a newer release may refuse what
-    an older one took. What is over stays as it is, and so does what is said of ranks
-    that run.
+    an older one took. What is over stays as it is, and so does the report on ranks that
+    run.
     """
     if is_closed(status, generation):
         return Decision(actions=(), status=status)
@@ -196,7 +196,7 @@ def with_answer(status: Status, state: ObservedState) -> Status:
         )
     planned = status.plan.digest if status.plan is not None else ""
     is_of_plan = state.attempts and state.attempts[-1].plan_digest == planned
-    # What was told before stands while the store, which holds it, cannot be asked.
+    # What was reported before stands while the store, which holds it, cannot be asked.
     observed = state.observed or (status.observed if state.store_fault else None)
     return replace(status, observed=observed if is_of_plan else None)
 
@@ -229,8 +229,8 @@ def condition(kind: ConditionType, result: StepResult, generation: int) -> Condi
 def summary(given: StepInput, result: StepResult) -> Condition:
     """The summary if a step before it is the end, or is waited for.
 
-    A dry run succeeds. What ended the latest attempt is told with what is waited for,
-    where that tells nothing itself.
+    A dry run succeeds. The end of the latest attempt is reported with what is waited
+    for, where that says nothing itself.
     """
     truth = UNKNOWN
     if result.is_final:

@@ -29,7 +29,7 @@ class TaskState(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a task ended, told by its exit codes and by what its back end says."""
+    """How a task ended, by its exit codes and by what its back end reports."""
 
     DONE = "done"
     CHECKPOINTED = "checkpointed"
@@ -78,7 +78,7 @@ class ObservedTask:
     message: str = ""
     """Its root cause in one line, or what it waits for."""
     note: str = ""
-    """What people are told of it, whatever its state."""
+    """A note about it for people, whatever its state."""
     stopping: str = ""
     """Reason for which it was asked to leave; it goes, whatever is wanted by now."""
     workload_name: str = ""
@@ -138,7 +138,7 @@ class ObservedRehearsal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedAnswer:
-    """What the search said to the problem as it is now, replays included."""
+    """Answer of the search to the problem as it is now, replays included."""
 
     answer: Solution | Infeasible
     problem_digest: str = ""

@@ -113,7 +113,7 @@ class SqliteFile(DatabaseSystem):
 
 
 def file_at(path: Path) -> tuple[int, int] | None:
-    """What tells the file at a path from another one."""
+    """Identity of the file at a path."""
     try:
         found = path.stat()
     except OSError:

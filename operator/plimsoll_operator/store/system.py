@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from plimsoll_operator.errors import StoreError
 
 REVISION_TABLE = "plimsoll_revision"
-"""Of Alembic, under a name that tells our stores from others'."""
+"""Of Alembic, under a name that other stores do not have."""
 WRITING = {"writes": True}
 """Execution options of an engine whose transactions write."""
 

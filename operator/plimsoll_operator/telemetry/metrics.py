@@ -75,7 +75,7 @@ class Metrics:
     """What happened, counted."""
 
     def __init__(self, *, per_plan: bool) -> None:
-        """Begin at zero; `per_plan` tells of each plan as well, by its name."""
+        """Begin at zero; `per_plan` reports each plan as well, by its name."""
         self.registry = CollectorRegistry()
         self._plans = PlanMetrics(per_plan=per_plan)
         self.registry.register(self._plans)

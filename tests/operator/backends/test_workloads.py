@@ -1,6 +1,6 @@
 """Jobs as tasks: where each stands, as far as the Job itself says so.
 
-With pods and what they told, on a real API server: tests/lab/test_loop_on_a_server.py.
+With pods and their reports, on a real API server: tests/lab/test_loop_on_a_server.py.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ def test_what_a_job_that_is_over_says_beside_its_pods(
 ) -> None:
     """Ranks that saved because somebody else evicted them were disrupted."""
     task = replace(ENDED, stopping=stopping)
-    ending, line = settled(task, a_workload(status=status), (found, "told"))
+    ending, line = settled(task, a_workload(status=status), (found, "reported"))
     assert ending is expected
-    assert (line == "told") == (ending is found)
+    assert (line == "reported") == (ending is found)
 
 
 def test_a_fenced_gang_that_has_told_of_its_end_is_done() -> None:
@@ -139,7 +139,7 @@ def test_a_fenced_gang_that_has_told_of_its_end_is_done() -> None:
     pods = [a_pod(0, deletionTimestamp=LATER), a_pod(1, deletionTimestamp=LATER)]
     uids = [pod["metadata"]["uid"] for pod in pods]
 
-    def told(*statuses: int) -> dict[str, StoredEnd]:
+    def reported(*statuses: int) -> dict[str, StoredEnd]:
         ends = (End(at_s=NOW_S, exits=(Exit(status=one),)) for one in statuses)
         return {
             uid: StoredEnd(place=place, end=end)
@@ -147,9 +147,9 @@ def test_a_fenced_gang_that_has_told_of_its_end_is_done() -> None:
         }
 
     lost = (Ending.DISRUPTED, "out of reach")
-    assert lost_with_nodes(pods, told(0, 0), "out of reach") == (Ending.DONE, "")
-    assert lost_with_nodes(pods, told(0), "out of reach") == lost
-    assert lost_with_nodes(pods, told(0, 1), "out of reach") == lost
+    assert lost_with_nodes(pods, reported(0, 0), "out of reach") == (Ending.DONE, "")
+    assert lost_with_nodes(pods, reported(0), "out of reach") == lost
+    assert lost_with_nodes(pods, reported(0, 1), "out of reach") == lost
 
 
 def test_only_what_is_deleted_is_stopping() -> None:
@@ -173,9 +173,9 @@ def test_the_reasons_of_our_own_deletions_are_known() -> None:
 @pytest.mark.parametrize(
     ("stopping", "status", "expected"),
     [
-        ("", LAUNCHED, (Ending.DISRUPTED, "told")),
-        ("Suspending", LAUNCHED, (Ending.DISRUPTED, "told")),
-        ("DeadlineExceeded", LAUNCHED, (Ending.DISRUPTED, "told")),
+        ("", LAUNCHED, (Ending.DISRUPTED, "reported")),
+        ("Suspending", LAUNCHED, (Ending.DISRUPTED, "reported")),
+        ("DeadlineExceeded", LAUNCHED, (Ending.DISRUPTED, "reported")),
         ("Suspending", Status(), (Ending.CHECKPOINTED, "")),
         (
             "PendingTimeout",
@@ -189,7 +189,9 @@ def test_why_a_gang_was_stopped_says_how_it_ended(
     stopping: str, status: Status, expected: tuple[Ending, str]
 ) -> None:
     """One that never began had nothing to save, and was not disrupted."""
-    task = after(replace(ENDED, stopping=stopping), status, (Ending.DISRUPTED, "told"))
+    task = after(
+        replace(ENDED, stopping=stopping), status, (Ending.DISRUPTED, "reported")
+    )
     assert (task.ending, task.message) == expected
 
 

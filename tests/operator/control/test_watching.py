@@ -32,8 +32,8 @@ class Ears:
         self.plans: list[tuple[tuple[str, str], str, str, bool]] = []
         self.owned: list[tuple[tuple[str, str], str, str, str]] = []
         registry: Any = registry_for(
-            lambda *told: self.plans.append(told),
-            lambda *told: self.owned.append(told),
+            lambda *seen: self.plans.append(seen),
+            lambda *seen: self.owned.append(seen),
             Logins(""),
         )
         found = registry._watching.get_all_handlers()

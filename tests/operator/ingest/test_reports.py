@@ -133,7 +133,7 @@ def test_each_kind_of_task_reports_its_own(wanted: TaskKind) -> None:
         if kind is wanted:
             reports.check_kind(reporter, wanted)
             continue
-        with pytest.raises(RefusedReportError, match=f"is told by {wanted}") as no:
+        with pytest.raises(RefusedReportError, match=f"is reported by {wanted}") as no:
             reports.check_kind(reporter, wanted)
         assert status_of(no) == 403
 

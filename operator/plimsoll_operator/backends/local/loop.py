@@ -243,7 +243,7 @@ class Loop:
             self.backend.plan = found
 
     def reports(self, state: LocalState) -> WorkerGroupReports | None:
-        """Return what the ranks of the latest attempt tell."""
+        """Reports of the ranks of the latest attempt."""
         if not state.attempts:
             return None
         backend = self.backend

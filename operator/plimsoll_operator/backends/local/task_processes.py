@@ -79,7 +79,7 @@ class TaskProcesses:
         return set(found)
 
     def has_changed(self, seen: Iterable[ObservedTask]) -> bool:
-        """Tell, without looking at every process, whether a running task has ended."""
+        """Whether a running task has ended; does not look at every process."""
         return any(
             (self.folder(task.kind, task.subject) / END).exists()
             for task in seen
@@ -189,12 +189,12 @@ class TaskProcesses:
 
 
 def not_begun(folder: Path, status: int) -> LocalBackendError:
-    """Return what it means that a supervisor has ended before it began."""
+    """The error of a supervisor that has ended before it began."""
     if status < 0:
         name = signal.Signals(-status).name
         return SlowStartError(f"{folder}: its supervisor was ended by {name}")
-    said = (folder / "keeper.log").read_text(errors="replace").splitlines()
-    why = said[-1] if said else f"exit status {status}"
+    lines = (folder / "keeper.log").read_text(errors="replace").splitlines()
+    why = lines[-1] if lines else f"exit status {status}"
     return LocalBackendError(f"{folder}: its supervisor did not begin: {why}")
 
 
@@ -217,7 +217,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
         try:
             process.kill()
         except psutil.Error:
-            continue  # gone meanwhile, or not ours to end: then it is told below
+            continue  # gone meanwhile, or not ours to end: then it is reported below
     _, alive = psutil.wait_procs(mine, timeout=KILL_S)
     if alive:
         raise LocalBackendError(
