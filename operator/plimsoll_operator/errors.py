@@ -1,4 +1,4 @@
-"""What can go wrong around the cluster or the local machine, as a tree.
+"""Errors around the cluster or the local machine, as a tree.
 
     PlimsollError               (plimsoll_planner.errors)
     └── OperatorError           an effect failed
@@ -59,7 +59,7 @@ class ApiDeniedError(ClusterError):
 
 
 class ApiRefusedError(ClusterError):
-    """What was asked is wrong. `status` is that of HTTP."""
+    """A request that is wrong. `status` is that of HTTP."""
 
     def __init__(self, text: str, status: int) -> None:
         """Keep the status beside the text."""

@@ -52,7 +52,7 @@ class Metadata(ApiRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What one file asks for."""
+    """The request in one file."""
 
     name: str
     spec: TrainingPlanSpec

@@ -1,4 +1,4 @@
-"""What the types say of themselves: the sentences below their fields and words.
+"""Sentences of the types: those below their fields and words.
 
 In: a record or a closed set of words. Out: text for people. Called where the schema of
 the cluster and the pages in docs/ are made: a meaning stands in one place, the types.

@@ -144,7 +144,7 @@ def check_claim(spec: TrainingPlanSpec, claim: Object | None, namespace: str) ->
 
 
 def dry_parts(plan: PlanObject, offer: Offer) -> PodParts:
-    """Return parts of a pod with one GPU, as every worker group has them."""
+    """Parts of a pod with one GPU, as every worker group has them."""
     spec = plan.spec
     assert spec is not None  # noqa: S101 - asked by `check`
     command = Command(words=("-m", "plimsoll_trainer"))

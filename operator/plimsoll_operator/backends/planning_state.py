@@ -1,4 +1,4 @@
-"""What one plan was observed to be, with what carrying out a decision on it needs.
+"""Observed state of one plan, with what carrying out a decision on it needs.
 
 Made by `backends.local.observe` and `control.observe`; read by `executor`.
 """
@@ -19,7 +19,7 @@ from plimsoll_planner.records.offer import Offer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanningState(ObservedState):
-    """What a decision is made on, and what that was made from."""
+    """State that a decision is made on, and its sources."""
 
     profile_request: ProfileRequest | None = None
     """None where nothing is prepared: an attempt is open, or something is wrong."""

@@ -1,4 +1,4 @@
-"""What launches the tasks of a plan, and where its attempts are written down.
+"""Launchers of the tasks of a plan, and records of its attempts.
 
 In: what the executor wants of one plan. Out: the effect. Each may be wanted again, also
 after a crash in the middle of it: what was done is found, and left as it is.
@@ -36,16 +36,16 @@ class TaskRequest:
     devices: Offer | HybridPlan | None = None
     """One of an offer, or all of a plan."""
     inputs: Mapping[str, Document] = field(default_factory=dict[str, Document])
-    """What it reads, by name."""
+    """Documents that it reads, by name."""
     memory_factor: int = 1
-    """How many times the memory of the host that the spec asks for."""
+    """Multiple of the host memory that the spec asks for."""
     after_s: float
-    """What it makes is later than this; seconds since 1970."""
+    """Its result is later than this; seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptReports:
-    """What the ranks of an attempt reported, as far as it is not in the store."""
+    """Reports of the ranks of an attempt, as far as they are not in the store."""
 
     observations: Sequence[Observation] = ()
     full_device: FullDevice | None = None
@@ -75,7 +75,7 @@ class Backend(Protocol):
         """Result of a task that is done; None: tasks store theirs themselves."""
 
     async def reports(self, attempt: int) -> AttemptReports:
-        """What the ranks of an attempt reported."""
+        """Reports of the ranks of an attempt."""
         ...
 
 

@@ -113,7 +113,7 @@ class WorkloadObserver:
     async def _ended(
         self, plan: PlanObject, task: ObservedTask, one: Workload
     ) -> ObservedTask:
-        """How a workload ended."""
+        """The ended task of a workload."""
         pods = await self._pods(plan, task, one.backend)
         reported = await self._pod_ends(plan, task)
         found, line, _ = ending_of_pods(pods, reported, one.container)
@@ -252,7 +252,7 @@ def settled(
 def lost_with_nodes(
     pods: Sequence[Object], reported: Mapping[str, StoredEnd], text: str
 ) -> tuple[Ending, str]:
-    """How a worker group ended that nobody waits for any more.
+    """Ending of a worker group that nobody waits for any more.
 
     A node that only the cluster cannot reach may have trained to the end, and reported
     that. `reported` are the reports by uid of the pod, `text` is why nobody waits.

@@ -48,7 +48,7 @@ from plimsoll_planner.records.plan import HybridPlan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterState(PlanningState):
-    """What is seen on a cluster: also the memory of ranks."""
+    """State of a plan on a cluster, with the memory of its ranks."""
 
     ranks: tuple[RankPeak, ...] = ()
     """Device memory of each rank of the latest attempt."""
@@ -203,7 +203,7 @@ class PlanObserver:
 def rank_peaks(
     plan: HybridPlan, reported: Sequence[Observation]
 ) -> tuple[RankPeak, ...]:
-    """Return what each rank was predicted to use, and has used."""
+    """Memory of each rank, predicted and used."""
     used = {
         one.rank: observed_peak_bytes(one)
         for one in reported
@@ -216,7 +216,7 @@ def rank_peaks(
 
 
 def place_of(namespace: str, template: Mapping[str, Any]) -> str:
-    """Where code comes from: equal places run equal code.
+    """Origin of the code: equal origins run equal code.
 
     All of the pods' template but what only says where they may run. The namespace is
     empty where all of them share what was measured.

@@ -63,7 +63,7 @@ class Scope:
     """Seconds since 1970."""
 
     def executor(self, plan: PlanObject, state: ClusterState) -> Executor:
-        """What carries out a decision on a plan, whose spec can be read."""
+        """The executor of a decision on a plan whose spec can be read."""
         spec, owner, observer = plan.spec, plan.owner, self.observer
         objects = OwnedObjects(self.api)
         assert spec is not None  # noqa: S101 - else nothing is decided
@@ -195,7 +195,7 @@ class Reconciler:
 
 
 def decision_on(plan: PlanObject, state: ObservedState, now_s: float) -> Decision:
-    """Return what is to be done for a plan."""
+    """The decision on a plan."""
     if plan.spec is None:
         return unreadable(
             plan.status, plan.fault, generation=plan.generation, now_s=now_s
@@ -208,7 +208,7 @@ def decision_on(plan: PlanObject, state: ObservedState, now_s: float) -> Decisio
 def next_look_s(
     actions: Sequence[Action], status: Status, state: ObservedState, now_s: float
 ) -> float | None:
-    """When a plan wants to be looked at if nothing happens; None: never."""
+    """Time of the next look at a plan if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
     wanted += [now_s + pause_s(task, now_s) for task in state.tasks if waits(task)]
     wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
@@ -225,7 +225,7 @@ def waits(task: ObservedTask) -> bool:
 
 
 def pause_s(task: ObservedTask, now_s: float) -> float:
-    """How long to leave a task alone: longer, the longer it has waited."""
+    """Seconds to leave a task alone: more, the longer it has waited."""
     if task.state is TaskState.RUNNING:
         return ENDING_S
     return min(max((now_s - task.since_s) / 4, SOONEST_S), LATEST_S)

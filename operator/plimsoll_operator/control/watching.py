@@ -123,7 +123,7 @@ def metadata_of(event: kopf.RawEvent) -> Object:
 
 
 def settings_for() -> kopf.OperatorSettings:
-    """How kopf is to work: watch, and nothing else."""
+    """Settings of kopf: it watches, and does nothing else."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True  # the Lease decides who decides
     settings.posting.enabled = False  # Events are ours to write

@@ -48,7 +48,7 @@ class Assignment:
     attempt: int
     """0 where it belongs to none."""
     after_s: float
-    """When what caused it had happened; seconds since 1970."""
+    """Time of its cause; seconds since 1970."""
 
 
 def bearer_in(review: Object) -> Bearer | None:

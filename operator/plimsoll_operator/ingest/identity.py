@@ -60,7 +60,7 @@ REVIEWS_AT_ONCE = 8
 
 
 class Asks(Protocol):
-    """What is needed of `kube.api.Api`."""
+    """The part of `kube.api.Api` that is needed."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """An object, None where there is none."""

@@ -1,4 +1,4 @@
-"""How often and how much may be reported at a time.
+"""Limits on reports: how often, and how much at a time.
 
 In: keys, bytes, a clock. Out: leave, or how long to wait. Called by `server`. All of it
 is of bounded size itself: keys come from outside.

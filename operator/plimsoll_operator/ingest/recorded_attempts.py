@@ -1,4 +1,4 @@
-"""What an attempt was planned to be, and whether it is over.
+"""The plan of an attempt, and whether it is over.
 
 In: a reporter. Out: `Recorded`, or why the report comes too late. Called by `server`.
 The plan of record of attempt N is the immutable ConfigMap `<plan>-plan-N`, its end
@@ -98,7 +98,7 @@ class RecordedAttempts:
             raise no_plan(reporter, str(error)) from None
 
     async def _ending(self, reporter: Reporter) -> str:
-        """How an attempt ended; empty until that is decided."""
+        """Ending of an attempt; empty until that is decided."""
         found = await self._owned(reporter, RESULT)
         meta: Any = {} if found is None else found["metadata"]
         annotations: Any = meta.get("annotations") or {}

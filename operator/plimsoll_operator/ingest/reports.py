@@ -170,7 +170,7 @@ def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
 
 
 def made_s(reporter: Reporter, now_s: float) -> float:
-    """When a profile counts as made, seconds since 1970: later than its cause."""
+    """Time at which a profile counts as made, seconds since 1970: after its cause."""
     return max(now_s, math.nextafter(reporter.after_s, math.inf))
 
 

@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """What is posted to one path."""
+    """Kind of document that is posted to one path."""
 
     path: str
     document: type[Document]

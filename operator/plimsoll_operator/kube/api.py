@@ -90,7 +90,7 @@ TOKEN_REVIEWS = Kind(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What the API server made of an object."""
+    """An object as the API server made it."""
 
     object: Object
     warnings: tuple[str, ...] = ()
@@ -269,7 +269,7 @@ class Api:
         return await self._client.request(verb, path, **what, **limits)
 
     async def _who(self) -> str:
-        """What says in a request who we are.
+        """Our login in the header of a request.
 
         Raises:
             ApiDownError: it cannot be read now.

@@ -52,7 +52,7 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """How long things take; those of Kubernetes' own components."""
+    """Durations, equal to those of Kubernetes' own components."""
 
     duration_s: int = 15
     """From the latest renewal a candidate saw to its taking over."""
@@ -68,7 +68,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """What a candidate saw, and since when it has been so."""
+    """The Lease as a candidate saw it, and since when."""
 
     spec: Object
     since_s: float
@@ -131,7 +131,7 @@ class Hold:
         self._lease: Object = {}
         """As it was written last."""
         self._granted_s = -math.inf
-        """When the latest claim that was granted was asked for."""
+        """Time of asking for the latest claim that was granted."""
         self._alarm: asyncio.TimerHandle | None = None
         self._warned = ""
         self.lost = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What a cluster offers: its nodes with GPUs, as kinds of machines.
+"""Machines of a cluster: its nodes with GPUs, by kind.
 
 In: nodes as the API server lists them, and the tolerations of a plan's template. Out:
 one `Offer` for all nodes that are alike, and each node with GPUs that is left out, with
@@ -72,7 +72,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inventory:
-    """What there is in a cluster."""
+    """Machines of a cluster."""
 
     offers: tuple[Offer, ...]
     left_out: tuple[LeftOut, ...]
@@ -82,7 +82,7 @@ class Inventory:
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Pool:
-    """What nodes have in common that are one offer."""
+    """Properties that the nodes of one offer have in common."""
 
     device_kind: DeviceKind
     device_product: str
@@ -164,7 +164,7 @@ def whole_number(text: str, most: int) -> int:
 
 
 def num_devices_of(node: Object, part: str) -> int:
-    """How many GPUs the device plugin announces, 0 where it is no number."""
+    """Number of GPUs that the device plugin announces, 0 if it is no number."""
     announced = str(resources_of(node, part).get(labelled.GPU, ""))
     return whole_number(announced, MOST_DEVICES)
 
@@ -180,7 +180,7 @@ def reason_against(node: Object, tolerations: Sequence[Object]) -> str:
 
 
 def reason_of_state(node: Object, tolerations: Sequence[Object]) -> str:
-    """Return what keeps pods off a node, whatever it has."""
+    """Reason that keeps pods off a node, whatever it has."""
     conditions = node.get("status", {}).get("conditions") or ()
     ready = [one.get("status") for one in conditions if one.get("type") == "Ready"]
     if ready != ["True"]:
@@ -204,7 +204,7 @@ def reason_of_text(labels: Mapping[str, str]) -> str:
 
 
 def reason_of_devices(node: Object) -> str:
-    """Return what is wrong with the number or the memory of a node's devices."""
+    """Fault in the number or the memory of a node's devices."""
     if not num_devices_of(node, "allocatable"):
         found = resources_of(node, "allocatable").get(labelled.GPU, "none")
         return (
@@ -266,7 +266,7 @@ def has_slices(node: Object) -> bool:
 
 
 def pool_of(node: Object) -> Pool:
-    """Return what a node is, against which there is no reason."""
+    """Kind of a node that may be used."""
     labels = labels_of(node)
     num_devices = num_devices_of(node, "allocatable")
     is_emulated = EMULATED_DEVICE_LABEL in labels

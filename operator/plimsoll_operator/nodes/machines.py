@@ -50,7 +50,7 @@ class Machines:
         return self._nodes
 
     async def inventory(self, template: Mapping[str, Any]) -> Inventory:
-        """Return what nodes offer to pods of a template."""
+        """Offers of nodes to pods of a template."""
         pod = part_of(dict(template), "spec", PATH)
         part_of(pod, "nodeSelector", POD_PATH)
         required_terms(pod.get("affinity"))  # refused also where there is no node

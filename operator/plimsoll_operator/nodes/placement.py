@@ -1,4 +1,4 @@
-"""Where the pods of a plan may go: on nodes with enough memory, whatever their name.
+"""Placement of the pods of a plan: on nodes with enough memory, whatever their name.
 
 In: the offer that a plan is made for, and the affinity of the user's own template. Out:
 a node affinity. Called where pods are rendered. No alternative is weaker than memory: a
@@ -52,12 +52,12 @@ GKE_ACCELERATORS: Final = {
     "H100-MEGA-80GB": ("nvidia-h100-mega-80gb", 81559),
     "H200": ("nvidia-h200-141gb", 143771),
 }
-"""What GKE calls the accelerators of a SkyPilot catalogue, and the MiB that their
+"""Names of GKE for the accelerators of a SkyPilot catalogue, and the MiB that their
 driver shows."""
 
 
 def affinity_for(plan: HybridPlan) -> Object:
-    """Where the pods of a plan may go: all that have the memory it needs."""
+    """Affinity to nodes for the pods of a plan: all that have the memory it needs."""
     offer = plan.offers[0]
     need_bytes = min(plan.peak_bytes or math.inf, offer.device_memory_bytes)
     return node_affinity_for(offer, need_bytes=int(need_bytes))
@@ -90,7 +90,7 @@ def node_affinity_for(offer: Offer, *, need_bytes: int | None = None) -> Object:
 
 
 def kind_expressions(offer: Offer) -> Expressions:
-    """Return what every node must meet: the kind of device, and no worse terms.
+    """Expressions that every node must meet: the kind of device, and no worse terms.
 
     What is planned on spot may run on nodes that stay; only the reverse loses work.
     """
@@ -150,7 +150,7 @@ PROVIDERS: Final[tuple[Provider, ...]] = (
 
 
 def expression(key: str, operator: str, *values: str) -> Object:
-    """Return one condition on a label."""
+    """One condition on a label."""
     found: Object = {"key": key, "operator": operator}
     return found | {"values": list(values)} if values else found
 

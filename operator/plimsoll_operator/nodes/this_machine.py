@@ -1,4 +1,4 @@
-"""What this machine offers: its CUDA devices, or emulated devices in its own memory.
+"""Offers of this machine: its CUDA devices, or emulated devices in its own memory.
 
 In: nothing but the machine. Out: one `Offer` for each kind of device. CUDA devices are
 listed by `nvidia-smi`, which every driver brings, so that torch is not needed. The
@@ -69,7 +69,7 @@ def emulated_offer() -> Offer:
 
 
 def run_nvidia_smi() -> str:
-    """Return what nvidia-smi prints, one line for each device."""
+    """Output of nvidia-smi, one line for each device."""
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command
             NVIDIA_SMI,

@@ -38,7 +38,7 @@ from plimsoll_planner.records.task import TaskKind
 from plimsoll_planner.units import at_least
 
 PLAN_OF_RECORD, RESULT = "plan", "result"
-"""What ConfigMaps are for, beside the kinds of tasks."""
+"""Purposes of ConfigMaps, beside the kinds of tasks."""
 DIGEST_LENGTH: Final = 8
 """Of a digest in a name: plans have few tasks, and a subject stands in full."""
 MOST_BYTES: Final = 900 * 1024
@@ -46,7 +46,7 @@ MOST_BYTES: Final = 900 * 1024
 NAMED: Final = 3
 """Documents of a ConfigMap that an error lists."""
 PORT: Final = 29_500
-"""Where ranks meet: each worker group in pods of its own."""
+"""Port at which ranks meet: each worker group in pods of its own."""
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 
@@ -95,7 +95,7 @@ def object_name(owner: Owner, kind: str, subject: str) -> str:
 
 
 def labels_of(owner: Owner, kind: str, attempt: int | None = None) -> dict[str, str]:
-    """Return what objects are selected by."""
+    """Labels by which objects are selected."""
     labels = {PLAN_LABEL: owner.name, TASK_LABEL: kind}
     return labels if attempt is None else labels | {ATTEMPT_LABEL: str(attempt)}
 
@@ -156,7 +156,7 @@ def packed_key(name: str) -> str:
 
 
 def packed(**documents: Document) -> dict[str, str]:
-    """Return documents as a ConfigMap holds them: `binaryData`.
+    """Documents as a ConfigMap holds them: `binaryData`.
 
     Raises:
         TooLargeError: they do not go into one.

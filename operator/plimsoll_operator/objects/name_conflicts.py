@@ -34,7 +34,7 @@ from plimsoll_planner.records.task import Task
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameConflict:
-    """What is in the way of something."""
+    """An object in the place of one of ours."""
 
     kind: Kind
     name: str
@@ -75,7 +75,7 @@ class NameConflicts:
             )
 
     async def of(self, plan: PlanObject) -> NameConflict | None:
-        """Return what is still in the way of a plan.
+        """The conflict that is still in the way of a plan; None: none.
 
         Raises:
             ClusterError: it cannot be read.

@@ -60,7 +60,7 @@ def is_true(found: Object, kind: str) -> bool:
 
 
 def waiting_text(pods: Sequence[Object], num_pods: int) -> str:
-    """What pods wait for: in the words of the scheduler or the kubelet."""
+    """Reason why pods wait, in the words of the scheduler or the kubelet."""
     for pod in sorted(pods, key=index_of):
         scheduled = condition_of(pod, "PodScheduled")
         if scheduled is not None and scheduled.get("status") == "False":
@@ -91,7 +91,7 @@ def statuses_of(pod: Object) -> Iterable[Object]:
 def ending_of_pods(
     pods: Sequence[Object], reported: Mapping[str, StoredEnd], container: str
 ) -> tuple[Ending, str, End | None]:
-    """How a Job ended whose pods have.
+    """Ending of a Job whose pods have ended.
 
     `reported` is by uid of the pod, the oldest first; also of those that are gone.
 
@@ -142,7 +142,7 @@ def disruption_in(pods: Iterable[Object]) -> str:
 
 
 def end_of_pod(pod: Object, container: str) -> End:
-    """How the processes of a pod ended that reported nothing.
+    """End of the processes of a pod that reported nothing.
 
     Ours has failed, or one beside it or before it; a pod whose node is gone may say of
     none of them that it has ended.
@@ -159,7 +159,7 @@ def end_of_pod(pod: Object, container: str) -> End:
 
 
 def end_in(status: Object) -> Object:
-    """Return what the status of a container says of its end; nothing while it runs."""
+    """The end of a container in its status; empty while it runs."""
     found: Object = status.get("state", {}).get("terminated") or {}
     return found
 
@@ -202,7 +202,7 @@ def status_of(exit_code: int) -> int:
 
 
 def finished_s(state: Mapping[str, Any]) -> float:
-    """When a container ended; 0 where nobody says."""
+    """Time of a container's end; 0 if it is not known."""
     text = state.get("finishedAt")
     return time_s(text) if text else 0.0
 

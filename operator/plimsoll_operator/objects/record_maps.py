@@ -70,7 +70,7 @@ def plan_map(owner: Owner, action: RecordPlan, now_s: float) -> Object:
 
 
 def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
-    """Return what became of an attempt, with what its ranks observed, packed."""
+    """The ending of an attempt, with what its ranks observed, packed."""
     notes = {
         ENDING: str(ended.ending),
         note("ended"): repr(ended.ended_s),

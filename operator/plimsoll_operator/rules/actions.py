@@ -77,7 +77,7 @@ class StartTraining:
 
     attempt: int
     memory_factor: int = 1
-    """How many times the memory of the host that the spec asks for."""
+    """Multiple of the host memory that the spec asks for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

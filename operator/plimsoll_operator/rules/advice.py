@@ -15,7 +15,7 @@ from plimsoll_planner.records.task import TaskKind
 PREFIX: Final = "plimsoll: "
 """Before what trainer and profiler say themselves; others' lines stay as they are."""
 Words = Mapping[str, str]
-"""What the trainer says, and what a person does there."""
+"""Words of the trainer, and those for a person in their place."""
 EVERYWHERE: Final = {
     "give --checkpoint-dir": "give spec.checkpoint.claimName",
     "--resume-from": "spec.checkpoint.resumeFrom",

@@ -118,7 +118,7 @@ def starting(given: StepInput) -> StepResult:
 
 
 def memory_factor_of(given: StepInput) -> int:
-    """How many times the stated memory of the host the open attempt asks for.
+    """Multiple of the stated host memory that the open attempt asks for.
 
     It is doubled each time it was too little, as often as the spec allows. That counts
     after a pause as well, until the spec asks for something else.
@@ -132,7 +132,7 @@ def memory_factor_of(given: StepInput) -> int:
 
 
 def succeeded(given: StepInput) -> StepResult:
-    """How the open attempt goes, once it was started, and what stops it."""
+    """Progress of the open attempt, once it was started, and what stops it."""
     attempt = given.state.attempts[-1]
     task = given.state.task(TaskKind.TRAIN, str(attempt.number))
     if task is None or task.state is TaskState.PENDING:

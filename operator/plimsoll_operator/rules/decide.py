@@ -53,7 +53,7 @@ from plimsoll_planner.records.solution import Solution
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What is done next, and the status that is reported."""
+    """The next actions, and the status that is reported."""
 
     actions: tuple[Action, ...]
     status: Status

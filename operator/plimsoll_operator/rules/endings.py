@@ -38,7 +38,7 @@ UNSAVED = "and nothing is saved"
 
 
 def ending_of(end: End) -> tuple[Ending, str]:
-    """How a task ended, and why, in one line."""
+    """Ending of a task, and its reason in one line."""
     statuses = [one.status for one in end.exits]
     if not any(statuses):
         return Ending.DONE, ""

@@ -20,7 +20,7 @@ from plimsoll_planner.records.task import TaskKind as TaskKind
 
 
 class TaskState(StrEnum):
-    """Where a task stands."""
+    """State of a task."""
 
     PENDING = "pending"
     """It exists and does not run yet; `ObservedTask.message` says what it waits for."""
@@ -29,7 +29,7 @@ class TaskState(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a task ended, by its exit codes and by what its back end reports."""
+    """Ending of a task, by its exit codes and the reports of its back end."""
 
     DONE = "done"
     CHECKPOINTED = "checkpointed"
@@ -67,12 +67,12 @@ class ObservedTask:
 
     kind: TaskKind
     subject: str
-    """What it works on: a request key, a plan's digest, or an attempt's number."""
+    """A request key, a plan's digest, or an attempt's number."""
     state: TaskState
     since_s: float
-    """When it took that state; seconds since 1970."""
+    """Start of that state; seconds since 1970."""
     started_s: float = 0.0
-    """When it began to run; 0 where it never did."""
+    """Start of its run; 0 if it never ran."""
     ending: Ending | None = None
     """Given where it ended."""
     message: str = ""
@@ -102,7 +102,7 @@ class Attempt:
     recorded_s: float = 0.0
     """Seconds since 1970."""
     ending: Ending | None = None
-    """What became of it; None until that was written down."""
+    """Its end; None until that was written down."""
     ended_s: float = 0.0
     generation: int = 0
     """Of the spec when that was written down; 0 until then."""
@@ -129,7 +129,7 @@ class ObservedProfile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedRehearsal:
-    """What running the plan's fullest rank alone on a device gave."""
+    """Result of running the plan's fullest rank alone on a device."""
 
     fits: bool
     message: str
@@ -163,9 +163,9 @@ class ObservedState:
     """Everything that a decision looks at, besides spec and status."""
 
     complaint: str = ""
-    """What the spec names and is not there, in one line; empty where all is."""
+    """Missing things that the spec names, in one line; empty if none is missing."""
     remark: str = ""
-    """What a person should know of a spec that is good."""
+    """A note about a spec that is good."""
     store_fault: str = ""
     """Why the store cannot be asked, in one line; empty where it answers."""
     has_device: bool = False
@@ -181,7 +181,7 @@ class ObservedState:
     """All of them, the oldest first."""
     tasks: tuple[ObservedTask, ...] = ()
     observed: ObservedStatus | None = None
-    """What the ranks of the latest attempt have used so far."""
+    """Memory and time that the ranks of the latest attempt have used so far."""
     step_fault: str = ""
     """That its steps did not take what was predicted; empty where they did."""
 

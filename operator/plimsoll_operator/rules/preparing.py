@@ -157,7 +157,7 @@ def certified(given: StepInput) -> StepResult:
 
 
 def replay_result(given: StepInput) -> StepResult:
-    """Where the replay of a plan stands that is not certified."""
+    """Progress of the replay of a plan that is not certified."""
     found = given.state.answer
     must = given.spec.launch.require_certified
     if found is not None and found.has_replay:

@@ -53,7 +53,7 @@ class StepInput:
         return self.now_s >= self.late_s(task)
 
     def late_s(self, task: ObservedTask) -> float:
-        """When a task that is pending will have waited for too long."""
+        """Time at which a pending task will have waited for too long."""
         return task.since_s + self.spec.run_policy.pending_seconds
 
 

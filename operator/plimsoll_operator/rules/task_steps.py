@@ -112,7 +112,7 @@ def outdated_tasks(state: ObservedState) -> list[ObservedTask]:
 
 
 def clearing(given: StepInput, kind: TaskKind, wanted: str) -> tuple[Action, ...]:
-    """What ends the tasks of a kind for plans that nobody asks for any more.
+    """Actions that end the tasks of a kind for plans that nobody asks for any more.
 
     Those that found other code stay, until a newer profile has answered them. The plan
     whose digest is `wanted` is replayed or rehearsed; empty: none is.

@@ -53,7 +53,7 @@ Keys = Callable[[AsyncSession], Awaitable[set[OverheadKey]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Basis:
-    """What must not change while a key is fitted."""
+    """Facts that must not change while a key is fitted."""
 
     before: str | None
     """The fit that is there."""

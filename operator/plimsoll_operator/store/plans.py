@@ -34,7 +34,7 @@ class StoredPlan:
     """The machines it may use, as they were when it began: what is free on this one
     changes by the minute."""
     folder: str
-    """Where the workload's code lies."""
+    """Folder of the workload's code."""
     created_s: float
     is_suspended: bool
     """A person asked for it, whatever the spec says."""

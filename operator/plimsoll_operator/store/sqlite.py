@@ -50,7 +50,7 @@ CANNOT_GROW = (
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_IOERR_TRUNCATE,
 )
-"""What quotas and limits end in; a full disk in SQLITE_FULL."""
+"""Errors that quotas and limits end in; a full disk ends in SQLITE_FULL."""
 
 
 class SqliteFile(DatabaseSystem):

@@ -33,17 +33,17 @@ LONGEST_PAUSE_S = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What the process knows of itself; all times on one clock that never goes back."""
+    """State of the process; all times on one clock that never goes back."""
 
     beat_s: float
-    """When the loop last reported so."""
+    """Time of the latest round of the event loop."""
     heard_s: Mapping[str, float] = field(default_factory=dict[str, float])
     """By kind of object: when a list last agreed with its watch. Empty on a replica
     that does not decide."""
     due_since_s: float | None = None
     """Since when the plan that has waited longest is due; None where none waits."""
     passed_s: float = 0.0
-    """When the last pass was completed."""
+    """Completion time of the last pass."""
 
 
 def stale(facts: Facts, now_s: float) -> str:

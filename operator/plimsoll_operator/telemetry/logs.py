@@ -31,7 +31,7 @@ CHATTY = {"kopf": logging.WARNING, "aiohttp.access": logging.WARNING}
 
 
 class LogFormat(StrEnum):
-    """How a line is written."""
+    """Format of a line."""
 
     JSON = "json"
     TEXT = "text"
@@ -80,7 +80,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, object]:
 
 
 def time_of(record: logging.LogRecord) -> str:
-    """When a record was made, as the API server writes times."""
+    """Time of a record, as the API server writes times."""
     made = datetime.fromtimestamp(record.created, UTC)
     return made.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -93,7 +93,7 @@ class PlanMetrics(Collector):
             yield from self._of_ranks()
 
     def _standing(self) -> GaugeMetricFamily:
-        """How many plans stand where; also where none does."""
+        """Number of plans in each state; also where there is none."""
         family = GaugeMetricFamily(
             "trainingplan_plan_condition",
             "Plans whose condition of this type has this status.",

@@ -56,7 +56,7 @@ class LocalBackend:
     """Attempts that were asked to save and leave."""
 
     def executor(self, state: LocalState) -> Executor:
-        """What carries out a decision on the plan."""
+        """The executor of a decision on the plan."""
         plan = self.plan
         return Executor(
             plan_uid=plan.uid,
@@ -74,7 +74,7 @@ class LocalBackend:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the job saves."""
+        """The folder in which the job saves."""
         path = self.plan.spec.checkpoint.path
         if not path:
             return self.folder.checkpoints
@@ -135,7 +135,7 @@ class LocalBackend:
         self.processes.clear(task.kind, task.subject)
 
     async def result(self, task: ObservedTask) -> TaskResult:
-        """What a task that is done has made.
+        """The result of a task that is done.
 
         Raises:
             UnreadableError: it has made nothing.
@@ -148,7 +148,7 @@ class LocalBackend:
         return printed(folder, Rehearsal)
 
     async def reports(self, attempt: int) -> AttemptReports:
-        """What the ranks of an attempt reported, in files."""
+        """Reports of the ranks of an attempt, from files."""
         recorded = (await self.store.attempts.of(self.plan.uid))[attempt - 1]
         found = self.observer.reports(self.plan, recorded, self.processes)
         return AttemptReports(

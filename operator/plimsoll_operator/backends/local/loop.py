@@ -58,7 +58,7 @@ BEGINNING = (
 WAITING = (WakeAt, StopTraining)
 """After which the next look is not made at once: nothing has changed yet."""
 TEMPORARY = (DiskFullError, SlowStartError, StoreBusyError, StoreFullError)
-"""What is tried again, until it works or somebody has asked twice for a stop."""
+"""Errors after which a pass is tried again, until a stop was asked for twice."""
 POLL_S = 0.1
 """Between two checks whether a task has ended."""
 
@@ -91,7 +91,7 @@ class PassResult:
     reports: WorkerGroupReports | None
     """Of the latest attempt."""
     work: Path | None
-    """Where the task that prepares the plan prints what it does."""
+    """File with the output of the task that prepares the plan."""
 
 
 class Watcher(Protocol):
@@ -191,7 +191,7 @@ class Loop:
         return self.is_stopping or self.plan.is_suspended or self.plan.spec.suspend
 
     async def one_pass(self) -> Pass:
-        """Look, decide, act; return what was decided on what."""
+        """Look, decide, act: one pass, with its state and decision."""
         backend, now_s = self.backend, time.time()
         await self.read_plan()
         is_suspended = self.is_suspended
@@ -252,7 +252,7 @@ class Loop:
         )
 
     def work(self, state: LocalState) -> Path | None:
-        """Where a task that prepares the plan prints what it does."""
+        """File with the output of a task that prepares the plan."""
         for task in state.tasks:
             if task.kind is not TaskKind.TRAIN and task.state is TaskState.RUNNING:
                 folder = self.backend.processes.folder(task.kind, task.subject)

@@ -40,7 +40,7 @@ from plimsoll_planner.records.offer import Offer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalState(PlanningState):
-    """What is seen on one machine: also what each attempt trains by."""
+    """State of a plan on one machine, with the plan of record of each attempt."""
 
     attempts: tuple[StoredAttempt, ...] = ()
 

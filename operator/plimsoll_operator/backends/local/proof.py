@@ -36,7 +36,7 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProofRun:
-    """What became of one mesh."""
+    """Outcome of one mesh."""
 
     plan: HybridPlan
     message: str
@@ -90,7 +90,7 @@ async def prove(
 
 
 def fitting(plan: HybridPlan, answer: Solution) -> ProofRun:
-    """Return what it means that a mesh need not be run, for it fits."""
+    """The outcome of a mesh that need not be run, because it fits."""
     fewest = answer.certificate.fewest_at_any_speed
     if fewest is not None and fewest <= plan.num_gpus:
         text = "fits, but is slower than what was asked for"

@@ -101,12 +101,12 @@ class PlanFolder:
 
     @property
     def tasks(self) -> Path:
-        """With a folder for each task."""
+        """The folder with a folder for each task."""
         return self.root / "children"
 
     @property
     def proof(self) -> PlanFolder:
-        """Where a proof is shown; tasks and logs of it lie apart."""
+        """The folder of a proof; its tasks and logs lie apart."""
         return PlanFolder(self.root / "proof")
 
     @property

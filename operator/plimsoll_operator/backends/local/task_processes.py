@@ -1,4 +1,4 @@
-"""What runs now for one plan, and what ran and was not cleared away yet.
+"""Tasks of one plan: those that run, and those that ended and were not cleared away.
 
 Every process of a task carries the folder of the task in its environment, and so do
 the processes that it starts. That mark, read from the kernel, says what is alive; no
@@ -61,7 +61,7 @@ class TaskProcesses:
         return self._root / f"{kind}-{short}"
 
     def observe(self) -> tuple[ObservedTask, ...]:
-        """Return what is there; whatever lost its supervisor is ended first."""
+        """The tasks that are there; those without a supervisor are ended first."""
         alive = self._kept()
         found = [path.parent for path in sorted(self._root.glob(f"[!.]*/{BEGAN}"))]
         if any(one not in alive and not (one / END).exists() for one in found):
@@ -129,7 +129,7 @@ class TaskProcesses:
             kill(process for found in alive.values() for process in found)
 
     def logs(self, kind: TaskKind, subject: str) -> Path:
-        """Where the logs of a task lie that was cleared away."""
+        """The folder with the logs of a task that was cleared away."""
         return self._root.parent / "logs" / self.folder(kind, subject).name
 
     def clear(self, kind: TaskKind, subject: str) -> None:
@@ -153,7 +153,7 @@ class TaskProcesses:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _kept(self) -> dict[Path, list[psutil.Process]]:
-        """Return what is alive, once all that has no supervisor is ended.
+        """Living processes, once all that have no supervisor are ended.
 
         What a supervisor that has ended left over is ended as well.
         """

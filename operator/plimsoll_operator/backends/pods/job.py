@@ -64,7 +64,7 @@ class JobBackend(LaunchBackend):
 
     @staticmethod
     def counted_spec(spec: Object) -> Object:
-        """How many pods a Job has."""
+        """Number of pods of a Job."""
         return {"completions": spec.get("completions", 1)}
 
     @staticmethod
