@@ -43,7 +43,7 @@ from plimsoll_operator.kube.api import (
     open_api,
 )
 from plimsoll_operator.names import API_VERSION, KIND, PLAN_LABEL
-from plimsoll_operator.objects.children import Owner, child_metadata
+from plimsoll_operator.objects.manifests import Owner, task_metadata
 from plimsoll_operator.objects.plans import plan_of
 from plimsoll_operator.objects.pod_template import Release, pod_template
 from plimsoll_operator.objects.record_maps import plan_map
@@ -174,7 +174,7 @@ async def accept_bare(api: Api, namespace: str) -> float:
         plan = plan_of(made.object)
         parts = admission.dry_parts(plan, a_plan().offers[0])
         pods = pod_template(SPEC["template"], parts, RELEASE)
-        job = JobBackend.render(child_metadata(plan.owner, TaskKind.TRAIN, "0"), pods)
+        job = JobBackend.render(task_metadata(plan.owner, TaskKind.TRAIN, "0"), pods)
         await api.create(JOBS, namespace, job, dry_run=True)
         await api.create(PODS, namespace, admission.pod_of(job, pods), dry_run=True)
         change = {"metadata": {"resourceVersion": plan.version}, "status": STATUS}
@@ -244,7 +244,7 @@ async def launch_by_hand(api: Api, namespace: str, number: int) -> None:
     await api.create(CONFIG_MAPS, namespace, of_record)
     parts = admission.dry_parts(plan, a_plan().offers[0])
     job = JobBackend.render(
-        child_metadata(plan.owner, TaskKind.TRAIN, "1"),
+        task_metadata(plan.owner, TaskKind.TRAIN, "1"),
         pod_template(SPEC["template"], parts, RELEASE),
         PODS_OF_PLAN,
     )

@@ -1,4 +1,4 @@
-"""What can go wrong around the cluster or the local machine, as a tree.
+"""Errors around the cluster or the local machine, as a tree.
 
     PlimsollError               (plimsoll_planner.errors)
     └── OperatorError           an effect failed
@@ -10,7 +10,7 @@
         │   ├── NameConflictError   one of its name is there, and is not found as ours
         │   └── ApiRefusedError     what was asked is wrong; `status` says how
         ├── TooLargeError       a document is too large for where it has to go
-        ├── RefusedReportError  what a pod told is not taken; `status` says how
+        ├── RefusedReportError  the report of a pod is refused; `status` says how
         ├── LocalBackendError   processes or folders of one machine cannot be used
         │   ├── AlreadyRunningError     somebody else runs this plan
         │   ├── DiskFullError       there is no room to save in
@@ -59,7 +59,7 @@ class ApiDeniedError(ClusterError):
 
 
 class ApiRefusedError(ClusterError):
-    """What was asked is wrong. `status` is that of HTTP."""
+    """A request that is wrong. `status` is that of HTTP."""
 
     def __init__(self, text: str, status: int) -> None:
         """Keep the status beside the text."""
@@ -85,9 +85,9 @@ class TooLargeError(OperatorError):
 
 
 class RefusedReportError(OperatorError):
-    """What a pod told is not taken, and nothing of it is stored; ingest answers so.
+    """The report of a pod is refused, and nothing of it is stored; ingest answers so.
 
-    `status` is that of HTTP; `retry_after_s` says when it may be told again, and 0
+    `status` is that of HTTP; `retry_after_s` says when it may be sent again, and 0
     that this changes nothing.
     """
 

@@ -95,7 +95,7 @@ PLANTED = [
     ("cli/plimsoll_cli/verbs", "import plimsoll_cli.verbs.run", "a verb needs no"),
     (
         f"{OPERATOR}/store",
-        "import plimsoll_operator.objects.children",
+        "import plimsoll_operator.objects.manifests",
         "rooms of the operator",
     ),
     (

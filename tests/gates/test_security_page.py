@@ -10,7 +10,7 @@ import pytest
 from plimsoll_operator.control.configuration import Configuration
 from plimsoll_operator.ingest import assignments, identity, server
 from plimsoll_operator.names import TOKEN_AUDIENCE
-from plimsoll_operator.objects.children import PORT
+from plimsoll_operator.objects.manifests import PORT
 from plimsoll_operator.objects.pod_template import CODE, TOKEN_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()

@@ -18,9 +18,9 @@ from plimsoll_operator.kube.api import CONFIG_MAPS, JOBS, PODS, Api, Object
 from plimsoll_operator.names import (
     AFTER_ANNOTATION,
     ATTEMPT_LABEL,
-    CHILD_LABEL,
     GPU_RESOURCE,
     SUBJECT_ANNOTATION,
+    TASK_LABEL,
 )
 from plimsoll_operator.objects.pods import index_of
 from plimsoll_operator.objects.record_maps import plan_in
@@ -109,7 +109,7 @@ class Kubelets:
     endings: dict[tuple[str, str], list[str | ExitCode]] = field(
         default_factory=dict[tuple[str, str], list["str | ExitCode"]]
     )
-    """Of the children of a plan, by its name and their kind, one after the other; then
+    """Of the tasks of a plan, by its name and their kind, one after the other; then
     all are done."""
     jobs: dict[str, str | ExitCode] = field(default_factory=dict[str, "str | ExitCode"])
     """How each Job ends, by its uid."""
@@ -120,7 +120,7 @@ class Kubelets:
     verdicts: list[bool] = field(default_factory=list[bool])
     """Whether rehearsed ranks fit, one after the other; then all do."""
     held_back: tuple[str, ...] = ()
-    """Kinds of children whose pods never begin."""
+    """Kinds of tasks whose pods never begin."""
 
     async def work(self) -> None:
         """Act until cancelled."""
@@ -137,7 +137,7 @@ class Kubelets:
         job = await self.api.get(JOBS, self.namespace, metadata["labels"][JOB_NAME])
         if job is None:
             return
-        kind = TaskKind(job["metadata"]["labels"][CHILD_LABEL])
+        kind = TaskKind(job["metadata"]["labels"][TASK_LABEL])
         if job["metadata"]["uid"] not in self.met:
             self.met[job["metadata"]["uid"]] = job["metadata"]["name"]
             self.gpus.append((kind.value, gpus_of(pod)))

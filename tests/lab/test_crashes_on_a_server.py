@@ -96,7 +96,7 @@ class Trial:
         )
 
     async def run(self) -> None:
-        """Make passes until the plan is over and nothing is left of its children."""
+        """Make passes until the plan is over and nothing is left of its tasks."""
         train = (self.name, "train")
         self.home.kubelets.endings[train] = [ExitCode.DEVICE_OUT_OF_MEMORY]
         await self.home.create(self.name)
@@ -182,7 +182,7 @@ def one_crash(number: int) -> Callable[[], Effects]:
 def test_a_crash_around_any_effect_changes_nothing(
     server: Cluster, namespace: str, tmp_path: Path, part: int
 ) -> None:
-    """Each child is made once, each attempt is counted once, and the plan succeeds."""
+    """Each task is made once, each attempt is counted once, and the plan succeeds."""
 
     async def work(
         trial: Callable[[str, Callable[[], Effects]], Awaitable[Trial]],

@@ -162,7 +162,7 @@ def test_what_is_wrong_is_named_with_its_path(
         ({"generateName": "n" * 40}, False),
     ],
 )
-def test_a_name_opens_those_of_children_and_of_a_service(
+def test_a_name_opens_those_of_tasks_and_of_a_service(
     server: Cluster, metadata: dict[str, str], is_right: bool
 ) -> None:
     """Other objects of a cluster may have names that begin otherwise, or are longer."""

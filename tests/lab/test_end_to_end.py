@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from plimsoll_operator.api.status import ConditionType
-from plimsoll_operator.names import CHILD_LABEL, GPU_RESOURCE, PLAN_LABEL
+from plimsoll_operator.names import GPU_RESOURCE, PLAN_LABEL, TASK_LABEL
 from tests.lab import gpus
 from tests.lab.cluster import Cluster
 from tests.lab.gpus import Gpus
@@ -206,7 +206,7 @@ def test_a_plan_is_rehearsed_before_it_is_launched(trained: Trained) -> None:
     pods: list[dict[str, Any]] = []
 
     def is_rehearsed() -> bool:
-        labels = f"{PLAN_LABEL}=rehearsed,{CHILD_LABEL}=rehearsal"
+        labels = f"{PLAN_LABEL}=rehearsed,{TASK_LABEL}=rehearsal"
         found = release.cluster.get("pods", "-l", labels, namespace=namespace)
         pods.extend(found["items"])
         return bool(pods)

@@ -183,7 +183,7 @@ def ingesting(
             open_api(str(gang.cluster.kubeconfig)) as api,
             open_store(folder / "store.db") as store,
         ):
-            app = Ingest(api, store, shares=False, told=lambda _: None).app()
+            app = Ingest(api, store, shares=False, notify=lambda _: None).app()
             async with (
                 serving(app, host="127.0.0.1") as port,
                 aiohttp.ClientSession() as session,

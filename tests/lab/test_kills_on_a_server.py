@@ -98,7 +98,7 @@ class Hunt:
             await asyncio.sleep(1)
 
     async def check(self, name: str) -> None:
-        """No plan is lost, and no child was made twice.
+        """No plan is lost, and no task was made twice.
 
         Raises:
             AssertionError: something was.
@@ -119,7 +119,7 @@ class Hunt:
 def test_a_killed_operator_does_nothing_twice(
     server: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """At whatever moment: no child is made twice, no plan is lost, and all succeed."""
+    """At whatever moment: no task is made twice, no plan is lost, and all succeed."""
     operator = Operator(
         environment=settings_for(server, namespace, tmp_path),
         log=tmp_path / "operator.log",

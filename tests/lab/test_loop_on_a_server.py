@@ -79,7 +79,7 @@ def on_server(server: Cluster, namespace: str, tmp_path: Path) -> OnServer:
 
 
 def test_a_plan_comes_to_its_end(on_server: OnServer) -> None:
-    """Each child is made once, each status is written once, and little is left.
+    """Each task is made once, each status is written once, and little is left.
 
     What is read of a status is what was written, or there were no end to writing.
     """
@@ -202,7 +202,7 @@ def test_a_plan_that_trains_needs_one_glance_of_a_new_operator(
         version = (await home.plan()).version
         assert process.loop.reconciler.written == {run.key: version}
         for known in list(process.loop.known_workloads.items()):
-            process.loop.child_changed(run.key, *known, JOBS.plural)
+            process.loop.owned_changed(run.key, *known, JOBS.plural)
         assert process.queue.due_since_s is None
         gang = JOBS, home.namespace, f"{PLAN}-train-1"
         job = await home.api.get(*gang)

@@ -13,7 +13,7 @@ from plimsoll_operator.backends.launch_backend import Workload
 from plimsoll_operator.backends.pods.job import BACKEND, JobBackend
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.names import API_VERSION, COMPLETION_INDEX, KIND
-from plimsoll_operator.objects.children import Owner, child_metadata
+from plimsoll_operator.objects.manifests import Owner, task_metadata
 from plimsoll_operator.objects.plans import PlanObject, plan_of
 from plimsoll_planner.records.document import to_text
 from plimsoll_planner.records.task import Command, End, Exit, Task, TaskKind
@@ -79,7 +79,7 @@ def a_job(
         {"name": "trainer", "env": [{"name": "PLIMSOLL_TASK", "value": "{}"}]},
     ]
     template = {"spec": {"containers": containers}}
-    made = JobBackend.render(child_metadata(OWNER, kind, subject), template, num_pods)
+    made = JobBackend.render(task_metadata(OWNER, kind, subject), template, num_pods)
     made["metadata"] |= {"uid": JOB_UID, "creationTimestamp": CREATED} | metadata
     return made | {"status": status or {}}
 
@@ -120,13 +120,13 @@ def a_pod(
         "annotations": {COMPLETION_INDEX: str(index)},
         "ownerReferences": [{"kind": "Job", "uid": JOB_UID, "controller": True}],
     }
-    told: Object = {"phase": phase, "conditions": list(conditions)}
+    found: Object = {"phase": phase, "conditions": list(conditions)}
     if containers:
-        told["containerStatuses"] = list(containers)
+        found["containerStatuses"] = list(containers)
     return {
         "metadata": meta | metadata,
         "spec": {"nodeName": "a"},
-        "status": told | (status or {}),
+        "status": found | (status or {}),
     }
 
 
@@ -153,6 +153,6 @@ def an_end(*statuses: int, at_s: float = LATER_S, **fields: Any) -> End:
     return End(**given)
 
 
-def told(end: End) -> str:
-    """Termination message."""
+def termination_message(end: End) -> str:
+    """Termination message with an end."""
     return to_text(end)

@@ -65,9 +65,9 @@ class HomePlan:
         return StateFolder(self.root)
 
     @cached_property
-    def children(self) -> TaskProcesses:
+    def tasks(self) -> TaskProcesses:
         """What runs of it."""
-        return TaskProcesses(self.home.plan(self.uid).children)
+        return TaskProcesses(self.home.plan(self.uid).tasks)
 
     def say(self, status: Status, *, is_suspended: bool = False) -> None:
         """Write down where it stands."""
@@ -89,7 +89,7 @@ class HomePlan:
                 )
 
         asyncio.run(write())
-        logs = self.children.logs(TaskKind.TRAIN, str(number))
+        logs = self.tasks.logs(TaskKind.TRAIN, str(number))
         logs.mkdir(parents=True)
         with report_of(logs, 0).open("w") as file:
             for step, loss in losses.items():
@@ -105,10 +105,10 @@ class HomePlan:
             commands=(Command(words=words),),
             folder=str(self.root),
         )
-        self.children.start(task)
-        return self.children.folder(TaskKind.TRAIN, str(attempt))
+        self.tasks.start(task)
+        return self.tasks.folder(TaskKind.TRAIN, str(attempt))
 
     def wait_for_end(self, folder: Path) -> None:
         """Wait until a rank has ended and its keeper has left."""
-        while not (folder / END).exists() or self.children.alive():
+        while not (folder / END).exists() or self.tasks.alive():
             time.sleep(POLL_S)

@@ -1,7 +1,7 @@
 """Runs of `plimsoll run` in processes of their own, watched and killed by tests.
 
 A run has a folder with its manifest and its home. What belongs to it is found by the
-mark that every process of a child carries.
+mark that every process of a task carries.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class HomeRun:
         return asyncio.run(find())
 
     def processes(self) -> dict[Path, list[psutil.Process]]:
-        """Return what is alive of the home, by the folder of its child."""
+        """Return what is alive of the home, by the folder of its task."""
         found: dict[Path, list[psutil.Process]] = {}
         for process in psutil.process_iter():
             try:

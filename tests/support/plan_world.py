@@ -1,6 +1,6 @@
 """A home made of memory: what a decision asks for is done at once, or crashes.
 
-Children run for a while and end as a script says. Effects are those of the real homes:
+Tasks run for a while and end as a script says. Effects are those of the real homes:
 asked for twice, they find what is there and do nothing. An attempt that ran out of
 memory, or found other code, asks a new question, and so does a rehearsal that ran out
 of memory: the search answers with another plan, which nobody has replayed yet. As in
@@ -34,14 +34,14 @@ from plimsoll_operator.rules.actions import (
 )
 from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
-    Child,
-    ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedRehearsal,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from plimsoll_operator.rules.step_result import is_fixed_by_hand
 from plimsoll_operator.store.attempts import StoredAttempt
@@ -67,7 +67,7 @@ class World:
     answer: Solution | Infeasible
     """To the question as it is now, whether it was asked or not."""
     endings: dict[TaskKind, list[Ending]] = field(default_factory=dict)
-    """Of the children of a kind, one after the other; then all are done."""
+    """Of the tasks of a kind, one after the other; then all are done."""
     crash_at: tuple[int, bool] | None = None
     """Before (False) or after (True) which effect, counted from 0."""
     status: Status = field(default_factory=Status)
@@ -88,7 +88,7 @@ class World:
     rehearsed: dict[str, bool] = field(default_factory=dict[str, bool])
     """By digest of the plan: whether its rank fitted."""
     attempts: list[StoredAttempt] = field(default_factory=list)
-    children: dict[tuple[TaskKind, str], Child] = field(default_factory=dict)
+    tasks: dict[tuple[TaskKind, str], ObservedTask] = field(default_factory=dict)
     observed: dict[int, ObservedStatus] = field(
         default_factory=dict[int, ObservedStatus]
     )
@@ -99,7 +99,7 @@ class World:
     started: list[tuple[TaskKind, float]] = field(
         default_factory=list[tuple[TaskKind, float]]
     )
-    """Children, in order, each with the time."""
+    """Tasks, in order, each with the time."""
     reasons: list[str] = field(default_factory=list)
     """Of Succeeded and Launched, each as it was first said."""
 
@@ -128,7 +128,7 @@ class World:
             has_device=self.has_device,
             answer=found,
             attempts=tuple(self.attempts),
-            children=tuple(self.children.values()),
+            tasks=tuple(self.tasks.values()),
             observed=self.observed.get(len(self.attempts)),
         )
 
@@ -171,8 +171,8 @@ class World:
         """Attempts whose ranks run now."""
         return [
             subject
-            for (kind, subject), child in self.children.items()
-            if kind is TaskKind.TRAIN and child.state is not ChildState.ENDED
+            for (kind, subject), task in self.tasks.items()
+            if kind is TaskKind.TRAIN and task.state is not TaskState.ENDED
         ]
 
     def run(
@@ -218,8 +218,8 @@ class World:
         for said in made.status.conditions[-2:]:
             if said.reason not in self.reasons:
                 self.reasons.append(said.reason)
-        states = {child.state for child in self.children.values()}
-        return changed or bool(made.actions) or ChildState.RUNNING in states
+        states = {task.state for task in self.tasks.values()}
+        return changed or bool(made.actions) or TaskState.RUNNING in states
 
     def decided(self, status: Status) -> Decision:
         """Decide on what there is now."""
@@ -304,8 +304,8 @@ class World:
                 self.gangs += [number] * self.start(TaskKind.TRAIN, str(number))
             case StopTraining(attempt=number):
                 self.end((TaskKind.TRAIN, str(number)), Ending.CHECKPOINTED)
-            case Clear(child=child):
-                self.children.pop((child.kind, child.subject), None)
+            case Clear(task=task):
+                self.tasks.pop((task.kind, task.subject), None)
             case _:
                 self.write(action)
 
@@ -320,10 +320,10 @@ class World:
                     made_s=max(self.now_s, *(end_s + 1e-3 for end_s in ends_s), 0),
                     was_cached=False,
                 )
-            case StoreReplay(child=child):
-                self.replayed.add(child.subject)
-            case StoreRehearsal(child=child):
-                self.store_rehearsal(child.subject)
+            case StoreReplay(task=task):
+                self.replayed.add(task.subject)
+            case StoreRehearsal(task=task):
+                self.store_rehearsal(task.subject)
             case Solve():
                 self.is_solved, self.is_compared = True, self.is_replayed
             case RecordPlan(attempt=number, plan=plan):
@@ -363,7 +363,7 @@ class World:
                 ending=action.ending,
                 ended_s=self.now_s,
                 generation=self.generation,
-                message=action.child.message,
+                message=action.task.message,
             )
             if action.ending in ANOTHER_PLAN:
                 self.ask_anew()
@@ -380,14 +380,14 @@ class World:
             self.answer = replace(self.answer, plan=another)
 
     def start(self, kind: TaskKind, subject: str) -> bool:
-        """Start a child unless it is there."""
-        if (kind, subject) in self.children:
+        """Start a task unless it is there."""
+        if (kind, subject) in self.tasks:
             return False
         self.started.append((kind, self.now_s))
-        self.children[kind, subject] = Child(
+        self.tasks[kind, subject] = ObservedTask(
             kind=kind,
             subject=subject,
-            state=ChildState.RUNNING,
+            state=TaskState.RUNNING,
             since_s=self.now_s,
             started_s=self.now_s,
         )
@@ -395,13 +395,13 @@ class World:
 
     def advance(self) -> None:
         """Let what runs come to its end."""
-        for key, child in list(self.children.items()):
-            if child.state is not ChildState.RUNNING:
+        for key, task in list(self.tasks.items()):
+            if task.state is not TaskState.RUNNING:
                 continue
-            if child.kind is TaskKind.TRAIN:
-                self.observe(int(child.subject))
-            if child.since_s < self.now_s - 2:
-                script = self.endings.get(child.kind, [])
+            if task.kind is TaskKind.TRAIN:
+                self.observe(int(task.subject))
+            if task.since_s < self.now_s - 2:
+                script = self.endings.get(task.kind, [])
                 self.end(key, script.pop(0) if script else Ending.DONE)
 
     def observe(self, number: int) -> None:
@@ -411,12 +411,12 @@ class World:
         )
 
     def end(self, key: tuple[TaskKind, str], ending: Ending) -> None:
-        """End a child that runs."""
-        child = self.children.get(key)
-        if child is not None and child.state is ChildState.RUNNING:
-            self.children[key] = replace(
-                child,
-                state=ChildState.ENDED,
+        """End a task that runs."""
+        task = self.tasks.get(key)
+        if task is not None and task.state is TaskState.RUNNING:
+            self.tasks[key] = replace(
+                task,
+                state=TaskState.ENDED,
                 since_s=self.now_s,
                 ending=ending,
                 message=f"ended by {ending}",

@@ -63,12 +63,12 @@ def a_job(
     """Build a Job of ours, as metadata alone.
 
     Args:
-        kind: of the child.
-        subject: of the child.
+        kind: of the task.
+        subject: of the task.
         plan_uid: of the plan that owns it.
         attempt: 0 where it belongs to none.
     """
-    labels = {names.PLAN_LABEL: PLAN, names.CHILD_LABEL: str(kind)}
+    labels = {names.PLAN_LABEL: PLAN, names.TASK_LABEL: str(kind)}
     if attempt:
         labels[names.ATTEMPT_LABEL] = str(attempt)
     meta = {

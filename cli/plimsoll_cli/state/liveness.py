@@ -48,9 +48,9 @@ def liveness_of(home: StateFolder, plan: StoredPlan) -> Liveness:
         return Liveness.WATCHED
     if plan.status.is_over:
         return Liveness.GONE
-    if TaskProcesses(folder.children).alive():
+    if TaskProcesses(folder.tasks).alive():
         return Liveness.UNWATCHED
-    if any(folder.children.glob(f"train-*/{END}")):
+    if any(folder.tasks.glob(f"train-*/{END}")):
         return Liveness.ENDED
     return Liveness.GONE
 

@@ -63,7 +63,7 @@ class StateDir:
             observer=LocalObserver(self.store, gpu_products()),
             plan=plan,
             folder=folder,
-            processes=TaskProcesses(folder.children),
+            processes=TaskProcesses(folder.tasks),
             device_memory_bytes=device_memory_bytes,
         )
 

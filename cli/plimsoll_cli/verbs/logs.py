@@ -119,7 +119,7 @@ async def logs_of(root: Path, name: str, kind: TaskKind, attempt: int | None) ->
         plan = await home.plan(name)
         place = home.folder.plan(plan.uid)
         attempts = await home.store.attempts.of(plan.uid)
-    processes = TaskProcesses(place.children)
+    processes = TaskProcesses(place.tasks)
     found = [
         *place.root.glob(f"children/{kind}-*"),
         *place.root.glob(f"logs/{kind}-*"),

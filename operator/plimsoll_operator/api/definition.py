@@ -6,7 +6,7 @@ into the chart, and by tests that ask a real API server.
 
 What a schema has no words for stands in rules (CEL):
 
-    a name    opens those of all children, and of a Service
+    a name    opens those of all tasks, and of a Service
     spec      may be edited while the ranks do not run: it is planned anew. While they
               run, and once the plan is over, only `suspend` and `runPolicy` may change.
 

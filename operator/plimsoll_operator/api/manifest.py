@@ -38,13 +38,13 @@ PlanName = Annotated[
         meaning="lower-case letters, digits and - in the middle, a letter first",
     ),
 ]
-"""So short that the names of all children are names of pods; and of a Service, which
+"""So short that the names of all tasks are names of pods; and of a Service, which
 opens with a letter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata(ApiRecord):
-    """What tells objects apart; other metadata is nothing to us."""
+    """Name and namespace of an object; other metadata is not read."""
 
     name: PlanName
     """The names of all that is made for the plan open with it."""
@@ -52,7 +52,7 @@ class Metadata(ApiRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What one file asks for."""
+    """The request in one file."""
 
     name: str
     spec: TrainingPlanSpec

@@ -1,4 +1,4 @@
-"""The reasons of conditions: which there are, and what they tell a person.
+"""The reasons of conditions: which there are, and their meanings for a person.
 
 In: nothing. Out: `REASONS`, for each condition its reasons in the order in which they
 come about. Read where docs/trainingplan.md is written; a test compares them with all
@@ -26,7 +26,7 @@ INCOMPATIBLE: Final = (
 )
 
 
-def of_child(what: str, verb: str) -> dict[tuple[Truth, str], str]:
+def of_task(what: str, verb: str) -> dict[tuple[Truth, str], str]:
     """Reasons, opened by `what`, of a step that a task, called `verb`, carries out."""
     return {
         (UNKNOWN, f"{what}Pending"): f"{verb} waits for a place to run in.",
@@ -59,7 +59,7 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         (TRUE, "Measured"): "The profile was timed on a device.",
         (TRUE, "Traced"): "The profile was made without a device.",
         (FALSE, "ProfileMissing"): "There is none, and `profile.policy` is `Never`.",
-        **of_child("Profile", "Profiling"),
+        **of_task("Profile", "Profiling"),
     },
     ConditionType.PLANNED: {
         (UNKNOWN, "Solving"): "The search is on.",
@@ -78,11 +78,11 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
         "false.",
         (FALSE, "ReplayDisagrees"): "Search and replay did not come together in the "
         "rounds that they have.",
-        **of_child("Replay", "The replay"),
+        **of_task("Replay", "The replay"),
         (UNKNOWN, "Rehearsing"): "The plan's fullest rank runs alone on a device.",
         (TRUE, "Rehearsed"): "The replay holds what was predicted, and the fullest "
         "rank ran on a device; the message says what it held there.",
-        **of_child("Rehearsal", "The rehearsal"),
+        **of_task("Rehearsal", "The rehearsal"),
         (FALSE, "RehearsalDeviceBusy"): "The fullest rank ran out of memory beside "
         "other processes, so nothing follows from it; the message has their bytes.",
         (FALSE, "RehearsalOOM"): "The fullest rank ran out of memory on a device, and "

@@ -40,7 +40,7 @@ Schema = dict[str, Any]
 PRINTABLE: Final = r"[^\x00-\x1f\x7f-\x9f]*"
 """No control characters: what else is not printable no pattern can say."""
 LIST_KEYS: Final[dict[type, str]] = {Condition: "type"}
-"""The field that tells entries of a list apart."""
+"""The field that identifies an entry of a list."""
 
 
 def openapi_schema(kind: type[Record]) -> Schema:

@@ -1,4 +1,4 @@
-"""What the types say of themselves: the sentences below their fields and words.
+"""Sentences of the types: those below their fields and words.
 
 In: a record or a closed set of words. Out: text for people. Called where the schema of
 the cluster and the pages in docs/ are made: a meaning stands in one place, the types.
@@ -51,9 +51,9 @@ def on_one_line(text: str) -> str:
 
 def meanings(kind: type[Record]) -> dict[str, str]:
     """Meaning of each field: its sentence or row, else that of its type."""
-    said = getattr(kind, "row_meanings", {}) | sentences(kind)
+    given = getattr(kind, "row_meanings", {}) | sentences(kind)
     return {
-        field: said.get(field, type_meaning(shape))
+        field: given.get(field, type_meaning(shape))
         for field, shape in shapes_of(kind).items()
     }
 
@@ -71,5 +71,5 @@ def type_meaning(shape: Shape) -> str:
 
 def words(choices: type[StrEnum]) -> dict[str, str]:
     """Meaning of each word of a closed set."""
-    said = sentences(choices)
-    return {choice.value: said[choice.name] for choice in choices}
+    meanings_by_name = sentences(choices)
+    return {choice.value: meanings_by_name[choice.name] for choice in choices}

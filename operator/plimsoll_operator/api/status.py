@@ -92,7 +92,7 @@ class Condition(ApiRecord):
     message: Words = ""
     """Why the condition is as it is, in one line; empty where the reason says all."""
     observed_generation: Count = 1
-    """The generation of the spec that the condition was said of."""
+    """The generation of the spec that the condition is about."""
     last_transition_time: Time = ""
     """When the status of the condition last changed."""
 
@@ -161,7 +161,7 @@ class CertificateStatus(ApiRecord):
     fewest_at_any_speed: Count | None = None
     """The fewest GPUs with a plan that fits, whatever its rate."""
     fewest_unfixed: Count | None = None
-    """The fewest GPUs, certified, without `spec.override`; told where that is given."""
+    """The fewest GPUs, certified, without `spec.override`; set where that is given."""
     space: Words
     """The techniques, degrees and limits within which the certificate holds."""
 
@@ -254,19 +254,19 @@ class Status(ApiRecord):
         found = self.condition(ConditionType.SUCCEEDED)
         return found is not None and found.status is not Truth.UNKNOWN
 
-    def with_condition(self, said: Condition, now: str) -> Self:
+    def with_condition(self, new: Condition, now: str) -> Self:
         """The status with one condition in place of the one before.
 
         The time of transition moves only when True, False or Unknown does.
 
         Args:
-            said: its own time is not looked at.
+            new: its own time is not looked at.
             now: the time of a transition.
         """
-        before = self.condition(said.type)
-        has_moved = before is None or before.status is not said.status
+        before = self.condition(new.type)
+        has_moved = before is None or before.status is not new.status
         since = now if before is None or has_moved else before.last_transition_time
-        told = {c.type: c for c in self.conditions}
-        told[said.type] = replace(said, last_transition_time=since)
-        ordered = tuple(told[kind] for kind in ConditionType if kind in told)
+        known = {c.type: c for c in self.conditions}
+        known[new.type] = replace(new, last_transition_time=since)
+        ordered = tuple(known[kind] for kind in ConditionType if kind in known)
         return replace(self, conditions=ordered)

@@ -18,7 +18,7 @@ from plimsoll_operator.backends.pods import BACKENDS, backend_for
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
 from plimsoll_operator.kube.api import CLAIMS, PODS, Api, Kind, Object
 from plimsoll_operator.nodes.placement import node_affinity_for
-from plimsoll_operator.objects.children import child_metadata
+from plimsoll_operator.objects.manifests import task_metadata
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.objects.pod_template import PodParts, Release, pod_template
 from plimsoll_planner.errors import InvalidFieldError, InvalidInputError, one_line
@@ -52,7 +52,7 @@ class Admission:
             What the API server warns of, and what else a person should know.
 
         Raises:
-            InvalidInputError: saying what it would refuse.
+            InvalidInputError: with what it would refuse.
             ClusterError: it does not answer.
         """
         if plan.spec is None:
@@ -66,7 +66,7 @@ class Admission:
         check_paths(plan.spec)
         check_claim(plan.spec, claim, plan.owner.namespace)
         backend = backend_for(plan.spec)
-        metadata = child_metadata(plan.owner, TaskKind.TRAIN, DRY)
+        metadata = task_metadata(plan.owner, TaskKind.TRAIN, DRY)
         made = backend.render(metadata, template)
         warnings = [
             *await self._try(backend.makes, plan, made),
@@ -80,7 +80,7 @@ class Admission:
         """The claim for checkpoints, None where none is named or there.
 
         Raises:
-            ClusterError: it cannot be told.
+            ClusterError: it cannot be read.
         """
         name = plan.spec.checkpoint.claim_name if plan.spec is not None else ""
         return await self._api.get(CLAIMS, plan.owner.namespace, name) if name else None
@@ -93,18 +93,18 @@ class Admission:
         except ApiConflictError:
             return ()  # one of its name is there: it was made once
         except (ApiRefusedError, ApiDeniedError) as error:
-            said = f"spec.template: the cluster refuses its {made['kind']}: {error}"
-            raise InvalidInputError(said) from None
+            text = f"spec.template: the cluster refuses its {made['kind']}: {error}"
+            raise InvalidInputError(text) from None
         return done.warnings
 
 
 def accepted_before(plan: PlanObject) -> str | None:
     """The remark on this generation of a spec when found good, None if it was not."""
-    said = plan.status.condition(ConditionType.ACCEPTED)
-    is_good = said is not None and plan.status.holds(ConditionType.ACCEPTED)
-    if said is None or not is_good or said.observed_generation != plan.generation:
+    found = plan.status.condition(ConditionType.ACCEPTED)
+    is_good = found is not None and plan.status.holds(ConditionType.ACCEPTED)
+    if found is None or not is_good or found.observed_generation != plan.generation:
         return None
-    return said.message
+    return found.message
 
 
 def check_backend(spec: TrainingPlanSpec) -> None:
@@ -144,7 +144,7 @@ def check_claim(spec: TrainingPlanSpec, claim: Object | None, namespace: str) ->
 
 
 def dry_parts(plan: PlanObject, offer: Offer) -> PodParts:
-    """Return parts of a pod with one GPU, as every worker group has them."""
+    """Parts of a pod with one GPU, as every worker group has them."""
     spec = plan.spec
     assert spec is not None  # noqa: S101 - asked by `check`
     command = Command(words=("-m", "plimsoll_trainer"))

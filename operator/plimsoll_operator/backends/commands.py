@@ -22,10 +22,10 @@ KIB = 2**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Where:
-    """Where a child runs, and what it finds there."""
+    """Place in which a task runs, and its files there."""
 
     folder: Path
-    """Of the child: its inputs, results and reports."""
+    """Of the task: its inputs, results and reports."""
     code: str = ""
     """Folder that the workload's module is found from; empty: where a pod begins."""
     interpreter: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ class Where:
     meeting: tuple[str, ...] = ()
     """The trainer's option by which ranks find each other, and its value."""
     checkpoints: Path | None = None
-    """Where the job saves, and goes on from; None: nowhere."""
+    """Folder in which the job saves, and from which it goes on; None: none."""
     resume_from: Path | None = None
     """Checkpoints of another plan, to begin with."""
 
 
 def report_of(folder: Path, rank: int) -> Path:
-    """Where a rank reports to."""
+    """The file of a rank's reports."""
     return folder / report_name(rank)
 
 

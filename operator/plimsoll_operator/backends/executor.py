@@ -23,10 +23,10 @@ from plimsoll_operator.backends.commands import (
     train_task,
 )
 from plimsoll_operator.backends.planning_state import PlanningState
-from plimsoll_operator.backends.protocols import AttemptRecords, Backend, ChildRequest
+from plimsoll_operator.backends.protocols import AttemptRecords, Backend, TaskRequest
 from plimsoll_operator.errors import TooLargeError
 from plimsoll_operator.rules import actions
-from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
+from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
 from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.solving.solve_cache import SolveCache
 from plimsoll_operator.store.learning import Lesson, learn, learn_rehearsal, peak_of
@@ -85,14 +85,14 @@ class Executor:
                 await self._start_training(number, factor)
             case actions.StopTraining(attempt=number):
                 await self.backend.stop(number)
-            case actions.Clear(child=child):
-                await self.backend.clear(child)
+            case actions.Clear(task=task):
+                await self.backend.clear(task)
             case (
-                actions.StoreProfile(child=child)
-                | actions.StoreReplay(child=child)
-                | actions.StoreRehearsal(child=child)
+                actions.StoreProfile(task=task)
+                | actions.StoreReplay(task=task)
+                | actions.StoreRehearsal(task=task)
             ):
-                await self._store_result(child)
+                await self._store_result(task)
             case actions.Solve():
                 await self.search(self._asked)
             case actions.RecordPlan():
@@ -115,7 +115,7 @@ class Executor:
         assert wanted is not None  # noqa: S101 - nothing is prepared without one
         where = self.backend.where(TaskKind.PROFILE, wanted.key)
         measures = wanted.source is Source.MEASURED
-        request = ChildRequest(
+        request = TaskRequest(
             task=profile_task(wanted, self.spec, where),
             devices=self.state.offers[0] if measures else None,
             after_s=self._later_than_all(),
@@ -128,7 +128,7 @@ class Executor:
         if plan is None:
             return  # the question has changed since the decision
         where = self.backend.where(TaskKind.REPLAY, digest)
-        request = ChildRequest(
+        request = TaskRequest(
             task=replay_task(digest, self.spec, where),
             inputs=self._with_profile(plan),
             after_s=self._later_than_all(),
@@ -143,7 +143,7 @@ class Executor:
         await self.store.rehearsals.ask(self.plan_uid, wanted)
         plan = wanted.plan
         where = self.backend.where(TaskKind.REHEARSAL, digest)
-        request = ChildRequest(
+        request = TaskRequest(
             task=rehearsal_task(digest, self.spec, where),
             devices=plan.offers[plan.stage_of(plan.fullest_rank).offer],
             inputs=self._with_profile(plan),
@@ -155,7 +155,7 @@ class Executor:
         """Start the ranks of an attempt by its plan of record."""
         plan = await self.records.plan(self._attempt(number))
         where = self.backend.where(TaskKind.TRAIN, str(number))
-        request = ChildRequest(
+        request = TaskRequest(
             task=train_task(number, plan, self.spec, where),
             devices=plan,
             inputs={"plan": plan},
@@ -181,20 +181,20 @@ class Executor:
         before_s = max(
             self.created_s,
             *(one.ended_s for one in self.state.attempts),
-            *(one.since_s for one in self.state.children),
+            *(one.since_s for one in self.state.tasks),
             0.0,
         )
         return max(now_s, math.nextafter(before_s, math.inf))
 
-    async def _store_result(self, child: Child) -> None:
-        """Keep the result of a child.
+    async def _store_result(self, task: ObservedTask) -> None:
+        """Keep the result of a task.
 
-        One that the child has stored itself is seen; where it is not, it is lost, and
+        One that the task has stored itself is seen; where it is not, it is lost, and
         made again.
         """
-        found = await self.backend.result(child)
+        found = await self.backend.result(task)
         if found is None:
-            await self.backend.clear(child)
+            await self.backend.clear(task)
         elif isinstance(found, ModelProfile):
             made_s = self._later_than_all(self.clock())
             await self.store.profiles.save(found, made_s)
@@ -229,7 +229,7 @@ class Executor:
             ending=action.ending,
             ended_s=ended_s,
             generation=self.generation,
-            message=action.child.message,
+            message=action.task.message,
             rank=None if full is None else full.rank,
             phase=None if full is None else full.phase,
         )

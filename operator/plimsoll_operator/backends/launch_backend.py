@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from plimsoll_operator.api.spec import Backend
 from plimsoll_operator.kube.api import Kind, Object
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_planner.pod_names import TASK_VARIABLE
 
 
@@ -82,7 +82,7 @@ class LaunchBackend(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An object that makes the pods of a child, and the back end that reads it."""
+    """An object that makes the pods of a task, and the back end that reads it."""
 
     backend: LaunchBackend
     found: Object

@@ -1,4 +1,4 @@
-"""What one plan was observed to be, with what carrying out a decision on it needs.
+"""Observed state of one plan, with what carrying out a decision on it needs.
 
 Made by `backends.local.observe` and `control.observe`; read by `executor`.
 """
@@ -19,7 +19,7 @@ from plimsoll_planner.records.offer import Offer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanningState(ObservedState):
-    """What a decision is made on, and what that was made from."""
+    """State that a decision is made on, and its sources."""
 
     profile_request: ProfileRequest | None = None
     """None where nothing is prepared: an attempt is open, or something is wrong."""
@@ -54,7 +54,7 @@ async def with_answer(
     request: SolveRequest,
     profile: StoredProfile,
 ) -> S:
-    """The state with what the search is asked now, and what it said to that."""
+    """The state with the question for the search now, and its answer."""
     try:
         found = await solve_cache.state(request, profile)
     except InvalidInputError as error:

@@ -1,4 +1,4 @@
-"""The back end of a cluster: pods of children, and what stands beside them.
+"""The back end of a cluster: pods of tasks, and what stands beside them.
 
 In: what the executor wants of one plan. Out: objects. Names follow from the plan, so
 what was made is found made. An object of such a name that belongs to somebody else is
@@ -16,21 +16,21 @@ from pathlib import Path
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.backends.commands import Where
 from plimsoll_operator.backends.launch_backend import LaunchBackend, Workload
-from plimsoll_operator.backends.protocols import AttemptReports, ChildRequest
+from plimsoll_operator.backends.protocols import AttemptReports, TaskRequest
 from plimsoll_operator.backends.workloads import WorkloadObserver
 from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import CONFIG_MAPS, SERVICES, Object
 from plimsoll_operator.nodes.host_memory import raised, raised_text
 from plimsoll_operator.nodes.machines import Machines
 from plimsoll_operator.nodes.placement import affinity_for, node_affinity_for
-from plimsoll_operator.objects.children import (
+from plimsoll_operator.objects.manifests import (
     PLAN_OF_RECORD,
-    child_metadata,
-    child_name,
     config_map,
     labels_of,
+    object_name,
     packed,
     service_of,
+    task_metadata,
 )
 from plimsoll_operator.objects.name_conflicts import NameConflicts
 from plimsoll_operator.objects.owned_objects import OwnedObjects
@@ -41,19 +41,19 @@ from plimsoll_operator.objects.pod_template import (
     Release,
     pod_template,
 )
-from plimsoll_operator.rules.observed_state import Child, TaskKind
+from plimsoll_operator.rules.observed_state import ObservedTask, TaskKind
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
 
 WITH_INPUTS = (TaskKind.REPLAY, TaskKind.REHEARSAL)
-"""Kinds of children with a ConfigMap of their name."""
+"""Kinds of tasks with a ConfigMap of their name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodBackend:
-    """Launches the children of one plan in pods."""
+    """Launches the tasks of one plan in pods."""
 
     launch: LaunchBackend
     plan: PlanObject
@@ -72,7 +72,7 @@ class PodBackend:
         return self.plan.spec
 
     def where(self, kind: TaskKind, subject: str) -> Where:
-        """The place in which a child runs: the folders of a pod."""
+        """The place in which a task runs: the folders of a pod."""
         root, wanted, owner = Path(CHECKPOINTS), self.spec.checkpoint, self.plan.owner
         meeting: tuple[str, ...] = ()
         if kind is TaskKind.TRAIN:
@@ -84,8 +84,8 @@ class PodBackend:
             resume_from=root / wanted.resume_from if wanted.resume_from else None,
         )
 
-    async def start(self, request: ChildRequest) -> None:
-        """Make a child; what is in the way of it is seen by the next look."""
+    async def start(self, request: TaskRequest) -> None:
+        """Make a task; what is in the way of it is seen by the next look."""
         try:
             await self._start(request)
         except NameConflictError as met:
@@ -93,35 +93,35 @@ class PodBackend:
 
     async def stop(self, attempt: int) -> None:
         """Let the pods of an attempt end, and go once they have."""
-        name = child_name(self.plan.owner, TaskKind.TRAIN, str(attempt))
+        name = object_name(self.plan.owner, TaskKind.TRAIN, str(attempt))
         await self.objects.delete(
             self.launch.makes, self.plan.owner, name, foreground=True
         )
 
-    async def clear(self, child: Child) -> None:
-        """Remove a child, and what was put beside its pods."""
-        owner, kind = self.plan.owner, child.kind
-        name = child_name(owner, kind, child.subject)
+    async def clear(self, task: ObservedTask) -> None:
+        """Remove a task, and what was put beside its pods."""
+        owner, kind = self.plan.owner, task.kind
+        name = object_name(owner, kind, task.subject)
         await self.objects.delete(self.launch.makes, owner, name)
         if kind in WITH_INPUTS:
             await self.objects.delete(CONFIG_MAPS, owner, name)
 
-    async def result(self, child: Child) -> None:
+    async def result(self, task: ObservedTask) -> None:
         """None: pods report theirs, and the store has it."""
-        del child
+        del task
 
     async def reports(self, attempt: int) -> AttemptReports:
         """Reports of the pods of an attempt on its end; the store has the rest."""
         owner = self.plan.owner
-        name = child_name(owner, TaskKind.TRAIN, str(attempt))
+        name = object_name(owner, TaskKind.TRAIN, str(attempt))
         found = await self.objects.find(self.launch.makes, owner, name)
         workload = None if found is None else Workload(self.launch, found)
         observer = WorkloadObserver(self.objects.api, self.store, self.machines)
         end = await observer.end(self.plan, workload, attempt)
         return AttemptReports(full_device=None if end is None else end.full_device)
 
-    async def _start(self, request: ChildRequest) -> None:
-        """Make a child: first what its pods need, then what makes them.
+    async def _start(self, request: TaskRequest) -> None:
+        """Make a task: first what its pods need, then what makes them.
 
         Raises:
             NameConflictError: an object of a name that is needed is not ours.
@@ -131,7 +131,7 @@ class PodBackend:
         if task.child_kind is TaskKind.TRAIN:
             await self.objects.create(SERVICES, owner, service_of(owner))
         template, note = await self._template(request, inputs)
-        metadata = child_metadata(
+        metadata = task_metadata(
             owner,
             task.child_kind,
             task.subject,
@@ -144,14 +144,14 @@ class PodBackend:
         made = self.launch.render(metadata, template, num_pods)
         await self.objects.create(self.launch.makes, owner, made)
 
-    async def _inputs(self, request: ChildRequest) -> str:
-        """Name of the ConfigMap with what a child reads; empty: it reads nothing.
+    async def _inputs(self, request: TaskRequest) -> str:
+        """Name of the ConfigMap with what a task reads; empty: it reads nothing.
 
         What an attempt trains by is there already: its plan of record.
         """
         owner, task = self.plan.owner, request.task
         if task.child_kind is TaskKind.TRAIN:
-            return child_name(owner, PLAN_OF_RECORD, task.subject)
+            return object_name(owner, PLAN_OF_RECORD, task.subject)
         if task.child_kind not in WITH_INPUTS:
             return ""
         data = await asyncio.to_thread(packed, **request.inputs)
@@ -159,8 +159,8 @@ class PodBackend:
         await self.objects.create(CONFIG_MAPS, owner, made)
         return str(made["metadata"]["name"])
 
-    async def _template(self, request: ChildRequest, inputs: str) -> tuple[Object, str]:
-        """Template of a child's pods, and what people are told of it."""
+    async def _template(self, request: TaskRequest, inputs: str) -> tuple[Object, str]:
+        """Template of a task's pods, and a note about it for people."""
         launch, trains = self.spec.launch, request.task.child_kind is TaskKind.TRAIN
         num_gpus, affinity = needs_of(request.devices)
         parts = PodParts(

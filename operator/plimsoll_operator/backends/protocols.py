@@ -1,4 +1,4 @@
-"""What launches the children of a plan, and where its attempts are written down.
+"""Launchers of the tasks of a plan, and records of its attempts.
 
 In: what the executor wants of one plan. Out: the effect. Each may be wanted again, also
 after a crash in the middle of it: what was done is found, and left as it is.
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from plimsoll_operator.backends.commands import Where
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
+from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
 from plimsoll_planner.records.document import Document
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.observation import Observation
@@ -28,54 +28,54 @@ from plimsoll_planner.records.task import FullDevice, Task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChildRequest:
-    """A child that is to be started, and what it needs."""
+class TaskRequest:
+    """A task that is to be started, and what it needs."""
 
     task: Task
     """Also its kind and subject."""
     devices: Offer | HybridPlan | None = None
     """One of an offer, or all of a plan."""
     inputs: Mapping[str, Document] = field(default_factory=dict[str, Document])
-    """What it reads, by name."""
+    """Documents that it reads, by name."""
     memory_factor: int = 1
-    """How many times the memory of the host that the spec asks for."""
+    """Multiple of the host memory that the spec asks for."""
     after_s: float
-    """What it makes is later than this; seconds since 1970."""
+    """Its result is later than this; seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptReports:
-    """What the ranks of an attempt reported, as far as it is not in the store."""
+    """Reports of the ranks of an attempt, as far as they are not in the store."""
 
     observations: Sequence[Observation] = ()
     full_device: FullDevice | None = None
     """The first rank that ran out of device memory; never in the store."""
 
 
-ChildResult = ModelProfile | Replay | Rehearsal
+TaskResult = ModelProfile | Replay | Rehearsal
 
 
 class Backend(Protocol):
-    """Launches the children of one plan."""
+    """Launches the tasks of one plan."""
 
     def where(self, kind: TaskKind, subject: str) -> Where:
-        """The place in which a child runs."""
+        """The place in which a task runs."""
         ...
 
-    async def start(self, request: ChildRequest) -> None:
-        """Make a child, unless it is there."""
+    async def start(self, request: TaskRequest) -> None:
+        """Make a task, unless it is there."""
 
     async def stop(self, attempt: int) -> None:
         """Ask the ranks of an attempt to save and leave."""
 
-    async def clear(self, child: Child) -> None:
-        """End a child and remove it."""
+    async def clear(self, task: ObservedTask) -> None:
+        """End a task and remove it."""
 
-    async def result(self, child: Child) -> ChildResult | None:
-        """Result of a child that is done; None: children store theirs themselves."""
+    async def result(self, task: ObservedTask) -> TaskResult | None:
+        """Result of a task that is done; None: tasks store theirs themselves."""
 
     async def reports(self, attempt: int) -> AttemptReports:
-        """What the ranks of an attempt reported."""
+        """Reports of the ranks of an attempt."""
         ...
 
 

@@ -102,7 +102,7 @@ async def first_answer(stack: AsyncExitStack, place: str) -> Store:
 
 
 def waiting_app(metrics: Metrics) -> web.Application:
-    """Return what probes and Prometheus ask while the store is waited for."""
+    """The server for probes and Prometheus while the store is waited for."""
     return health_app(
         lambda: Facts(beat_s=time.monotonic()),
         lambda: "the store does not answer",
@@ -139,20 +139,20 @@ class Operator:
     loop: Loop | None = None
     """While we decide."""
     beat_s: float = field(default_factory=time.monotonic)
-    """When the loop of events last went round."""
+    """Time of the latest round of the event loop."""
 
     def ingest(self) -> Ingest:
-        """Return what takes in reports."""
+        """The server that takes in reports."""
         return Ingest(
             self.api,
             self.store,
             shares=self.configuration.share_profiles,
-            told=self.queue.add,
+            notify=self.queue.add,
             counted=self.metrics.report_answered,
         )
 
     def health(self) -> web.Application:
-        """Return what probes and Prometheus ask."""
+        """The server for probes and Prometheus."""
         return health_app(self.facts, lambda: "", self.metrics.registry, time.monotonic)
 
     def facts(self) -> Facts:
@@ -181,7 +181,7 @@ class Operator:
             beating.cancel()
 
     async def _beat(self) -> None:
-        """Say again and again that the loop goes round."""
+        """Keep the time of the latest round of the event loop."""
         while True:
             self.beat_s = time.monotonic()
             await asyncio.sleep(BEAT_S)
@@ -228,7 +228,7 @@ class Operator:
     ) -> Iterator[tuple[str, Coroutine[Any, Any, object]]]:
         """Yield what runs side by side while we decide; none of it ends by itself."""
         logins = Logins(self.configuration.kubeconfig)
-        registry = registry_for(loop.heard, loop.child_changed, logins)
+        registry = registry_for(loop.heard, loop.owned_changed, logins)
         yield "our hold on the Lease", hold.lost.wait()
         yield WATCH, watch(registry, self.configuration.watch_namespaces)
         yield "the list of all plans", loop.sync()
@@ -238,7 +238,7 @@ class Operator:
             yield "a worker", loop.work()
 
     def _loop(self, hold: Hold, solver: Solver, events: EventWriter) -> Loop:
-        """Return what makes passes."""
+        """The loop, which makes passes."""
         machines = Machines(self.api, time.monotonic)
         reconciler = Reconciler(
             api=self.api,
@@ -263,7 +263,7 @@ class Operator:
         )
 
     def _scope(self, namespace: str, machines: Machines, solver: Solver) -> Scope:
-        """Return what observes and launches the plans of a namespace."""
+        """The parts that observe and launch the plans of a namespace."""
         if namespace not in self.scopes:
             release = Release(
                 runtime_image=self.configuration.runtime_image,

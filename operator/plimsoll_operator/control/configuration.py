@@ -1,4 +1,4 @@
-"""How the operator is set up: variables of its environment, named `PLIMSOLL_*`.
+"""Configuration of the operator: environment variables, named `PLIMSOLL_*`.
 
 In: the environment. Out: a `Configuration`. The chart sets every one of them; a wrong
 value ends the process with one line that names it.
@@ -21,7 +21,7 @@ MOST_SOLVERS, MOST_WORKERS = 64, 256
 
 
 class LogLevel(StrEnum):
-    """What is written at all."""
+    """Lowest level of lines that are written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -31,7 +31,7 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """What the operator is told."""
+    """Configuration of the operator, from its environment."""
 
     database: str
     """A path, or a URL of PostgreSQL."""
@@ -42,7 +42,7 @@ class Configuration:
     runtime_image: str
     """Brings trainer and profiler into users' pods."""
     ingest_url: str
-    """Where pods reach us."""
+    """Address at which pods reach us."""
     kubeconfig: str = ""
     """Outside a cluster: the file that names one."""
     watch_namespaces: tuple[str, ...] = ()
@@ -120,14 +120,14 @@ class Reader:
         return int(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return true or false."""
+        """A variable that is true or false."""
         text = self.text(name, str(default).lower())
         if text not in ("true", "false"):
             raise InvalidFieldError(PREFIX + name, text, "true or false")
         return text == "true"
 
     def choice(self, name: str, default: Choice) -> Choice:
-        """Return one word of a closed set."""
+        """A variable that is one word of a closed set."""
         text, words = self.text(name, default.value), type(default)
         if text not in [word.value for word in words]:
             rule = " or ".join(word.value for word in words)

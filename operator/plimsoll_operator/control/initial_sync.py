@@ -1,7 +1,7 @@
 """The state of all plans from three lists, for an operator that begins.
 
 In: all plans, their Jobs and the metadata of their ConfigMaps, a page at a time. Out:
-plans of which that alone shows that nothing is to be done are told to metrics, and
+plans of which that alone shows that nothing is to be done are given to metrics, and
 looked at again like any other; what the watches bring of them is no news. A pass is
 made over all others. Called once by `app`, before anybody watches.
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from plimsoll_operator.backends.launch_backend import LaunchBackend, Workload
 from plimsoll_operator.backends.pods import BACKENDS
-from plimsoll_operator.backends.workloads import begun, children_in
+from plimsoll_operator.backends.workloads import begun, tasks_in
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.reconcile import decision_on
 from plimsoll_operator.errors import ClusterError
@@ -32,9 +32,9 @@ from plimsoll_operator.rules.actions import WakeAt
 from plimsoll_operator.rules.decide import is_closed
 from plimsoll_operator.rules.observed_state import (
     Attempt,
-    ChildState,
     ObservedState,
     TaskKind,
+    TaskState,
 )
 from plimsoll_operator.telemetry.metrics import Pass
 
@@ -141,22 +141,22 @@ def state_from_lists(
     None if pods, nodes or the store are needed to know it. Seconds are since 1970.
     """
     latest = attempts[-1] if attempts else None
-    shown = children_in(workloads, latest)
-    children = tuple(begun(one, plan.status, now_s) for one in shown)
+    shown = tasks_in(workloads, latest)
+    tasks = tuple(begun(one, plan.status, now_s) for one in shown)
     state = ObservedState(
-        attempts=tuple(attempts), children=children, observed=plan.status.observed
+        attempts=tuple(attempts), tasks=tasks, observed=plan.status.observed
     )
     if plan.is_deleting:
         return None
     if is_closed(plan.status, plan.generation):
-        return None if children else state
+        return None if tasks else state
     if latest is None or latest.ending is not None:
         return None
     is_left_alone = not any(one.is_ending for one in shown)
-    workers = state.child(TaskKind.TRAIN, str(latest.number))
-    trains = workers is not None and workers.state is ChildState.RUNNING
-    others = [child.state for child in children if child is not workers]
-    is_quiet = all(state is ChildState.ENDED for state in others)
+    workers = state.task(TaskKind.TRAIN, str(latest.number))
+    trains = workers is not None and workers.state is TaskState.RUNNING
+    others = [task.state for task in tasks if task is not workers]
+    is_quiet = all(state is TaskState.ENDED for state in others)
     return state if trains and is_quiet and is_left_alone else None
 
 

@@ -1,8 +1,8 @@
 """The loop on a cluster: takes keys from the queue, and makes passes.
 
 In: what the watches hear. Out: passes, a few at a time, one for each plan. Beside them
-every plan is looked at again every ten minutes, for what no watch told of, and what
-pods have told is brought to the plans within seconds.
+every plan is looked at again every ten minutes, for what no watch has reported. New
+reports of pods are brought to their plans within seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROUNDS_A_DAY: Final = 1440
 UNUSED_S: Final = 90 * 86400.0
 """After which the store forgets what can be made anew."""
 NEWS_S: Final = 5.0
-"""Between two questions to the store for what pods have told."""
+"""Between two questions to the store for new reports of pods."""
 FINISH_S: Final = 5.0
 """For passes that are under way when we are asked to stop; what is cut off then is
 found half done, and done again."""
@@ -68,7 +68,7 @@ class Loop:
     passed_s: float = 0.0
     """When the latest pass ended, or nothing was to be done; of the monotonic clock."""
     heard_s: float = 0.0
-    """When the watch of plans was last known to tell all that happens."""
+    """When the watch of plans was last known to be complete."""
     known_workloads: dict[str, str] = field(default_factory=dict[str, str])
     """Versions that the initial sync has seen, by uid: the watch brings them again."""
     behind: dict[PlanKey, int] = field(default_factory=dict[PlanKey, int])
@@ -87,7 +87,7 @@ class Loop:
         if self.reconciler.written.get(key) != version:
             self.queue.add(key)
 
-    def child_changed(self, key: PlanKey, uid: str, version: str, plural: str) -> None:
+    def owned_changed(self, key: PlanKey, uid: str, version: str, plural: str) -> None:
         """Take in an event of a workload, by its plan."""
         self.metrics.heard_of(plural, self.clock())
         if self.known_workloads.pop(uid, "") != version:
@@ -114,7 +114,7 @@ class Loop:
                 await self.idle.wait()
 
     async def pass_over(self, key: PlanKey) -> Decision | None:
-        """Make a pass, and tell the queue how it went."""
+        """Make a pass, and give its outcome to the queue."""
         began_s = self.monotonic()
         try:
             with about(*key):
@@ -180,7 +180,7 @@ class Loop:
         """The version of every plan.
 
         Raises:
-            ClusterError: the API server does not tell.
+            ClusterError: the API server does not answer.
         """
         found: dict[PlanKey, int] = {}
         keys: dict[str, PlanKey] = {}
@@ -228,18 +228,18 @@ class Loop:
             self.heard_s = self.monotonic()
 
     async def bring_news(self) -> None:
-        """Bring what pods have told to their plans."""
+        """Bring new reports of pods to their plans."""
         since_s = self.clock()
         while True:
             await asyncio.sleep(NEWS_S)
             try:
-                told = await self.store.observations.news(since_s - OVERLAP_S)
+                reporting = await self.store.observations.news(since_s - OVERLAP_S)
             except StoreError as error:
                 self.metrics.store_answers(is_up=False)
                 logger.warning("nothing is heard of pods: %s", error)
                 continue
             self.metrics.store_answers(is_up=True)
             since_s = self.clock()
-            for uid in told:
+            for uid in reporting:
                 if uid in self.keys:
                     self.queue.add(self.keys[uid])

@@ -48,7 +48,7 @@ from plimsoll_planner.records.plan import HybridPlan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterState(PlanningState):
-    """What is seen on a cluster: also the memory of ranks."""
+    """State of a plan on a cluster, with the memory of its ranks."""
 
     ranks: tuple[RankPeak, ...] = ()
     """Device memory of each rank of the latest attempt."""
@@ -84,7 +84,7 @@ class PlanObserver:
         """The state of one plan.
 
         Raises:
-            ClusterError: the API server does not tell.
+            ClusterError: the API server does not answer.
         """
         owner, labels = plan.owner, f"{PLAN_LABEL}={plan.owner.name}"
         maps = await self._api.list(
@@ -102,12 +102,12 @@ class PlanObserver:
             )
         ]
         is_open = bool(attempts) and attempts[-1].ending is None
-        children = await self.workloads.children(plan, workloads, attempts, now_s)
+        tasks = await self.workloads.tasks(plan, workloads, attempts, now_s)
         conflict = await self.name_conflicts.of(plan)
-        if conflict is not None and conflict.child is not None:
-            children = (*children, conflict.child)
-        state = ClusterState(attempts=attempts, children=children)
-        if conflict is not None and conflict.child is None and not is_open:
+        if conflict is not None and conflict.task is not None:
+            tasks = (*tasks, conflict.task)
+        state = ClusterState(attempts=attempts, tasks=tasks)
+        if conflict is not None and conflict.task is None and not is_open:
             return replace(state, complaint=conflict.text)
         try:
             state = await self._with_observed(plan, state)
@@ -124,7 +124,7 @@ class PlanObserver:
 
         Raises:
             InvalidInputError: the spec names what is not there.
-            ClusterError: the API server does not tell.
+            ClusterError: the API server does not answer.
         """
         template = json.loads(spec.template)
         namespace = plan.owner.namespace
@@ -154,13 +154,13 @@ class PlanObserver:
         of_record = await self.plans_of_record.find(plan.owner, latest)
         if of_record is None:
             return state
-        told = await self._store.observations.of(plan.owner.uid, latest.number)
-        observed = observed_status(of_record, told)
+        reported = await self._store.observations.of(plan.owner.uid, latest.number)
+        observed = observed_status(of_record, reported)
         return replace(
             state,
             observed=observed,
             step_fault=step_fault(of_record, observed),
-            ranks=rank_peaks(of_record, told),
+            ranks=rank_peaks(of_record, reported),
         )
 
     async def _with_preparation(
@@ -178,7 +178,7 @@ class PlanObserver:
     async def _with_answer(
         self, plan: PlanObject, spec: TrainingPlanSpec, state: ClusterState
     ) -> ClusterState:
-        """Add the profile, and what the search said to the question made from it."""
+        """Add the profile, and the answer to the question made from it."""
         wanted = state.profile_request
         assert wanted is not None  # noqa: S101 - it stands beside the offers
         profile = await self._store.profiles.find(wanted.key)
@@ -200,11 +200,13 @@ class PlanObserver:
         return await with_answer(state, self.solve_cache, request, profile)
 
 
-def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak, ...]:
-    """Return what each rank was predicted to use, and has used."""
+def rank_peaks(
+    plan: HybridPlan, reported: Sequence[Observation]
+) -> tuple[RankPeak, ...]:
+    """Memory of each rank, predicted and used."""
     used = {
         one.rank: observed_peak_bytes(one)
-        for one in told
+        for one in reported
         if one.peaks and one.num_steps
     }
     return tuple(
@@ -214,7 +216,7 @@ def rank_peaks(plan: HybridPlan, told: Sequence[Observation]) -> tuple[RankPeak,
 
 
 def place_of(namespace: str, template: Mapping[str, Any]) -> str:
-    """Where code comes from: equal places run equal code.
+    """Origin of the code: equal origins run equal code.
 
     All of the pods' template but what only says where they may run. The namespace is
     empty where all of them share what was measured.

@@ -1,6 +1,6 @@
 """One pass over one plan: look, decide, say, act. And when to look again.
 
-In: the key of a plan. Out: its status, and what was asked for; the queue is told when
+In: the key of a plan. Out: its status, and what was asked for; the queue knows when
 the plan wants another look. Whatever goes wrong is an error of this pass alone: the
 queue tries again, later each time.
 """
@@ -27,13 +27,17 @@ from plimsoll_operator.objects.pod_template import Release
 from plimsoll_operator.objects.record_maps import MapRecords
 from plimsoll_operator.rules.actions import Action, Clear, Solve, StopTraining, WakeAt
 from plimsoll_operator.rules.decide import Decision, decide, unreadable
-from plimsoll_operator.rules.observed_state import Child, ChildState, ObservedState
+from plimsoll_operator.rules.observed_state import (
+    ObservedState,
+    ObservedTask,
+    TaskState,
+)
 from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.questions import StoredQuestion
 from plimsoll_operator.store.store import Store
 
 SOONEST_S, LATEST_S = 2.0, 30.0
-"""Between looks at pods that wait, which tell nobody when they go on."""
+"""Between looks at pods that wait: nothing reports when they go on."""
 CLEARING_S: Final = 1.0
 """Between looks at what is being removed, until it is gone."""
 ENDING_S: Final = 5.0
@@ -43,7 +47,7 @@ REFUSED_S: Final = 60.0
 WAITING = (WakeAt, StopTraining, Solve)
 """Actions after which nothing has changed yet."""
 SEARCH_S: Final = 60.0
-"""Between looks at a plan that is searched for; the search tells when it ends."""
+"""Between looks at a plan that is searched for; the search reports its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +63,7 @@ class Scope:
     """Seconds since 1970."""
 
     def executor(self, plan: PlanObject, state: ClusterState) -> Executor:
-        """What carries out a decision on a plan, whose spec can be read."""
+        """The executor of a decision on a plan whose spec can be read."""
         spec, owner, observer = plan.spec, plan.owner, self.observer
         objects = OwnedObjects(self.api)
         assert spec is not None  # noqa: S101 - else nothing is decided
@@ -175,13 +179,13 @@ class Reconciler:
         self.reporter.reported(plan.owner, plan.status, status)
 
     def schedule(self, key: PlanKey, state: ObservedState, decision: Decision) -> None:
-        """Tell the queue when the plan wants another look."""
+        """Put the time of the plan's next look into the queue."""
         acted = [one for one in decision.actions if not isinstance(one, WAITING)]
         is_clearing = all(isinstance(action, Clear) for action in acted)
         if acted and not is_clearing:
             self.queue.add(key)
             return
-        if acted or (decision.status.is_over and state.children):
+        if acted or (decision.status.is_over and state.tasks):
             self.queue.add_at(key, self.monotonic() + CLEARING_S)
             return
         at_s = next_look_s(decision.actions, decision.status, state, self.clock())
@@ -191,7 +195,7 @@ class Reconciler:
 
 
 def decision_on(plan: PlanObject, state: ObservedState, now_s: float) -> Decision:
-    """Return what is to be done for a plan."""
+    """The decision on a plan."""
     if plan.spec is None:
         return unreadable(
             plan.status, plan.fault, generation=plan.generation, now_s=now_s
@@ -204,11 +208,9 @@ def decision_on(plan: PlanObject, state: ObservedState, now_s: float) -> Decisio
 def next_look_s(
     actions: Sequence[Action], status: Status, state: ObservedState, now_s: float
 ) -> float | None:
-    """When a plan wants to be looked at if nothing happens; None: never."""
+    """Time of the next look at a plan if nothing happens; None: never."""
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
-    wanted += [
-        now_s + pause_s(child, now_s) for child in state.children if waits(child)
-    ]
+    wanted += [now_s + pause_s(task, now_s) for task in state.tasks if waits(task)]
     wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
     accepted = status.condition(ConditionType.ACCEPTED)
     if accepted is not None and accepted.status is Truth.FALSE and not status.is_over:
@@ -216,14 +218,14 @@ def next_look_s(
     return min(wanted, default=None)
 
 
-def waits(child: Child) -> bool:
-    """Whether a child goes on without anybody being told."""
-    is_ending = child.state is ChildState.RUNNING and bool(child.message)
-    return child.state is ChildState.PENDING or is_ending
+def waits(task: ObservedTask) -> bool:
+    """Whether a task may go on without any report of it."""
+    is_ending = task.state is TaskState.RUNNING and bool(task.message)
+    return task.state is TaskState.PENDING or is_ending
 
 
-def pause_s(child: Child, now_s: float) -> float:
-    """How long to leave a child alone: longer, the longer it has waited."""
-    if child.state is ChildState.RUNNING:
+def pause_s(task: ObservedTask, now_s: float) -> float:
+    """Seconds to leave a task alone: more, the longer it has waited."""
+    if task.state is TaskState.RUNNING:
         return ENDING_S
-    return min(max((now_s - child.since_s) / 4, SOONEST_S), LATEST_S)
+    return min(max((now_s - task.since_s) / 4, SOONEST_S), LATEST_S)

@@ -1,4 +1,4 @@
-"""What a pass tells to those who watch: metrics, Events on the plan, lines of the log.
+"""Reports of a pass: metrics, Events on the plan, lines of the log.
 
 In: a plan before and after a pass, and what was seen. Out: counters that have moved. A
 stage lasts from one condition to the next; the times stand in the conditions, so that
@@ -14,8 +14,8 @@ from typing import Final
 
 from plimsoll_operator.api.status import Condition, ConditionType, Status, Truth
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.objects.children import Owner
 from plimsoll_operator.objects.events import EventWriter, meaning_of, turns
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_operator.objects.plans import PlanObject
 from plimsoll_operator.rules.actions import Action, RecordEnding
 from plimsoll_operator.telemetry.logs import about
@@ -34,28 +34,37 @@ STAGES: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassReporter:
-    """Tells of plans."""
+    """Reports on plans."""
 
     metrics: Metrics
     events: EventWriter
 
     def observed(self, plan: PlanObject, ranks: Sequence[RankPeak]) -> None:
-        """Tell where a plan stands that was looked at."""
+        """Report the status of a plan that was looked at."""
         place = plan.owner.namespace, plan.owner.name
         self.metrics.plan_seen(*place, plan.status)
         self.metrics.ranks_seen(*place, ranks)
 
     def reported(self, owner: Owner, before: Status, after: Status) -> None:
-        """Tell what has changed, once it is written."""
+        """Report what has changed, once it is written."""
         self.metrics.plan_seen(owner.namespace, owner.name, after)
-        self.events.tell(owner, before, after)
+        self.events.emit(owner, before, after)
         with about(owner.namespace, owner.name, after.attempt):
-            for said in turns(before, after):
-                text = said.message or meaning_of(said)
-                logger.info("%s %s, %s: %s", said.type, said.status, said.reason, text)
-        for said in come_true(before, after):
-            self._stage_ended(said, after)
-            if said.type is ConditionType.PROFILED and said.reason == "Cached":
+            for condition in turns(before, after):
+                text = condition.message or meaning_of(condition)
+                logger.info(
+                    "%s %s, %s: %s",
+                    condition.type,
+                    condition.status,
+                    condition.reason,
+                    text,
+                )
+        for condition in come_true(before, after):
+            self._stage_ended(condition, after)
+            if (
+                condition.type is ConditionType.PROFILED
+                and condition.reason == "Cached"
+            ):
                 self.metrics.profile_found()
         if after.failures.out_of_memory > before.failures.out_of_memory:
             self.metrics.planned_anew()
@@ -63,28 +72,28 @@ class PassReporter:
             self.metrics.plan_over(is_trained=after.holds(ConditionType.SUCCEEDED))
 
     def acted(self, actions: Sequence[Action], ranks: Sequence[RankPeak]) -> None:
-        """Tell of what was written down."""
+        """Report what was written down."""
         if any(isinstance(action, RecordEnding) for action in actions):
             self.metrics.attempt_ended(ranks)
 
     def forgotten(self, namespace: str, name: str) -> None:
-        """Tell nothing of a plan any more."""
+        """Remove the reports of a plan."""
         self.metrics.forget(namespace, name)
 
-    def _stage_ended(self, said: Condition, after: Status) -> None:
-        """Tell how long the stage took that a condition ends."""
-        began, stage = STAGES.get(said.type, (None, None))
+    def _stage_ended(self, condition: Condition, after: Status) -> None:
+        """Report the duration of the stage that a condition ends."""
+        began, stage = STAGES.get(condition.type, (None, None))
         if began is None or stage is None or not after.holds(began):
             return
         before = after.condition(began)
         if before is not None:
             began_s = time_s(before.last_transition_time)
-            ended_s = time_s(said.last_transition_time)
+            ended_s = time_s(condition.last_transition_time)
             self.metrics.stage_ended(stage, max(ended_s - began_s, 0.0))
 
 
 def come_true(before: Status, after: Status) -> Iterator[Condition]:
     """Yield the conditions that hold now and did not."""
-    for said in after.conditions:
-        if said.status is Truth.TRUE and not before.holds(said.type):
-            yield said
+    for condition in after.conditions:
+        if condition.status is Truth.TRUE and not before.holds(condition.type):
+            yield condition

@@ -32,7 +32,7 @@ PAUSE_S: Final = 5.0
 """From one login to the next if that was refused and nothing has changed."""
 Heard = Callable[[PlanKey, str, str, bool], None]
 """Takes a plan's key, its uid, the version, and whether it was deleted."""
-ChildChanged = Callable[[PlanKey, str, str, str], None]
+OwnedChanged = Callable[[PlanKey, str, str, str], None]
 """Takes the key of a workload's plan, and uid, version and plural of the workload."""
 
 
@@ -52,7 +52,7 @@ class Logins:
         """Log in; whoever asks before the latest login has run out had it refused.
 
         Raises:
-            ClusterError: it cannot be told who we are.
+            ClusterError: our login cannot be read.
         """
         configuration, header = await login_now(self._kubeconfig)
         if header == self._latest and self._clock() < self._until_s:
@@ -75,7 +75,7 @@ class Logins:
 
 
 def registry_for(
-    heard: Heard, child_changed: ChildChanged, logins: Logins
+    heard: Heard, owned_changed: OwnedChanged, logins: Logins
 ) -> kopf.OperatorRegistry:
     """Handlers of the watches, which call for every event of a plan or a workload."""
     registry = kopf.OperatorRegistry()
@@ -97,23 +97,23 @@ def registry_for(
         heard(key, metadata["uid"], metadata["resourceVersion"], is_deleted)
 
     for one in BACKENDS.values():
-        on_children(registry, one.makes, child_changed)
+        on_owned(registry, one.makes, owned_changed)
     return registry
 
 
-def on_children(
-    registry: kopf.OperatorRegistry, kind: Kind, child_changed: ChildChanged
+def on_owned(
+    registry: kopf.OperatorRegistry, kind: Kind, owned_changed: OwnedChanged
 ) -> None:
     """Register the handler of the watch of workloads of a kind."""
 
     @kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)
-    async def child_event(event: kopf.RawEvent, **_: Any) -> None:
-        """Take in an event of a child."""
+    async def owned_event(event: kopf.RawEvent, **_: Any) -> None:
+        """Take in an event of an owned object."""
         metadata = metadata_of(event)
         name = metadata.get("labels", {}).get(PLAN_LABEL)
         if name:
             key, uid = (metadata["namespace"], name), metadata["uid"]
-            child_changed(key, uid, metadata["resourceVersion"], kind.plural)
+            owned_changed(key, uid, metadata["resourceVersion"], kind.plural)
 
 
 def metadata_of(event: kopf.RawEvent) -> Object:
@@ -123,7 +123,7 @@ def metadata_of(event: kopf.RawEvent) -> Object:
 
 
 def settings_for() -> kopf.OperatorSettings:
-    """How kopf is to work: watch, and nothing else."""
+    """Settings of kopf: it watches, and does nothing else."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True  # the Lease decides who decides
     settings.posting.enabled = False  # Events are ours to write

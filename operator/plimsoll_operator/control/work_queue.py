@@ -59,7 +59,7 @@ class WorkQueue:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many keys wait or are in work."""
+        """Number of keys that wait or are in work."""
         return len(self._waiting) + len(self._after)
 
     @property
@@ -146,7 +146,7 @@ class WorkQueue:
         return self._heap[0] if self._heap else None
 
     def _pause_s(self) -> float | None:
-        """How long nothing is due; None: until something is added."""
+        """Seconds until something is due; None: until something is added."""
         first = self._first()
         return None if first is None else max(0.0, first.due_s - self._clock())
 

@@ -48,7 +48,7 @@ class Assignment:
     attempt: int
     """0 where it belongs to none."""
     after_s: float
-    """When what caused it had happened; seconds since 1970."""
+    """Time of its cause; seconds since 1970."""
 
 
 def bearer_in(review: Object) -> Bearer | None:
@@ -75,12 +75,12 @@ def bearer_in(review: Object) -> Bearer | None:
     )
 
 
-def controller_of(child: Object, version: str, kind: str) -> tuple[str, str] | None:
+def controller_of(owned: Object, version: str, kind: str) -> tuple[str, str] | None:
     """Name and uid of the controller of an object, None if it is of another kind.
 
     `version` is that of the controller, with its group.
     """
-    for owner in child["metadata"].get("ownerReferences") or ():
+    for owner in owned["metadata"].get("ownerReferences") or ():
         is_it = (owner["apiVersion"], owner["kind"]) == (version, kind)
         if owner.get("controller") and is_it:
             return str(owner["name"]), str(owner["uid"])
@@ -100,7 +100,7 @@ def assignment_in(job: Object) -> Assignment:
     if owner is None or labels.get(names.PLAN_LABEL) != owner[0]:
         refuse(f"no TrainingPlan controls the Job {meta['name']}")
     try:
-        kind = TaskKind(labels.get(names.CHILD_LABEL, ""))
+        kind = TaskKind(labels.get(names.TASK_LABEL, ""))
         attempt = int(labels.get(names.ATTEMPT_LABEL, "0"))
         after_s = float(annotations.get(names.AFTER_ANNOTATION, "0"))
     except ValueError as error:
@@ -120,7 +120,7 @@ def assignment_in(job: Object) -> Assignment:
 
 
 def may_tell_until_s(pod: Object) -> float:
-    """Until when a pod may tell; infinite as long as it has not ended.
+    """Until when a pod may report; infinite as long as it has not ended.
 
     One that was declared over while nobody heard of its containers, as on a lost node,
     may not: its attempt is over.
@@ -142,7 +142,7 @@ def index_of(pod: Object) -> int:
     """Which of its Job's pods one is; 0 where the Job does not count them.
 
     Raises:
-        RefusedReportError: it cannot be told.
+        RefusedReportError: it is not known.
     """
     annotations: Any = pod["metadata"].get("annotations") or {}
     found = str(annotations.get(names.COMPLETION_INDEX, "0"))

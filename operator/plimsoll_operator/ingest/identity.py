@@ -45,7 +45,7 @@ from plimsoll_operator.kube.api import (
     Written,
 )
 from plimsoll_operator.kube.ttl_cache import TtlCache
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 
 TOKEN_KNOWN_S, REFUSAL_KNOWN_S = 60.0, 10.0
 """A refusal is kept as well, or pods that ask again would ask the API server."""
@@ -60,7 +60,7 @@ REVIEWS_AT_ONCE = 8
 
 
 class Asks(Protocol):
-    """What is needed of `kube.api.Api`."""
+    """The part of `kube.api.Api` that is needed."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """An object, None where there is none."""
@@ -134,7 +134,7 @@ class Identities:
         """The reporter whose pod a token was made for.
 
         Raises:
-            RefusedReportError: 403: it is none of ours, or may not tell any more.
+            RefusedReportError: 403: it is none of ours, or may not report any more.
             ClusterError: the API server cannot say.
         """
         return await self._pods.get(bearer, lambda: self._reporter(bearer))

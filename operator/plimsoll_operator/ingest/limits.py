@@ -1,4 +1,4 @@
-"""How often and how much may be reported at a time.
+"""Limits on reports: how often, and how much at a time.
 
 In: keys, bytes, a clock. Out: leave, or how long to wait. Called by `server`. All of it
 is of bounded size itself: keys come from outside.
@@ -78,7 +78,7 @@ class Room:
         if num_bytes > 0 and is_full:
             raise RefusedReportError(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                "too much is told at a time: tell it again",
+                "too much is reported at a time: send it again",
                 retry_after_s=SOON_S,
             )
         self._used_bytes[namespace] = mine

@@ -1,4 +1,4 @@
-"""What an attempt was planned to be, and whether it is over.
+"""The plan of an attempt, and whether it is over.
 
 In: a reporter. Out: `Recorded`, or why the report comes too late. Called by `server`.
 The plan of record of attempt N is the immutable ConfigMap `<plan>-plan-N`, its end
@@ -18,7 +18,7 @@ from plimsoll_operator.errors import RefusedReportError
 from plimsoll_operator.ingest.identity import Asks, Reporter
 from plimsoll_operator.kube.api import CONFIG_MAPS, Object
 from plimsoll_operator.kube.ttl_cache import TtlCache
-from plimsoll_operator.objects.children import PLAN_OF_RECORD, RESULT, child_name
+from plimsoll_operator.objects.manifests import PLAN_OF_RECORD, RESULT, object_name
 from plimsoll_operator.objects.record_maps import ENDING, unpacked_plan
 from plimsoll_planner.errors import InvalidInputError
 from plimsoll_planner.records.document import digest_of
@@ -98,7 +98,7 @@ class RecordedAttempts:
             raise no_plan(reporter, str(error)) from None
 
     async def _ending(self, reporter: Reporter) -> str:
-        """How an attempt ended; empty until that is decided."""
+        """Ending of an attempt; empty until that is decided."""
         found = await self._owned(reporter, RESULT)
         meta: Any = {} if found is None else found["metadata"]
         annotations: Any = meta.get("annotations") or {}
@@ -106,7 +106,7 @@ class RecordedAttempts:
 
     async def _owned(self, reporter: Reporter, what: str) -> Object | None:
         """A ConfigMap of an attempt, None where the plan owns none."""
-        name = child_name(reporter.owner, what, str(reporter.attempt))
+        name = object_name(reporter.owner, what, str(reporter.attempt))
         found = await self._api.get(CONFIG_MAPS, reporter.namespace, name)
         return found if found is not None and reporter.owner.owns(found) else None
 
@@ -134,7 +134,7 @@ def recorded_in(found: Object) -> Recorded:
 
 
 def no_plan(reporter: Reporter, why: str) -> RefusedReportError:
-    """The answer where nothing can be told of an attempt."""
+    """The answer to a report on an attempt without a plan."""
     return RefusedReportError(
         HTTPStatus.CONFLICT,
         f"attempt {reporter.attempt} of {reporter.plan_name} has no plan: {why}",

@@ -47,7 +47,7 @@ def check_kind(reporter: Reporter, wanted: TaskKind) -> None:
     if reporter.kind is not wanted:
         raise not_its_business(
             f"the Job {reporter.job_name} is of the kind {reporter.kind}, and this is "
-            f"told by {wanted}"
+            f"reported by {wanted}"
         )
 
 
@@ -170,7 +170,7 @@ def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
 
 
 def made_s(reporter: Reporter, now_s: float) -> float:
-    """When a profile counts as made, seconds since 1970: later than its cause."""
+    """Time at which a profile counts as made, seconds since 1970: after its cause."""
     return max(now_s, math.nextafter(reporter.after_s, math.inf))
 
 

@@ -10,7 +10,7 @@ it is known whose it is, and nothing is stored of a report that is refused.
     408, 413   too slow; larger than it may be
     409        the attempt is over, or something else is on record
     422        no proper document; the text names the field
-    429, 503   told too much at a time; store or API server away: again, later
+    429, 503   too many reports at a time; store or API server away: again, later
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ MOST_PARSED_BYTES = 34 * MIB
 """Of bodies that are documents by now: the largest one, which takes up to 260 MiB then
 (measured), and about a thousand small ones. A store that hangs lets no more pile up."""
 PER_MIN = 240
-"""Reports of one pod: eight ranks, each told every 2 s."""
+"""Reports of one pod: eight ranks, each every 2 s."""
 MOST_PODS = 40_000
 LOGGED_PER_MIN = 6
 """Refusals of one plan, and of strangers together."""
 AGAIN_S = 10
 """After which a store or an API server may be back."""
 IDLE_S = 75.0
-"""That a connection may be open with no request on it; pods tell every 60 s."""
+"""That a connection may be open with no request on it; pods report every 60 s."""
 LINGER_S = 2.0
 """For what a refused pod is still sending, so that it reads the answer."""
 
@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """What is posted to one path."""
+    """Kind of document that is posted to one path."""
 
     path: str
     document: type[Document]
@@ -109,13 +109,13 @@ class Ingest:
         store: Store,
         *,
         shares: bool,
-        told: Callable[[PlanKey], None],
+        notify: Callable[[PlanKey], None],
         counted: Callable[[str, int], None] = lambda _path, _status: None,
         clocks: Clocks | None = None,
     ) -> None:
         """Begin with nothing known.
 
-        If it `shares`, a replay serves all namespaces. `told` is called with the plan
+        If it `shares`, a replay serves all namespaces. `notify` is called with the plan
         of what was just stored, `counted` with path and status of every answer.
         """
         self._clocks = clocks or Clocks()
@@ -124,7 +124,7 @@ class Ingest:
         )
         self._attempts = RecordedAttempts(api, clock=self._clocks.steady)
         self._store, self._shares = store, shares
-        self._told = told
+        self._notify = notify
         self._counted = counted
         self._room = Room(most_bytes=MOST_BYTES, most_bytes_each=MOST_BYTES_EACH)
         self._rates = Rates(
@@ -171,7 +171,7 @@ class Ingest:
         """Reporter of a request, unless its pod reports too often.
 
         Raises:
-            RefusedReportError: it is none of ours, or tells too often.
+            RefusedReportError: it is none of ours, or reports too often.
             ClusterError: the API server cannot say.
         """
         bearer = await self._identities.bearer(token_in(request))
@@ -179,7 +179,7 @@ class Ingest:
         if wait_s:
             raise RefusedReportError(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"the pod tells more than {PER_MIN} times a minute",
+                f"the pod reports more than {PER_MIN} times a minute",
                 retry_after_s=math.ceil(wait_s),
             )
         return await self._identities.reporter(bearer)
@@ -204,7 +204,7 @@ class Ingest:
                 del body  # while the store takes its time
                 status = await self._keep(reporter, document)
         if status is HTTPStatus.NO_CONTENT:
-            self._told((reporter.namespace, reporter.plan_name))
+            self._notify((reporter.namespace, reporter.plan_name))
         return status
 
     async def _keep(self, reporter: Reporter, document: Document) -> HTTPStatus:
@@ -317,7 +317,7 @@ def answer_to(error: OperatorError | InvalidInputError) -> web.Response:
     if isinstance(error, InvalidInputError):
         return refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
     what = "API server" if isinstance(error, ClusterError) else "store"
-    text = f"the {what} does not answer now: tell it again"
+    text = f"the {what} does not answer now: send it again"
     return refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, AGAIN_S)
 
 

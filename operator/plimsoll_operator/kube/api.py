@@ -90,7 +90,7 @@ TOKEN_REVIEWS = Kind(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What the API server made of an object."""
+    """An object as the API server made it."""
 
     object: Object
     warnings: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Api:
         """An object, None where there is none.
 
         Raises:
-            ClusterError: it cannot be told.
+            ClusterError: it cannot be read.
         """
         try:
             return (await self._ask("GET", path_of(kind, namespace, name))).object
@@ -147,7 +147,7 @@ class Api:
         Without a namespace those of all; of `metadata_only` nothing that they hold.
 
         Raises:
-            ClusterError: they cannot be told.
+            ClusterError: they cannot be read.
         """
         accept = {"Accept": METADATA_ONLY} if metadata_only else {}
         path, token = path_of(kind, namespace), ""
@@ -254,8 +254,8 @@ class Api:
                 reply = await self._send(verb, path, **what)
             found = parsed(await reply.read())
         except failures.DynamicApiError as error:
-            said = parsed((error.body or "").encode())
-            raise refusal(error.status, said, f"{verb} {path}") from None
+            answer = parsed((error.body or "").encode())
+            raise refusal(error.status, answer, f"{verb} {path}") from None
         except (aiohttp.ClientError, config.ConfigException, OSError) as error:
             why = str(error) or type(error).__name__
             raise ApiDownError(f"the API server does not answer: {why}") from None
@@ -269,22 +269,22 @@ class Api:
         return await self._client.request(verb, path, **what, **limits)
 
     async def _who(self) -> str:
-        """What says in a request who we are.
+        """Our login in the header of a request.
 
         Raises:
-            ApiDownError: it cannot be told now.
+            ApiDownError: it cannot be read now.
         """
         try:
             configuration = self._client.configuration
             return await configuration.get_api_key_with_prefix(TOKEN) or ""
         except (config.ConfigException, OSError) as error:
-            raise ApiDownError(f"who we are cannot be told: {error}") from None
+            raise ApiDownError(f"our login cannot be read: {error}") from None
 
     async def _is_renewed(self, who: str) -> bool:
         """Whether another login, which is made here, shows something else.
 
         Raises:
-            ApiDownError: it cannot be told who we are.
+            ApiDownError: our login cannot be read.
         """
         if self._log_in_again is None:
             return False
@@ -317,16 +317,16 @@ def parsed(text: bytes) -> Object:
 
 def refusal(status: int, found: Mapping[str, Any], what: str) -> ClusterError:
     """The error that a reply stands for, by its status."""
-    said = f"{what}: {found.get('message') or status}"
+    text = f"{what}: {found.get('message') or status}"
     if status == HTTPStatus.UNAUTHORIZED:  # no matter of rights: a token comes in time
-        return ApiDownError(f"{said}: our token is not taken")
+        return ApiDownError(f"{text}: our token is not taken")
     if status == HTTPStatus.FORBIDDEN:
-        return ApiDeniedError(said)
+        return ApiDeniedError(text)
     if status == HTTPStatus.CONFLICT:
-        return ApiConflictError(said)
+        return ApiConflictError(text)
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:  # noqa: PLR2004
-        return ApiDownError(said)
-    return ApiRefusedError(said, status)
+        return ApiDownError(text)
+    return ApiRefusedError(text, status)
 
 
 def warnings_in(headers: Sequence[str]) -> tuple[str, ...]:

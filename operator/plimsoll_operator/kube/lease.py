@@ -52,7 +52,7 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """How long things take; those of Kubernetes' own components."""
+    """Durations, equal to those of Kubernetes' own components."""
 
     duration_s: int = 15
     """From the latest renewal a candidate saw to its taking over."""
@@ -68,7 +68,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """What a candidate saw, and since when it has been so."""
+    """The Lease as a candidate saw it, and since when."""
 
     spec: Object
     since_s: float
@@ -131,9 +131,9 @@ class Hold:
         self._lease: Object = {}
         """As it was written last."""
         self._granted_s = -math.inf
-        """When the latest claim that was granted was asked for."""
+        """Time of asking for the latest claim that was granted."""
         self._alarm: asyncio.TimerHandle | None = None
-        self._said = ""
+        self._warned = ""
         self.lost = asyncio.Event()
         """Set once another may hold the Lease, and never unset."""
 
@@ -226,7 +226,7 @@ class Hold:
 
     def _granted(self, asked_s: float) -> None:
         """Count from when a claim was asked for, and set the alarm."""
-        self._granted_s, self._said = asked_s, ""
+        self._granted_s, self._warned = asked_s, ""
         if self._alarm is not None:
             self._alarm.cancel()
         left_s = asked_s + self._timing.renew_deadline_s - self._clock()
@@ -252,10 +252,10 @@ class Hold:
     def _say(self, what: str, error: Exception) -> None:
         """Log what is wrong, once for each thing that is."""
         why = str(error) or type(error).__name__
-        said = f"{what} the Lease {self._seat.name}: {why}"
-        if said != self._said:
-            LOG.warning("%s", said)
-        self._said = said
+        warning = f"{what} the Lease {self._seat.name}: {why}"
+        if warning != self._warned:
+            LOG.warning("%s", warning)
+        self._warned = warning
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who we are to the API server, and where it is: looked up again when that runs out.
+"""Our login at the API server, and its address: looked up again when it runs out.
 
 In: a kubeconfig, or nothing if we are a pod. Out: it stands in a configuration of the
 official client. Called by `api`, and by `control.watching` for kopf. Tokens of pods are
@@ -29,7 +29,7 @@ async def log_in(configuration: Any, kubeconfig: str) -> None:
     Without a `kubeconfig` we are a pod, or kubectl's own file says it.
 
     Raises:
-        ClusterError: it cannot be told.
+        ClusterError: it cannot be read.
     """
     try:
         if not kubeconfig and await asyncio.to_thread(SERVICE_ACCOUNT.is_dir):
@@ -45,7 +45,7 @@ async def log_in(configuration: Any, kubeconfig: str) -> None:
 
 
 async def login_now(kubeconfig: str) -> tuple[Any, str]:
-    """Who we are, and what says so in the header of a request."""
+    """Our login, and its header of a request."""
     configuration = client.Configuration()
     await log_in(configuration, kubeconfig)
     return configuration, await configuration.get_api_key_with_prefix(TOKEN) or ""

@@ -37,15 +37,15 @@ def term_holds(
         *((part, labels) for part in term.get("matchExpressions") or ()),
         *((part, fields) for part in term.get("matchFields") or ()),
     ]
-    return bool(parts) and all(part_holds(part, told) for part, told in parts)
+    return bool(parts) and all(part_holds(part, facts) for part, facts in parts)
 
 
-def part_holds(part: object, told: Mapping[str, str]) -> bool:
+def part_holds(part: object, facts: Mapping[str, str]) -> bool:
     """Whether one requirement holds; one that nobody can read does not."""
     if not isinstance(part, dict):
         return False
     asked = cast("dict[str, Any]", part)
-    found, given = told.get(str(asked.get("key"))), asked.get("values")
+    found, given = facts.get(str(asked.get("key"))), asked.get("values")
     listed = cast("list[object]", given) if isinstance(given, list) else []
     values = [value for value in listed if isinstance(value, str)]
     holds = {

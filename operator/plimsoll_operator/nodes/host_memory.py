@@ -56,7 +56,7 @@ def raised(
 
 
 def raised_text(stated: PerGPU, raised_to: PerGPU) -> str:
-    """Return what people are told of it."""
+    """A note about it for people."""
     return (
         f"with {raised_to.memory} of memory for each GPU: {stated.memory} were too "
         "little before"

@@ -1,4 +1,4 @@
-"""What a cluster offers: its nodes with GPUs, as kinds of machines.
+"""Machines of a cluster: its nodes with GPUs, by kind.
 
 In: nodes as the API server lists them, and the tolerations of a plan's template. Out:
 one `Offer` for all nodes that are alike, and each node with GPUs that is left out, with
@@ -6,16 +6,16 @@ the reason. Called where a plan is observed that names no table of offers. A nod
 with all its healthy GPUs, whoever uses them now: waiting for them is the scheduler's
 business. Rates, links and prices stand in no label and are left open.
 
-    what a node tells                       what becomes of it
+    labels of a node                        what becomes of it
     ---------------------------------------------------------------------------------
     nothing about GPUs                      counted, not named
     not ready, cordoned, a taint            left out
     the label of emulated devices           emulated devices, of the labelled memory
     memory and product of its GPUs          as many CUDA devices as are allocatable
-    GPUs shared in time or by MPS           left out: each pod is told all the memory
+    GPUs shared in time or by MPS           left out: each pod sees all the memory
     all GPUs sliced alike (MIG `single`)    one device: NCCL joins no slices (nccl#1716)
-    slices beside GPUs (MIG `mixed`)        left out: labels tell of the GPUs alone
-    more or fewer GPUs than labels tell     left out: they are of several products
+    slices beside GPUs (MIG `mixed`)        left out: labels state the GPUs alone
+    more or fewer GPUs than labels state    left out: they are of several products
     a label that is no label, no number     left out
 """
 
@@ -72,17 +72,17 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inventory:
-    """What there is in a cluster."""
+    """Machines of a cluster."""
 
     offers: tuple[Offer, ...]
     left_out: tuple[LeftOut, ...]
     num_without_gpus: int
-    """Nodes that tell nothing about GPUs."""
+    """Nodes without labels about GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Pool:
-    """What nodes have in common that are one offer."""
+    """Properties that the nodes of one offer have in common."""
 
     device_kind: DeviceKind
     device_product: str
@@ -96,7 +96,7 @@ class Pool:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What tells its offer apart, unless another has the same."""
+        """Name of its offer, unless another has the same."""
         return self.name, self.region, self.capacity_type
 
     @property
@@ -164,7 +164,7 @@ def whole_number(text: str, most: int) -> int:
 
 
 def num_devices_of(node: Object, part: str) -> int:
-    """How many GPUs the device plugin announces, 0 where it is no number."""
+    """Number of GPUs that the device plugin announces, 0 if it is no number."""
     announced = str(resources_of(node, part).get(labelled.GPU, ""))
     return whole_number(announced, MOST_DEVICES)
 
@@ -180,7 +180,7 @@ def reason_against(node: Object, tolerations: Sequence[Object]) -> str:
 
 
 def reason_of_state(node: Object, tolerations: Sequence[Object]) -> str:
-    """Return what keeps pods off a node, whatever it has."""
+    """Reason that keeps pods off a node, whatever it has."""
     conditions = node.get("status", {}).get("conditions") or ()
     ready = [one.get("status") for one in conditions if one.get("type") == "Ready"]
     if ready != ["True"]:
@@ -204,7 +204,7 @@ def reason_of_text(labels: Mapping[str, str]) -> str:
 
 
 def reason_of_devices(node: Object) -> str:
-    """Return what is wrong with the number or the memory of a node's devices."""
+    """Fault in the number or the memory of a node's devices."""
     if not num_devices_of(node, "allocatable"):
         found = resources_of(node, "allocatable").get(labelled.GPU, "none")
         return (
@@ -221,7 +221,7 @@ def reason_of_devices(node: Object) -> str:
 
 
 def reason_of_kind(node: Object) -> str:
-    """Why devices of their kind are not what the labels tell."""
+    """Why devices of their kind are not what the labels state."""
     emulated = labels_of(node).get(EMULATED_DEVICE_LABEL)
     if emulated is None:
         return reason_of_gpus(node)
@@ -252,7 +252,7 @@ def reason_of_gpus(node: Object) -> str:
     there = num_devices_of(node, "capacity") or num_devices_of(node, "allocatable")
     if count is not None and count != str(there):
         return (
-            f"its labels tell of {shorten(count)} GPUs and it has {there}: they are of "
+            f"its labels state {shorten(count)} GPUs and it has {there}: they are of "
             "several products"
         )
     return ""
@@ -266,7 +266,7 @@ def has_slices(node: Object) -> bool:
 
 
 def pool_of(node: Object) -> Pool:
-    """Return what a node is, against which there is no reason."""
+    """Kind of a node that may be used."""
     labels = labels_of(node)
     num_devices = num_devices_of(node, "allocatable")
     is_emulated = EMULATED_DEVICE_LABEL in labels

@@ -1,4 +1,4 @@
-"""The labels by which nodes tell what they are, and who sets them.
+"""The labels that describe nodes, and who sets them.
 
 Read by the inventory, written into affinities by placement. GPU feature discovery
 describes the GPUs of a node that runs; providers label nodes, some of them before they
@@ -23,7 +23,7 @@ GPU_PRODUCT: Final = f"{GPU}.product"
 GPU_COUNT: Final = f"{GPU}.count"
 """GPUs of the product that the other labels describe."""
 GPU_REPLICAS: Final = f"{GPU}.replicas"
-"""How many pods get the same GPU at a time; 1: none is shared."""
+"""Number of pods that get the same GPU at a time; 1: none is shared."""
 GPU_SHARING: Final = f"{GPU}.sharing-strategy"
 GPU_SLICES: Final = f"{GPU}.slices.gi"
 """On nodes alone that announce slices in the place of GPUs."""
@@ -62,11 +62,11 @@ KARPENTER_GPU_MEMORY: Final = "karpenter.k8s.aws/instance-gpu-memory"
 KARPENTER_GPU_MAKER: Final = "karpenter.k8s.aws/instance-gpu-manufacturer"
 
 LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-"""What the API server takes for one, wholly."""
+"""Syntax of a whole label value that the API server accepts."""
 
 
 def capacity_type_of(labels: Mapping[str, str]) -> CapacityType:
-    """Return on which terms a node is had; on demand where nothing says otherwise."""
+    """Terms of a node; on demand if nothing says otherwise."""
     if any(labels.get(key) == value for key, value in SPOT):
         return CapacityType.SPOT
     if any(labels.get(key) == value for key, value in RESERVED):
@@ -75,6 +75,6 @@ def capacity_type_of(labels: Mapping[str, str]) -> CapacityType:
 
 
 def pool_name_of(labels: Mapping[str, str]) -> str:
-    """Return what people call a node's kind: instance type, else pool, else nothing."""
+    """Name of a node's kind: instance type, else pool, else nothing."""
     keys = (INSTANCE_TYPE, *POOLS)
     return next((labels[key] for key in keys if labels.get(key)), "")

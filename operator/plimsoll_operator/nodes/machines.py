@@ -50,7 +50,7 @@ class Machines:
         return self._nodes
 
     async def inventory(self, template: Mapping[str, Any]) -> Inventory:
-        """Return what nodes offer to pods of a template."""
+        """Offers of nodes to pods of a template."""
         pod = part_of(dict(template), "spec", PATH)
         part_of(pod, "nodeSelector", POD_PATH)
         required_terms(pod.get("affinity"))  # refused also where there is no node
@@ -60,12 +60,12 @@ class Machines:
     async def has(
         self, kind: DeviceKind, spec: TrainingPlanSpec, template: Mapping[str, Any]
     ) -> bool:
-        """Whether there are devices of the kind that `offers` has told of.
+        """Whether there are devices of the kind of an offer.
 
-        What a table tells of may have yet to be made; emulated devices need none.
+        What a table lists may have yet to be made; emulated devices need none.
 
         Raises:
-            ClusterError: it cannot be told.
+            ClusterError: nodes cannot be read.
         """
         if kind is DeviceKind.EMULATED or not spec.search.offers.config_map:
             return True
@@ -79,7 +79,7 @@ class Machines:
 
         Raises:
             InvalidInputError: there are none, or their table is not there or wrong.
-            ClusterError: it cannot be told.
+            ClusterError: nodes cannot be read.
         """
         name = spec.search.offers.config_map
         if not name:

@@ -1,13 +1,13 @@
-"""Where the pods of a plan may go: on nodes with enough memory, whatever their name.
+"""Placement of the pods of a plan: on nodes with enough memory, whatever their name.
 
 In: the offer that a plan is made for, and the affinity of the user's own template. Out:
 a node affinity. Called where pods are rendered. No alternative is weaker than memory: a
-node that tells the memory of its GPUs is judged by that alone, and only one that does
+node that states the memory of its GPUs is judged by that alone, and only one that does
 not, as a node that an autoscaler has yet to make, by what its provider promises.
 
     alternative            a node matches that                       for
     ---------------------------------------------------------------------------------
-    1, 2  discovery        tells enough memory, and shares no GPU    nodes that are here
+    1, 2  discovery        states enough memory, and shares no GPU   nodes that are here
     3..   instance type    is the machine that the offer names       any autoscaler
     then  GKE              has the accelerator that the offer names  auto-provisioning
     then  Karpenter        is of a type with enough memory           Karpenter on AWS
@@ -52,12 +52,12 @@ GKE_ACCELERATORS: Final = {
     "H100-MEGA-80GB": ("nvidia-h100-mega-80gb", 81559),
     "H200": ("nvidia-h200-141gb", 143771),
 }
-"""What GKE calls the accelerators of a SkyPilot catalogue, and the MiB that their
+"""Names of GKE for the accelerators of a SkyPilot catalogue, and the MiB that their
 driver shows."""
 
 
 def affinity_for(plan: HybridPlan) -> Object:
-    """Where the pods of a plan may go: all that have the memory it needs."""
+    """Affinity to nodes for the pods of a plan: all that have the memory it needs."""
     offer = plan.offers[0]
     need_bytes = min(plan.peak_bytes or math.inf, offer.device_memory_bytes)
     return node_affinity_for(offer, need_bytes=int(need_bytes))
@@ -67,15 +67,15 @@ def node_affinity_for(offer: Offer, *, need_bytes: int | None = None) -> Object:
     """The affinity that the pods of a plan need.
 
     A plan may be known to need fewer bytes of device memory, `need_bytes`, than the
-    offer has: tables often state 80 GiB for devices that tell 79.6.
+    offer has: tables often state 80 GiB for devices that state 79.6.
     """
     least_bytes = offer.device_memory_bytes if need_bytes is None else need_bytes
     least_mib = max(1, -(-least_bytes // MIB))
     always = kind_expressions(offer)
-    told = [above(labelled.GPU_MEMORY, least_mib)]
+    stated = [above(labelled.GPU_MEMORY, least_mib)]
     if offer.device_kind is DeviceKind.EMULATED:
-        return required([[*always, *told]])
-    untold = [expression(labelled.GPU_MEMORY, "DoesNotExist")]
+        return required([[*always, *stated]])
+    unstated = [expression(labelled.GPU_MEMORY, "DoesNotExist")]
     here = (
         [expression(labelled.GPU_REPLICAS, "Lt", "2")],
         [expression(labelled.GPU_REPLICAS, "DoesNotExist")],
@@ -83,14 +83,14 @@ def node_affinity_for(offer: Offer, *, need_bytes: int | None = None) -> Object:
     new = (one for provider in PROVIDERS for one in provider(offer, least_mib))
     return required(
         [
-            *([*always, *told, *unshared] for unshared in here),
-            *([*always, *untold, *promised] for promised in new),
+            *([*always, *stated, *unshared] for unshared in here),
+            *([*always, *unstated, *promised] for promised in new),
         ]
     )
 
 
 def kind_expressions(offer: Offer) -> Expressions:
-    """Return what every node must meet: the kind of device, and no worse terms.
+    """Expressions that every node must meet: the kind of device, and no worse terms.
 
     What is planned on spot may run on nodes that stay; only the reverse loses work.
     """
@@ -150,7 +150,7 @@ PROVIDERS: Final[tuple[Provider, ...]] = (
 
 
 def expression(key: str, operator: str, *values: str) -> Object:
-    """Return one condition on a label."""
+    """One condition on a label."""
     found: Object = {"key": key, "operator": operator}
     return found | {"values": list(values)} if values else found
 

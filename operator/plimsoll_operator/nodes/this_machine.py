@@ -1,4 +1,4 @@
-"""What this machine offers: its CUDA devices, or emulated devices in its own memory.
+"""Offers of this machine: its CUDA devices, or emulated devices in its own memory.
 
 In: nothing but the machine. Out: one `Offer` for each kind of device. CUDA devices are
 listed by `nvidia-smi`, which every driver brings, so that torch is not needed. The
@@ -28,7 +28,7 @@ NVIDIA_SMI = (
 NVIDIA_SMI_TIMEOUT_S = 20.0
 """A driver that hangs must not hang the command; a cold one answers within seconds."""
 NO_DEVICES = "No devices were found"
-"""Said where the driver is installed and there is no GPU, as on login nodes."""
+"""Printed where the driver is installed and there is no GPU, as on login nodes."""
 CGROUP_MEMORY = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (
@@ -58,7 +58,7 @@ def emulated_offer() -> Offer:
     """The emulated devices that this machine carries, one for each core.
 
     Raises:
-        InventoryError: no memory is left, or the kernel does not tell.
+        InventoryError: no memory is left, or the kernel does not state it.
     """
     free_bytes = available_bytes(MEMINFO.read_text())
     for limit, used in CGROUP_MEMORY:
@@ -69,7 +69,7 @@ def emulated_offer() -> Offer:
 
 
 def run_nvidia_smi() -> str:
-    """Return what nvidia-smi prints, one line for each device."""
+    """Output of nvidia-smi, one line for each device."""
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command
             NVIDIA_SMI,
@@ -84,8 +84,8 @@ def run_nvidia_smi() -> str:
     if NO_DEVICES in done.stdout:
         return ""
     if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
-        raise InventoryError(f"nvidia-smi failed and said: {said[0]}")
+        lines = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
+        raise InventoryError(f"nvidia-smi failed and printed: {lines[0]}")
     return done.stdout
 
 

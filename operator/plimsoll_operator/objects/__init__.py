@@ -1,6 +1,6 @@
 """Kubernetes objects of a plan, rendered and read.
 
-children         names, labels, owner; ConfigMaps and the Service
+manifests        names, labels, owner; ConfigMaps and the Service
 plans            a TrainingPlan as the API server has it
 pod_template     a person's template and what Plimsoll adds
 pods             what pods wait for, and how they ended

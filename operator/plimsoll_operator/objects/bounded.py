@@ -1,4 +1,4 @@
-"""What others wrote, read within bounds of memory: documents, and gzips of them.
+"""Documents of others, read within bounds of memory, also gzipped.
 
 In: bytes, and a bound. Out: a document or bytes, or an error. Called by `ingest.server`
 for reports of pods, and by `record_maps` for ConfigMaps, which anybody with rights in a

@@ -18,7 +18,7 @@ from plimsoll_operator.errors import ClusterError
 from plimsoll_operator.kube.api import EVENTS, Api, Object
 from plimsoll_operator.kube.times import stamp_of, utc_now
 from plimsoll_operator.names import API_VERSION, GROUP, KIND
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 
 logger = logging.getLogger(__name__)
 MOST_WAITING: Final = 1000
@@ -26,7 +26,7 @@ LONGEST_NOTE: Final = 1024
 QUIET: Final = ("Waiting", "Starting", "Ended")
 """Reasons that pass within a moment."""
 BAD: Final = ("BackingOff", "PendingTimeout", "DeadlineExceeded")
-"""Reasons that tell of a failure, also where the plan goes on after it."""
+"""Reasons of a failure, also where the plan goes on after it."""
 
 
 class EventWriter:
@@ -38,11 +38,11 @@ class EventWriter:
         self._instance = instance
         self._waiting: asyncio.Queue[Object] = asyncio.Queue(MOST_WAITING)
 
-    def tell(self, owner: Owner, before: Status, after: Status) -> None:
+    def emit(self, owner: Owner, before: Status, after: Status) -> None:
         """Hand over what has changed; returns at once."""
-        for said in turns(before, after):
+        for condition in turns(before, after):
             if not self._waiting.full():
-                self._waiting.put_nowait(event_of(owner, said, self._instance))
+                self._waiting.put_nowait(event_of(owner, condition, self._instance))
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -55,36 +55,42 @@ class EventWriter:
 
 
 def turns(before: Status, after: Status) -> Iterator[Condition]:
-    """Yield the conditions that have taken a turn worth telling."""
-    told: set[str] = set()
-    for said in after.conditions:
-        old = before.condition(said.type)
-        has_moved = old is None or old.status is not said.status
-        has_turned = has_moved or (old is not None and old.reason != said.reason)
-        is_summary = said.type is ConditionType.SUCCEEDED
-        repeats = is_summary and said.status is Truth.UNKNOWN and said.reason in told
-        if said.reason in QUIET or repeats:
+    """Yield the conditions that have taken a turn worth an Event."""
+    emitted: set[str] = set()
+    for condition in after.conditions:
+        old = before.condition(condition.type)
+        has_moved = old is None or old.status is not condition.status
+        has_turned = has_moved or (old is not None and old.reason != condition.reason)
+        is_summary = condition.type is ConditionType.SUCCEEDED
+        repeats = (
+            is_summary
+            and condition.status is Truth.UNKNOWN
+            and condition.reason in emitted
+        )
+        if condition.reason in QUIET or repeats:
             continue
         if (is_summary and has_turned) or (
-            has_moved and said.status is not Truth.UNKNOWN
+            has_moved and condition.status is not Truth.UNKNOWN
         ):
-            told.add(said.reason)
-            yield said
+            emitted.add(condition.reason)
+            yield condition
 
 
-def meaning_of(said: Condition) -> str:
-    """Return what a reason tells a person, where there is no message."""
-    for meanings in (REASONS.get(said.type, {}), *REASONS.values()):
-        for truth in (said.status, *Truth):
-            if (truth, said.reason) in meanings:
-                return meanings[truth, said.reason]
-    return f"{said.type} is {said.status}"
+def meaning_of(condition: Condition) -> str:
+    """Meaning of a condition's reason, for a condition without a message."""
+    for meanings in (REASONS.get(condition.type, {}), *REASONS.values()):
+        for truth in (condition.status, *Truth):
+            if (truth, condition.reason) in meanings:
+                return meanings[truth, condition.reason]
+    return f"{condition.type} is {condition.status}"
 
 
-def event_of(owner: Owner, said: Condition, instance: str) -> Object:
+def event_of(owner: Owner, condition: Condition, instance: str) -> Object:
     """The Event of a condition."""
-    has_failed = said.status is Truth.FALSE and said.type is not ConditionType.LAUNCHED
-    is_bad = has_failed or said.reason in BAD
+    has_failed = (
+        condition.status is Truth.FALSE and condition.type is not ConditionType.LAUNCHED
+    )
+    is_bad = has_failed or condition.reason in BAD
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -92,9 +98,9 @@ def event_of(owner: Owner, said: Condition, instance: str) -> Object:
         "eventTime": stamp_of(utc_now()),
         "reportingController": GROUP,
         "reportingInstance": instance,
-        "action": said.type.value,
-        "reason": said.reason,
-        "note": (said.message or meaning_of(said))[:LONGEST_NOTE],
+        "action": condition.type.value,
+        "reason": condition.reason,
+        "note": (condition.message or meaning_of(condition))[:LONGEST_NOTE],
         "type": "Warning" if is_bad else "Normal",
         "regarding": {
             "apiVersion": API_VERSION,

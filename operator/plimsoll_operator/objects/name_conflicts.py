@@ -1,6 +1,6 @@
 """Objects that stand where one of ours has to go: waited for, never touched.
 
-In: what was met when something was to be made. Out: a child that waits, or a complaint
+In: what was met when something was to be made. Out: a task that waits, or a complaint
 about the plan, until a look finds that the place is free. Nothing is written down: who
 starts anew meets it again. Called by `backends` and `record_maps`, which meet, and by
 observers.
@@ -20,21 +20,26 @@ from typing import Any
 from plimsoll_operator.api.status import Status
 from plimsoll_operator.errors import NameConflictError
 from plimsoll_operator.kube.api import Api, Kind, Object
-from plimsoll_operator.names import CHILD_LABEL, PLAN_LABEL
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.names import PLAN_LABEL, TASK_LABEL
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_operator.objects.plans import PlanObject, stop_reason
-from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Ending,
+    ObservedTask,
+    TaskKind,
+    TaskState,
+)
 from plimsoll_planner.records.task import Task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NameConflict:
-    """What is in the way of something."""
+    """An object in the place of one of ours."""
 
     kind: Kind
     name: str
     text: str
-    child: Child | None
+    task: ObservedTask | None
     """That cannot begin; None where it is an attempt."""
 
 
@@ -53,27 +58,27 @@ class NameConflicts:
         now_s: float,
         task: Task | None = None,
     ) -> None:
-        """Remember what stands in the way of a child, or of an attempt."""
-        child = None
+        """Remember what stands in the way of a task, or of an attempt."""
+        waits = None
         if task is not None:
-            child = Child(
+            waits = ObservedTask(
                 kind=task.child_kind,
                 subject=task.subject,
-                state=ChildState.PENDING,
+                state=TaskState.PENDING,
                 since_s=now_s,
                 message=str(met),
             )
         before = self._met.get(owner.uid)
         if before is None or (before.kind, before.name) != (met.kind, met.name):
             self._met[owner.uid] = NameConflict(
-                kind=met.kind, name=met.name, text=str(met), child=child
+                kind=met.kind, name=met.name, text=str(met), task=waits
             )
 
     async def of(self, plan: PlanObject) -> NameConflict | None:
-        """Return what is still in the way of a plan.
+        """The conflict that is still in the way of a plan; None: none.
 
         Raises:
-            ClusterError: it cannot be told.
+            ClusterError: it cannot be read.
         """
         found = self._met.get(plan.owner.uid)
         if found is None:
@@ -82,17 +87,17 @@ class NameConflicts:
         if plan.status.is_over or there is None or not fault_of(plan.owner, there):
             del self._met[plan.owner.uid]
             return None
-        if found.child is None:
+        if found.task is None:
             return found
-        return replace(found, child=waiting(found.child, plan.status))
+        return replace(found, task=waiting(found.task, plan.status))
 
 
-def waiting(child: Child, status: Status) -> Child:
-    """A child that waits, or has waited for too long."""
+def waiting(task: ObservedTask, status: Status) -> ObservedTask:
+    """A task that waits, or has waited for too long."""
     is_late = stop_reason(status) == "PendingTimeout"
-    if child.kind is not TaskKind.TRAIN or not is_late:
-        return child
-    return replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
+    if task.kind is not TaskKind.TRAIN or not is_late:
+        return task
+    return replace(task, state=TaskState.ENDED, ending=Ending.NEVER_STARTED)
 
 
 def fault_of(owner: Owner, found: Mapping[str, Any]) -> str:
@@ -100,6 +105,6 @@ def fault_of(owner: Owner, found: Mapping[str, Any]) -> str:
     labels: Object = found["metadata"].get("labels") or {}
     if not owner.owns(found):
         return "belongs to somebody else: delete it, or give the plan another name"
-    if labels.get(PLAN_LABEL) != owner.name or CHILD_LABEL not in labels:
+    if labels.get(PLAN_LABEL) != owner.name or TASK_LABEL not in labels:
         return "has lost the labels that Plimsoll finds it by: delete it"
     return ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from plimsoll_operator.errors import ApiConflictError, ClusterError, NameConflictError
 from plimsoll_operator.kube.api import Api, Kind, Object
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_operator.objects.name_conflicts import fault_of
 
 

@@ -13,7 +13,7 @@ from plimsoll_operator.api.spec import TrainingPlanSpec, parse_spec
 from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.objects.children import Owner
+from plimsoll_operator.objects.manifests import Owner
 from plimsoll_planner.errors import InvalidInputError
 
 STOPPED_BY_US: Final = (
@@ -67,9 +67,9 @@ def plan_of(found: Object) -> PlanObject:
 
 
 def status_of(found: Object) -> Status:
-    """The status that was said last; what somebody else wrote there is none.
+    """The status as it was written last; what somebody else wrote there is none.
 
-    All of it can be said again from what is there.
+    All of it can be computed again from what is there.
     """
     try:
         return Status.from_json(found.get("status") or {}, "status")
@@ -79,16 +79,16 @@ def status_of(found: Object) -> Status:
 
 def launched_s(status: Status) -> float:
     """Since when the ranks run, 0 where they do not."""
-    said = status.condition(ConditionType.LAUNCHED)
-    if said is None or not status.holds(ConditionType.LAUNCHED):
+    condition = status.condition(ConditionType.LAUNCHED)
+    if condition is None or not status.holds(ConditionType.LAUNCHED):
         return 0.0
-    return time_s(said.last_transition_time)
+    return time_s(condition.last_transition_time)
 
 
 def stop_reason(status: Status) -> str:
     """Why we have asked for the end of a worker group; empty if we have not."""
     for kind in (ConditionType.SUCCEEDED, ConditionType.LAUNCHED):
-        said = status.condition(kind)
-        if said is not None and said.reason in STOPPED_BY_US:
-            return said.reason
+        condition = status.condition(kind)
+        if condition is not None and condition.reason in STOPPED_BY_US:
+            return condition.reason
     return ""

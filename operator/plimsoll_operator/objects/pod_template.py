@@ -42,15 +42,15 @@ from plimsoll_planner.records.task import Task
 PREFIX: Final = "plimsoll-"
 """Of the names of our volumes and containers."""
 CODE: Final = "/opt/plimsoll"
-"""Where trainer and profiler lie; readable alone."""
+"""Folder of trainer and profiler; only readable."""
 CHECKPOINTS: Final = f"{ROOT}/checkpoints"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where processes share memory
 TOKEN_S: Final = 3600
 """Life of a token; the kubelet renews it before."""
 GRACE_S: Final = 720
-"""For ranks to save and leave, and to tell so; a person may give another time."""
+"""For ranks to save and leave, and to report it; a person may give another time."""
 RESERVED_PREFIXES: Final = ("PET_", "PLIMSOLL_", "MASTER_", "TORCHELASTIC_")
-"""How names of variables begin that we or torch.distributed give their values."""
+"""Prefixes of variables that get their values from us or torch.distributed."""
 RESERVED: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "JOB_COMPLETION_INDEX")
 """Others of them."""
 OURS: Final = ("restartPolicy", "hostname", "subdomain", "nodeName")
@@ -68,17 +68,17 @@ NOBODY: Final = 65532
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """What pods get from the operator's release."""
+    """Values of the operator's release that pods get."""
 
     runtime_image: str
     """Holds trainer and profiler."""
     ingest_url: str
-    """Where pods report to."""
+    """Address to which pods report."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PodParts:
-    """What the pod of a child has, besides what the template says."""
+    """Parts of the pod of a task, besides those of the template."""
 
     task: Task
     labels: Mapping[str, str]
@@ -146,7 +146,7 @@ def main_container(pod: Object) -> Object:
     """The container that is ours.
 
     Raises:
-        InvalidFieldError: there is none, or nobody can tell which, or it gives what
+        InvalidFieldError: there is none, or it is not known which, or it gives what
             only we can know.
     """
     containers = entries(pod, "containers", POD_PATH)
@@ -163,7 +163,7 @@ def main_container(pod: Object) -> Object:
 
 
 def path_of(container: Object, containers: list[Object]) -> str:
-    """Where a container stands in the manifest."""
+    """Path of a container in the manifest."""
     place = next(n for n, one in enumerate(containers) if one is container)
     return f"{POD_PATH}.containers[{place}]"
 
@@ -198,15 +198,15 @@ def fill_container(container: Object, parts: PodParts, release: Release) -> None
     """Give our process its command, environment, files and share of the node."""
     container.setdefault("command", ["python3"])
     container["args"] = [f"{CODE}/start.py"]
-    # What ends before it can tell so is known by its last lines.
+    # What ends before it can report is known by its last lines.
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    told = {
+    values = {
         TASK_VARIABLE: to_text(parts.task),
         INGEST_VARIABLE: release.ingest_url,
         IMAGE_VARIABLE: container["image"],
         DEBUG_VARIABLE: "1",
     }
-    variables = [{"name": name, "value": value} for name, value in told.items()]
+    variables = [{"name": name, "value": value} for name, value in values.items()]
     add(container, "env", variables, POD_PATH)
     there = entries(container, "volumeMounts", POD_PATH)
     mounted = {str(one.get("mountPath")).rstrip("/") for one in there}
@@ -234,7 +234,7 @@ def milli(number: Decimal) -> str:
 
 
 def mounts_of(parts: PodParts, mounted: Iterable[str]) -> list[Object]:
-    """Return what our process sees, besides what a person has mounted."""
+    """Mounts of our process, besides those of a person."""
     wanted = [
         ("code", CODE, True),
         ("work", f"{ROOT}/work", False),
@@ -273,7 +273,7 @@ def volumes_of(parts: PodParts) -> list[Object]:
 
 
 def code_container(pod: Object, release: Release) -> Object:
-    """Return what copies trainer and profiler into the pod; never as root."""
+    """The container that copies trainer and profiler into the pod; never as root."""
     runs_as_root = part_of(pod, "securityContext", POD_PATH).get("runAsUser") == 0
     context = RESTRICTED | ({"runAsUser": NOBODY} if runs_as_root else {})
     small = {"cpu": "50m", "memory": "64Mi"}

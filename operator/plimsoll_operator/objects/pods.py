@@ -1,9 +1,9 @@
-"""What the pods of a Job say: what they wait for, how they ended, who lost a node.
+"""State of the pods of a Job: what they wait for, how they ended, who lost a node.
 
-In: pods and nodes as plain JSON, and what pods told before they were gone. Out: lines
+In: pods and nodes as plain JSON, and reports of pods that may be gone. Out: lines
 for people, an `End` of all processes. Pure; called by observers.
 
-    told to us, or its termination message     how its processes ended
+    its report, or its termination message     how its processes ended
     container reason OOMKilled                 the host's memory was full
     condition DisruptionTarget                 evicted, preempted, drained
     neither                                    as the exit code of the container says
@@ -26,7 +26,7 @@ from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.task import End, Exit
 
 QUIET: Final = ("ContainerCreating", "PodInitializing")
-"""Reasons to wait that tell a person nothing."""
+"""Reasons to wait that mean nothing to a person."""
 OUT_OF_MEMORY_KILLED: Final = "OOMKilled"
 KILLED, TERMINATED = -9, -15
 LARGEST_SIGNAL: Final = 64
@@ -60,24 +60,24 @@ def is_true(found: Object, kind: str) -> bool:
 
 
 def waiting_text(pods: Sequence[Object], num_pods: int) -> str:
-    """Say what pods wait for: in the words of the scheduler or the kubelet."""
+    """Reason why pods wait, in the words of the scheduler or the kubelet."""
     for pod in sorted(pods, key=index_of):
         scheduled = condition_of(pod, "PodScheduled")
         if scheduled is not None and scheduled.get("status") == "False":
-            said = scheduled.get("message") or scheduled.get("reason", "")
-            return said_of(pod, said)
+            reason = scheduled.get("message") or scheduled.get("reason", "")
+            return line_of(pod, reason)
         for status in statuses_of(pod):
             waiting = status.get("state", {}).get("waiting", {})
             reason = waiting.get("reason", "")
             if reason and reason not in QUIET:
-                said = (status.get("name"), reason, waiting.get("message"))
-                return said_of(pod, *said)
+                words = (status.get("name"), reason, waiting.get("message"))
+                return line_of(pod, *words)
     running = sum(pod.get("status", {}).get("phase") == "Running" for pod in pods)
     return f"{running} of {num_pods} pods run"
 
 
-def said_of(pod: Object, *words: str | None) -> str:
-    """Return what is said of a pod, in one line."""
+def line_of(pod: Object, *words: str | None) -> str:
+    """The words on a pod, in one line with its name."""
     return one_line(": ".join(filter(None, (pod["metadata"]["name"], *words))))[:1024]
 
 
@@ -89,27 +89,27 @@ def statuses_of(pod: Object) -> Iterable[Object]:
 
 
 def ending_of_pods(
-    pods: Sequence[Object], told: Mapping[str, StoredEnd], container: str
+    pods: Sequence[Object], reported: Mapping[str, StoredEnd], container: str
 ) -> tuple[Ending, str, End | None]:
-    """How a Job ended whose pods have.
+    """Ending of a Job whose pods have ended.
 
-    `told` is by uid of the pod, the oldest first; also of those that are gone.
+    `reported` is by uid of the pod, the oldest first; also of those that are gone.
 
     Returns:
         The ending, why in one line, and the end of all processes if any is known.
     """
     # A queue may have put new pods in the place of old ones: the newest end counts.
-    ends: dict[int, End] = {one.place: one.end for one in told.values()}
+    ends: dict[int, End] = {one.place: one.end for one in reported.values()}
     for pod in sorted(
         pods, key=lambda one: str(one["metadata"].get("creationTimestamp"))
     ):
-        known = told.get(pod["metadata"]["uid"])
+        known = reported.get(pod["metadata"]["uid"])
         if known is None or (has_failed(pod) and is_done(known.end)):
             ends[index_of(pod)] = end_of_pod(pod, container)
         else:
             ends[index_of(pod)] = known.end
     if not ends:
-        return Ending.DISRUPTED, "its pods are gone, and told nothing", None
+        return Ending.DISRUPTED, "its pods are gone, and reported nothing", None
     end = joined([ends[place] for place in sorted(ends)])
     ending, line = ending_of(end)
     disrupted = disruption_in(pods)
@@ -133,16 +133,16 @@ def disruption_in(pods: Iterable[Object]) -> str:
     for pod in pods:
         condition = condition_of(pod, "DisruptionTarget") or {}
         if condition.get("status") == "True":
-            return said_of(pod, condition.get("reason"), condition.get("message"))
+            return line_of(pod, condition.get("reason"), condition.get("message"))
         status = pod.get("status", {})
         has_run = bool(status.get("containerStatuses"))
         if is_over(pod) and status.get("reason") and not has_run:
-            return said_of(pod, status.get("reason"), status.get("message"))
+            return line_of(pod, status.get("reason"), status.get("message"))
     return ""
 
 
 def end_of_pod(pod: Object, container: str) -> End:
-    """How the processes of a pod ended that told us nothing.
+    """End of the processes of a pod that reported nothing.
 
     Ours has failed, or one beside it or before it; a pod whose node is gone may say of
     none of them that it has ended.
@@ -152,14 +152,14 @@ def end_of_pod(pod: Object, container: str) -> End:
     if not failed and not has_failed(pod) and container in ended:
         failed = [container]
     if not failed:
-        said = "its pod was removed before it could tell how it ended"
-        return End(at_s=0.0, exits=(Exit(status=TERMINATED, said=said),))
+        line = "its pod was removed before it could report its end"
+        return End(at_s=0.0, exits=(Exit(status=TERMINATED, said=line),))
     name = container if container in failed else failed[0]
     return end_of_container(end_in(ended[name]), "" if name == container else name)
 
 
 def end_in(status: Object) -> Object:
-    """Return what the status of a container says of its end; nothing while it runs."""
+    """The end of a container in its status; empty while it runs."""
     found: Object = status.get("state", {}).get("terminated") or {}
     return found
 
@@ -171,19 +171,19 @@ def end_of_container(state: Object, name: str) -> End:
     end = message_in(message)
     if end is None:
         status = KILLED if was_killed else status_of(state.get("exitCode", 0))
-        said = last_words(name, state.get("reason", ""), message)
+        line = last_words(name, state.get("reason", ""), message)
         at_s = finished_s(state)
         first = 0 if status and at_s else None
-        exits = (Exit(status=status, said=said),)
+        exits = (Exit(status=status, said=line),)
         end = End(at_s=at_s, exits=exits, first=first)
     return replace(end, host_was_full=end.host_was_full or was_killed)
 
 
 def last_words(name: str, reason: str, message: str) -> str:
-    """Why a container ended that told no end: its log's last line, if any."""
+    """Why a container ended that reported no end: its log's last line, if any."""
     lines = [line for line in message.splitlines() if line.strip()]
-    told = lines[-1] if lines else ""
-    return one_line(": ".join(filter(None, (name, reason, told))))[:1024]
+    last = lines[-1] if lines else ""
+    return one_line(": ".join(filter(None, (name, reason, last))))[:1024]
 
 
 def message_in(text: str) -> End | None:
@@ -202,7 +202,7 @@ def status_of(exit_code: int) -> int:
 
 
 def finished_s(state: Mapping[str, Any]) -> float:
-    """When a container ended; 0 where nobody says."""
+    """Time of a container's end; 0 if it is not known."""
     text = state.get("finishedAt")
     return time_s(text) if text else 0.0
 

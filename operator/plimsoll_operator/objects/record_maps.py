@@ -18,14 +18,14 @@ from typing import Any, Final
 from plimsoll_operator.errors import ClusterError, NameConflictError, TooLargeError
 from plimsoll_operator.kube.api import CONFIG_MAPS, Api, Object
 from plimsoll_operator.kube.ttl_cache import TtlCache
-from plimsoll_operator.names import ATTEMPT_LABEL, CHILD_LABEL, GROUP
+from plimsoll_operator.names import ATTEMPT_LABEL, GROUP, TASK_LABEL
 from plimsoll_operator.objects.bounded import bounded_document, inflated
-from plimsoll_operator.objects.children import (
+from plimsoll_operator.objects.manifests import (
     PLAN_OF_RECORD,
     RESULT,
     Owner,
-    child_name,
     config_map,
+    object_name,
     packed,
     packed_key,
 )
@@ -43,7 +43,7 @@ PLAN_KEY: Final = packed_key("plan")
 ENDING: Final = f"{GROUP}/ending"
 """On a result: how the attempt ended."""
 MOST_PLANS: Final = 256
-"""Kept at a time: those of jobs that tell something now."""
+"""Kept at a time: those of jobs that report something now."""
 MOST_PLAN_BYTES: Final = 8 * 2**20
 """Of a plan, unpacked: one of 65,536 ranks is smaller."""
 
@@ -70,7 +70,7 @@ def plan_map(owner: Owner, action: RecordPlan, now_s: float) -> Object:
 
 
 def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
-    """Return what became of an attempt, with what its ranks observed, packed."""
+    """The ending of an attempt, with what its ranks observed, packed."""
     notes = {
         ENDING: str(ended.ending),
         note("ended"): repr(ended.ended_s),
@@ -83,16 +83,16 @@ def result_map(owner: Owner, ended: Attempt, data: Mapping[str, str]) -> Object:
 
 
 def attempts_in(maps: Iterable[Object]) -> tuple[Attempt, ...]:
-    """The attempts that the ConfigMaps of a plan tell of, the oldest first.
+    """The attempts in the ConfigMaps of a plan, the oldest first.
 
     Raises:
-        ClusterError: somebody has changed what they tell.
+        ClusterError: somebody has changed what they hold.
     """
     plans: dict[int, Mapping[str, str]] = {}
     results: dict[int, Mapping[str, str]] = {}
     for found in maps:
         labels = found["metadata"].get("labels", {})
-        of_kind = {PLAN_OF_RECORD: plans, RESULT: results}.get(labels.get(CHILD_LABEL))
+        of_kind = {PLAN_OF_RECORD: plans, RESULT: results}.get(labels.get(TASK_LABEL))
         number = str(labels.get(ATTEMPT_LABEL, ""))
         if of_kind is not None and number.isdecimal():
             of_kind[int(number)] = found["metadata"].get("annotations") or {}
@@ -168,7 +168,7 @@ class PlansOfRecord:
 
     async def _read(self, owner: Owner, attempt: Attempt) -> HybridPlan | None:
         """The same, from its ConfigMap."""
-        name = child_name(owner, PLAN_OF_RECORD, str(attempt.number))
+        name = object_name(owner, PLAN_OF_RECORD, str(attempt.number))
         found = await self._objects.find(CONFIG_MAPS, owner, name)
         return None if found is None else await asyncio.to_thread(plan_in, found)
 
@@ -190,7 +190,7 @@ class MapRecords:
         """
         found = await self.plans.find(self.owner, attempt)
         if found is None:
-            name = child_name(self.owner, PLAN_OF_RECORD, str(attempt.number))
+            name = object_name(self.owner, PLAN_OF_RECORD, str(attempt.number))
             raise ClusterError(f"ConfigMap {name}, the plan of record, is gone")
         return found
 

@@ -6,11 +6,11 @@ All of it is pure: no process, no table, no request, and the time is an argument
     spec_paths        fields of a problem in words of the spec
     question          from a spec to the question for the search
     observed_state    what a decision is made on
-    endings, advice   what exit codes mean, and in whose words people are told
+    endings, advice   what exit codes mean, and in whose words people read it
     actions           what a decision may ask for
     step_result       what a step reads, and what it reports
     failures          the table of what follows the end of an attempt
-    child_steps       the step of a condition that a child brings about
+    task_steps        the step of a condition that a task brings about
     rehearsing        the fullest rank of a plan, alone on a device
     preparing         the steps before an attempt
     attempting        the steps of attempts

@@ -1,6 +1,6 @@
 """Actions of a decision. Each is safe to be asked for again after a crash.
 
-An effect that was done already finds that and does nothing: children have names that
+An effect that was done already finds that and does nothing: tasks have names that
 follow from plan and subject, and records are written once under their key.
 """
 
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_operator.rules.observed_state import Child, Ending
+from plimsoll_operator.rules.observed_state import Ending, ObservedTask
 from plimsoll_planner.records.plan import HybridPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartProfile:
-    """Profile the workload, in a child."""
+    """Start the task that profiles the workload."""
 
     request_key: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreProfile:
-    """Put the profile that a child made into the store."""
+    """Put the profile that a task made into the store."""
 
-    child: Child
+    task: ObservedTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +33,7 @@ class Solve:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartReplay:
-    """Replay the ranks of a plan, in a child."""
+    """Start the task that replays the ranks of a plan."""
 
     digest: str
 
@@ -42,12 +42,12 @@ class StartReplay:
 class StoreReplay:
     """Put what a replay found into the store."""
 
-    child: Child
+    task: ObservedTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartRehearsal:
-    """Run the fullest rank of a plan alone on a device, in a child."""
+    """Start the task that runs the fullest rank of a plan alone on a device."""
 
     digest: str
 
@@ -56,7 +56,7 @@ class StartRehearsal:
 class StoreRehearsal:
     """Put what a rehearsal found, and what it teaches, into the store."""
 
-    child: Child
+    task: ObservedTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ class StartTraining:
 
     attempt: int
     memory_factor: int = 1
-    """How many times the memory of the host that the spec asks for."""
+    """Multiple of the host memory that the spec asks for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,15 +92,15 @@ class RecordEnding:
     """Write down what became of an attempt, with what its ranks observed."""
 
     attempt: int
-    child: Child
+    task: ObservedTask
     ending: Ending
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clear:
-    """Remove a child whose result is written down."""
+    """Remove a task whose result is written down."""
 
-    child: Child
+    task: ObservedTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

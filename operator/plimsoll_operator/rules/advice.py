@@ -2,7 +2,7 @@
 
 In: the last line of a process, and the words of a back end. Out: the same line; one of
 ours with what a person types there in place of the trainer's options, which nobody
-types. Called where the end of a child is read.
+types. Called where the end of a task is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plimsoll_planner.records.task import TaskKind
 PREFIX: Final = "plimsoll: "
 """Before what trainer and profiler say themselves; others' lines stay as they are."""
 Words = Mapping[str, str]
-"""What the trainer says, and what a person does there."""
+"""Words of the trainer, and those for a person in their place."""
 EVERYWHERE: Final = {
     "give --checkpoint-dir": "give spec.checkpoint.claimName",
     "--resume-from": "spec.checkpoint.resumeFrom",
@@ -36,7 +36,7 @@ ON_CLUSTER: Final = {
 
 
 def advised(line: str, kind: TaskKind, words: Words) -> str:
-    """A line of a child in the words of a back end."""
+    """A line of a task in the words of a back end."""
     if not line.startswith(PREFIX):
         return line
     line = line.removeprefix(PREFIX)

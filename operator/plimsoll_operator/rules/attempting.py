@@ -20,7 +20,12 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.failures import given_up, next_start_s
-from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Ending,
+    ObservedTask,
+    TaskKind,
+    TaskState,
+)
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
 from plimsoll_planner.records.document import digest_of
 from plimsoll_planner.records.solution import Infeasible
@@ -31,7 +36,7 @@ def ended_before(given: StepInput) -> StepResult:
     latest = given.latest
     if latest is None:
         return StepResult(UNKNOWN, WAITING, goes_on=True)
-    clear = tuple(Clear(child=c) for c in given.state.children if is_train(c))
+    clear = tuple(Clear(task=t) for t in given.state.tasks if is_train(t))
     if latest.ending is Ending.DONE:
         return StepResult(
             TRUE, "Trained", given.state.step_fault, actions=clear, is_final=True
@@ -67,9 +72,9 @@ def launched(given: StepInput) -> StepResult:
     """Whether the ranks of the open attempt were started; nothing else is kept."""
     number = str(given.state.attempts[-1].number)
     rest = [
-        Clear(child=child)
-        for child in given.state.children
-        if not (is_train(child) and child.subject == number)
+        Clear(task=task)
+        for task in given.state.tasks
+        if not (is_train(task) and task.subject == number)
     ]
     return workers_result(given).after(*rest)
 
@@ -77,27 +82,27 @@ def launched(given: StepInput) -> StepResult:
 def workers_result(given: StepInput) -> StepResult:
     """Whether the ranks of the open attempt were started, and what starts them."""
     attempt = given.state.attempts[-1]
-    child = given.state.child(TaskKind.TRAIN, str(attempt.number))
-    if child is None:
+    task = given.state.task(TaskKind.TRAIN, str(attempt.number))
+    if task is None:
         return starting(given)
-    if child.ending is Ending.NEVER_STARTED:
-        return StepResult(FALSE, "PendingTimeout", child.message, goes_on=True)
-    if child.state is not ChildState.PENDING:
-        return StepResult(TRUE, "Started", child.note)
+    if task.ending is Ending.NEVER_STARTED:
+        return StepResult(FALSE, "PendingTimeout", task.message, goes_on=True)
+    if task.state is not TaskState.PENDING:
+        return StepResult(TRUE, "Started", task.note)
     stop, asked = StopTraining(attempt=attempt.number), asked_to_leave(given)
-    if child.stopping or asked:
+    if task.stopping or asked:
         return StepResult(
             FALSE,
-            child.stopping or asked,
-            child.message if child.stopping else "",
+            task.stopping or asked,
+            task.message if task.stopping else "",
             actions=(stop,),
         )
-    is_late = given.is_late(child)
+    is_late = given.is_late(task)
     return StepResult(
         FALSE,
         "PendingTimeout" if is_late else "Pending",
-        joined(child.message, child.note),
-        actions=(stop if is_late else WakeAt(at_s=given.late_s(child)),),
+        joined(task.message, task.note),
+        actions=(stop if is_late else WakeAt(at_s=given.late_s(task)),),
     )
 
 
@@ -113,7 +118,7 @@ def starting(given: StepInput) -> StepResult:
 
 
 def memory_factor_of(given: StepInput) -> int:
-    """How many times the stated memory of the host the open attempt asks for.
+    """Multiple of the stated host memory that the open attempt asks for.
 
     It is doubled each time it was too little, as often as the spec allows. That counts
     after a pause as well, until the spec asks for something else.
@@ -127,25 +132,25 @@ def memory_factor_of(given: StepInput) -> int:
 
 
 def succeeded(given: StepInput) -> StepResult:
-    """How the open attempt goes, once it was started, and what stops it."""
+    """Progress of the open attempt, once it was started, and what stops it."""
     attempt = given.state.attempts[-1]
-    child = given.state.child(TaskKind.TRAIN, str(attempt.number))
-    if child is None or child.state is ChildState.PENDING:
+    task = given.state.task(TaskKind.TRAIN, str(attempt.number))
+    if task is None or task.state is TaskState.PENDING:
         return StepResult(UNKNOWN, WAITING)
     limit_s = given.spec.run_policy.running_seconds
-    until_s = given.now_s if child.state is ChildState.RUNNING else child.since_s
-    has_begun = child.started_s > 0
-    is_late = limit_s is not None and has_begun and until_s - child.started_s > limit_s
-    if child.state is ChildState.RUNNING or child.ending is None:
+    until_s = given.now_s if task.state is TaskState.RUNNING else task.since_s
+    has_begun = task.started_s > 0
+    is_late = limit_s is not None and has_begun and until_s - task.started_s > limit_s
+    if task.state is TaskState.RUNNING or task.ending is None:
         stop = StopTraining(attempt=attempt.number)
         asked = asked_to_leave(given) or ("DeadlineExceeded" if is_late else "")
-        if reason := child.stopping or asked:
+        if reason := task.stopping or asked:
             return StepResult(UNKNOWN, reason, actions=(stop,))
-        wake = () if limit_s is None else (WakeAt(at_s=child.started_s + limit_s + 1),)
+        wake = () if limit_s is None else (WakeAt(at_s=task.started_s + limit_s + 1),)
         return StepResult(UNKNOWN, "Running", given.state.step_fault, actions=wake)
-    was_late = is_late and child.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
-    ending = Ending.TIMED_OUT if was_late else child.ending
-    record = RecordEnding(attempt=attempt.number, child=child, ending=ending)
+    was_late = is_late and task.ending in (Ending.CHECKPOINTED, Ending.DISRUPTED)
+    ending = Ending.TIMED_OUT if was_late else task.ending
+    record = RecordEnding(attempt=attempt.number, task=task, ending=ending)
     return StepResult(UNKNOWN, "Ended", actions=(record,))
 
 
@@ -175,17 +180,17 @@ def asked_digest_of(spec: TrainingPlanSpec) -> str:
 def left_unstarted(given: StepInput) -> StepResult:
     """The end of an attempt whose ranks were never started: the spec has changed."""
     number = given.state.attempts[-1].number
-    nothing = Child(
+    nothing = ObservedTask(
         kind=TaskKind.TRAIN,
         subject=str(number),
-        state=ChildState.ENDED,
+        state=TaskState.ENDED,
         since_s=given.now_s,
         message="the spec was edited before the ranks were started",
     )
-    record = RecordEnding(attempt=number, child=nothing, ending=Ending.CHECKPOINTED)
+    record = RecordEnding(attempt=number, task=nothing, ending=Ending.CHECKPOINTED)
     return StepResult(FALSE, "Replanning", actions=(record,))
 
 
-def is_train(child: Child) -> bool:
-    """Whether a child is a worker group."""
-    return child.kind is TaskKind.TRAIN
+def is_train(task: ObservedTask) -> bool:
+    """Whether a task is a worker group."""
+    return task.kind is TaskKind.TRAIN

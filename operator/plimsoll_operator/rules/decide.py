@@ -53,7 +53,7 @@ from plimsoll_planner.records.solution import Solution
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What is done next, and the status that is reported."""
+    """The next actions, and the status that is reported."""
 
     actions: tuple[Action, ...]
     status: Status
@@ -72,7 +72,7 @@ def decide(
     `status` is the latest, `generation` that of the spec, `now_s` is since 1970.
     """
     if is_closed(status, generation):
-        clear = tuple(Clear(child=child) for child in state.children)
+        clear = tuple(Clear(task=task) for task in state.tasks)
         return Decision(actions=clear, status=status)
     given = StepInput(
         spec=spec,
@@ -140,8 +140,8 @@ def unreadable(
     """The decision on a plan whose spec the types refuse; nothing is done.
 
     A schema lets more through than the types do, and a newer release may refuse what
-    an older one took. What is over stays as it is, and so does what is said of ranks
-    that run.
+    an older one took. What is over stays as it is, and so does the report on ranks that
+    run.
     """
     if is_closed(status, generation):
         return Decision(actions=(), status=status)
@@ -196,7 +196,7 @@ def with_answer(status: Status, state: ObservedState) -> Status:
         )
     planned = status.plan.digest if status.plan is not None else ""
     is_of_plan = state.attempts and state.attempts[-1].plan_digest == planned
-    # What was told before stands while the store, which holds it, cannot be asked.
+    # What was reported before stands while the store, which holds it, cannot be asked.
     observed = state.observed or (status.observed if state.store_fault else None)
     return replace(status, observed=observed if is_of_plan else None)
 
@@ -204,10 +204,10 @@ def with_answer(status: Status, state: ObservedState) -> Status:
 def with_workload(status: Status, state: ObservedState) -> Status:
     """The status with the Job of the latest attempt; it stays when that ends."""
     number = state.attempts[-1].number if state.attempts else 0
-    child = state.child(TaskKind.TRAIN, str(number))
-    if child is not None and child.workload_uid:
+    task = state.task(TaskKind.TRAIN, str(number))
+    if task is not None and task.workload_uid:
         ref = WorkloadRef(
-            name=child.workload_name, uid=child.workload_uid, attempt=number
+            name=task.workload_name, uid=task.workload_uid, attempt=number
         )
         return replace(status, workload_ref=ref)
     before = status.workload_ref
@@ -229,8 +229,8 @@ def condition(kind: ConditionType, result: StepResult, generation: int) -> Condi
 def summary(given: StepInput, result: StepResult) -> Condition:
     """The summary if a step before it is the end, or is waited for.
 
-    A dry run succeeds. What ended the latest attempt is told with what is waited for,
-    where that tells nothing itself.
+    A dry run succeeds. The end of the latest attempt is reported with what is waited
+    for, where that says nothing itself.
     """
     truth = UNKNOWN
     if result.is_final:

@@ -32,13 +32,13 @@ RESERVED = {
 }
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 OTHER_RANK = "another rank went away"
-"""Said by ranks that failed because another one did."""
+"""Printed by ranks that failed because another one did."""
 UNSAVED = "and nothing is saved"
-"""Said by ranks that were asked to stop, and have nowhere to save."""
+"""Printed by ranks that were asked to stop, and have nowhere to save."""
 
 
 def ending_of(end: End) -> tuple[Ending, str]:
-    """How a child ended, and why, in one line."""
+    """Ending of a task, and its reason in one line."""
     statuses = [one.status for one in end.exits]
     if not any(statuses):
         return Ending.DONE, ""
@@ -50,7 +50,7 @@ def ending_of(end: End) -> tuple[Ending, str]:
     killed, failed = culprits(end)
     if failed:
         place = end.first if end.first in failed else failed[0]
-        return Ending.APPLICATION_ERROR, end.message or said(end, place)
+        return Ending.APPLICATION_ERROR, end.message or reason_of(end, place)
     if ExitCode.CHECKPOINTED in statuses and (end.was_stopped or not killed):
         return Ending.CHECKPOINTED, ""
     return killed_from_outside(end, killed)
@@ -87,7 +87,7 @@ def culprits(end: End) -> tuple[list[int], list[int]]:
     return killed, failed
 
 
-def said(end: End, place: int) -> str:
+def reason_of(end: End, place: int) -> str:
     """The line that a process ended with."""
     found = end.exits[place]
     if found.status < 0:

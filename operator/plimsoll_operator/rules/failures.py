@@ -43,7 +43,7 @@ UNFIXED = "; without it {} GPUs are proven to be the fewest"
 
 
 class Kind(StrEnum):
-    """What endings count as."""
+    """Kinds of endings, by which they are counted."""
 
     APPLICATION = "application"
     OUT_OF_MEMORY = "out of memory"
@@ -81,7 +81,7 @@ RESPONSES = {
 
 
 def count(attempts: tuple[Attempt, ...], kind: Kind) -> int:
-    """How many attempts ended in one way."""
+    """Number of attempts that ended in one way."""
     endings = (a.ending for a in attempts if a.ending not in (None, Ending.DONE))
     return sum(RESPONSES[ending].kind is kind for ending in endings if ending)
 
@@ -129,7 +129,7 @@ def fixed_text(given: StepInput) -> str:
 
 
 def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
-    """When the next attempt may begin; 0 where it may at once.
+    """Earliest start of the next attempt; 0 if it may start at once.
 
     A clock that was set back since the latest one ended delays nothing.
     """
@@ -147,12 +147,12 @@ def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
 
 
 def pause_s(number: int) -> float:
-    """How long to wait after a failure, by its number from 1 on."""
+    """Seconds to wait after a failure, by its number from 1 on."""
     return min(FIRST_WAIT_S * 2.0 ** (number - 1), LONGEST_WAIT_S) if number > 0 else 0
 
 
 def soon_disrupted(attempts: tuple[Attempt, ...]) -> int:
-    """How many of the latest attempts, in a row, were disrupted soon."""
+    """Number of the latest attempts, in a row, that were disrupted soon."""
     was_soon = (
         one.ending is Ending.DISRUPTED and one.ended_s - one.recorded_s < SOON_S
         for one in reversed(attempts)

@@ -4,8 +4,8 @@ Made by the observers (`backends.local.observe`, `control.observe`) just before 
 decision and live; absence in here is believed. Nothing is kept between
 two decisions but what stands in here and in the status.
 
-    Child     something that runs or ran: profiling, replaying, or a worker group
-    Attempt   a plan of record, and what became of it once that was written down
+    ObservedTask   one that runs or ran: profiling, replaying, or a worker group
+    Attempt        a plan of record, and what became of it once that was written down
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.records.task import TaskKind as TaskKind
 
 
-class ChildState(StrEnum):
-    """Where a child stands."""
+class TaskState(StrEnum):
+    """State of a task."""
 
     PENDING = "pending"
-    """It exists and does not run yet; `Child.message` says what it waits for."""
+    """It exists and does not run yet; `ObservedTask.message` says what it waits for."""
     RUNNING = "running"
     ENDED = "ended"
 
 
 class Ending(StrEnum):
-    """How a child ended, told by its exit codes and by what its back end says."""
+    """Ending of a task, by its exit codes and the reports of its back end."""
 
     DONE = "done"
     CHECKPOINTED = "checkpointed"
@@ -62,23 +62,23 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Child:
-    """Something that runs or ran for a plan, and was not cleared away yet."""
+class ObservedTask:
+    """A task that runs or ran for a plan, and was not cleared away yet."""
 
     kind: TaskKind
     subject: str
-    """What it works on: a request key, a plan's digest, or an attempt's number."""
-    state: ChildState
+    """A request key, a plan's digest, or an attempt's number."""
+    state: TaskState
     since_s: float
-    """When it took that state; seconds since 1970."""
+    """Start of that state; seconds since 1970."""
     started_s: float = 0.0
-    """When it began to run; 0 where it never did."""
+    """Start of its run; 0 if it never ran."""
     ending: Ending | None = None
     """Given where it ended."""
     message: str = ""
     """Its root cause in one line, or what it waits for."""
     note: str = ""
-    """What people are told of it, whatever its state."""
+    """A note about it for people, whatever its state."""
     stopping: str = ""
     """Reason for which it was asked to leave; it goes, whatever is wanted by now."""
     workload_name: str = ""
@@ -102,7 +102,7 @@ class Attempt:
     recorded_s: float = 0.0
     """Seconds since 1970."""
     ending: Ending | None = None
-    """What became of it; None until that was written down."""
+    """Its end; None until that was written down."""
     ended_s: float = 0.0
     generation: int = 0
     """Of the spec when that was written down; 0 until then."""
@@ -129,7 +129,7 @@ class ObservedProfile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedRehearsal:
-    """What running the plan's fullest rank alone on a device gave."""
+    """Result of running the plan's fullest rank alone on a device."""
 
     fits: bool
     message: str
@@ -138,7 +138,7 @@ class ObservedRehearsal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedAnswer:
-    """What the search said to the problem as it is now, replays included."""
+    """Answer of the search to the problem as it is now, replays included."""
 
     answer: Solution | Infeasible
     problem_digest: str = ""
@@ -163,9 +163,9 @@ class ObservedState:
     """Everything that a decision looks at, besides spec and status."""
 
     complaint: str = ""
-    """What the spec names and is not there, in one line; empty where all is."""
+    """Missing things that the spec names, in one line; empty if none is missing."""
     remark: str = ""
-    """What a person should know of a spec that is good."""
+    """A note about a spec that is good."""
     store_fault: str = ""
     """Why the store cannot be asked, in one line; empty where it answers."""
     has_device: bool = False
@@ -179,14 +179,14 @@ class ObservedState:
     """Which plan before that ran out of memory when rehearsed, and how."""
     attempts: tuple[Attempt, ...] = ()
     """All of them, the oldest first."""
-    children: tuple[Child, ...] = ()
+    tasks: tuple[ObservedTask, ...] = ()
     observed: ObservedStatus | None = None
-    """What the ranks of the latest attempt have used so far."""
+    """Memory and time that the ranks of the latest attempt have used so far."""
     step_fault: str = ""
     """That its steps did not take what was predicted; empty where they did."""
 
-    def child(self, kind: TaskKind, subject: str) -> Child | None:
-        """One child, None if it does not exist."""
+    def task(self, kind: TaskKind, subject: str) -> ObservedTask | None:
+        """One task, None if it does not exist."""
         return next(
-            (c for c in self.children if (c.kind, c.subject) == (kind, subject)), None
+            (t for t in self.tasks if (t.kind, t.subject) == (kind, subject)), None
         )

@@ -17,17 +17,17 @@ from plimsoll_operator.rules.actions import (
     StartReplay,
     WakeAt,
 )
-from plimsoll_operator.rules.child_steps import (
-    clearing,
-    failed,
-    foreign_children,
-    of_child,
-    outdated_children,
-)
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import Ending, ObservedState, TaskKind
 from plimsoll_operator.rules.rehearsing import rehearsed
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
+from plimsoll_operator.rules.task_steps import (
+    clearing,
+    failed,
+    mismatched_tasks,
+    of_task,
+    outdated_tasks,
+)
 from plimsoll_planner.records.solution import Infeasible, Termination
 
 STORE_AGAIN_S = 10.0
@@ -41,9 +41,9 @@ def accepted(given: StepInput) -> StepResult:
     """
     if given.state.complaint:
         return StepResult(FALSE, "InvalidSpec", given.state.complaint)
-    child = given.state.child(TaskKind.PROFILE, given.state.profile_key)
-    if child is not None and child.ending is Ending.INCOMPATIBLE:
-        return failed(child, RESPONSES[child.ending].reason)
+    task = given.state.task(TaskKind.PROFILE, given.state.profile_key)
+    if task is not None and task.ending is Ending.INCOMPATIBLE:
+        return failed(task, RESPONSES[task.ending].reason)
     return StepResult(TRUE, "Valid", given.state.remark)
 
 
@@ -58,9 +58,9 @@ def profiled(given: StepInput) -> StepResult:
             actions=(WakeAt(at_s=given.now_s + STORE_AGAIN_S),),
         )
     unwanted = [
-        Clear(child=child)
-        for child in state.children
-        if child.kind is TaskKind.PROFILE and child.subject != state.profile_key
+        Clear(task=task)
+        for task in state.tasks
+        if task.kind is TaskKind.PROFILE and task.subject != state.profile_key
     ]
     return profile_result(given).after(*unwanted)
 
@@ -68,25 +68,25 @@ def profiled(given: StepInput) -> StepResult:
 def profile_result(given: StepInput) -> StepResult:
     """Whether the profile that is asked for is there, and bring it about."""
     state = given.state
-    child = state.child(TaskKind.PROFILE, state.profile_key)
+    task = state.task(TaskKind.PROFILE, state.profile_key)
     if state.profile is not None and is_current(given.spec, state):
-        done = (child, *outdated_children(given.state))
-        clear = tuple(Clear(child=one) for one in done if one is not None)
+        done = (task, *outdated_tasks(given.state))
+        clear = tuple(Clear(task=one) for one in done if one is not None)
         reason = "Cached" if state.profile.was_cached else "Measured"
         if state.profile.source == "traced" and not state.profile.was_cached:
             reason = "Traced"
         return StepResult(TRUE, reason, actions=clear)
-    if child is None and given.spec.profile.policy is ProfilePolicy.NEVER:
+    if task is None and given.spec.profile.policy is ProfilePolicy.NEVER:
         return StepResult(
             FALSE,
             "ProfileMissing",
             "there is no profile, and profile.policy is Never",
             is_final=True,
         )
-    if child is None:
+    if task is None:
         start = StartProfile(request_key=state.profile_key)
         return StepResult(UNKNOWN, "Profiling", actions=(start,))
-    return of_child(given, child)
+    return of_task(given, task)
 
 
 def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
@@ -101,8 +101,8 @@ def is_current(spec: TrainingPlanSpec, state: ObservedState) -> bool:
         return False
     if profile.was_cached:
         is_refused = spec.profile.policy is ProfilePolicy.ALWAYS
-        foreign = foreign_children(state)
-        if is_refused or any(child.since_s > profile.made_s for child in foreign):
+        mismatched = mismatched_tasks(state)
+        if is_refused or any(task.since_s > profile.made_s for task in mismatched):
             return False
     return not any(
         latest.ending is Ending.FOREIGN_FINGERPRINT and profile.made_s <= latest.ended_s
@@ -132,7 +132,7 @@ def planned(given: StepInput) -> StepResult:
 
 
 def skipped(result: StepResult) -> StepResult:
-    """Go on without a replay, where nobody asks for one; its child stays as a mark."""
+    """Go on without a replay, where nobody asks for one; its task stays as a mark."""
     return replace(
         result,
         truth=UNKNOWN,
@@ -157,17 +157,17 @@ def certified(given: StepInput) -> StepResult:
 
 
 def replay_result(given: StepInput) -> StepResult:
-    """Where the replay of a plan stands that is not certified."""
+    """Progress of the replay of a plan that is not certified."""
     found = given.state.answer
     must = given.spec.launch.require_certified
     if found is not None and found.has_replay:
         return StepResult(UNKNOWN, "Comparing", actions=(Solve(),))
     if found is not None and found.unreplayed:
-        child = given.state.child(TaskKind.REPLAY, found.unreplayed)
-        if child is None or child in outdated_children(given.state):
-            start = (StartReplay(digest=found.unreplayed),) if child is None else ()
+        task = given.state.task(TaskKind.REPLAY, found.unreplayed)
+        if task is None or task in outdated_tasks(given.state):
+            start = (StartReplay(digest=found.unreplayed),) if task is None else ()
             return StepResult(UNKNOWN, "Replaying", actions=start)
-        result = of_child(given, child)
+        result = of_task(given, task)
         return result if must or not result.is_final else skipped(result)
     rounds = found.num_rounds if found is not None else 0
     return StepResult(

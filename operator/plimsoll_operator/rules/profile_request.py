@@ -18,7 +18,7 @@ from plimsoll_planner.records.model_profile import DeviceKind
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileRequest:
-    """What is to be profiled, and how."""
+    """A workload to be profiled, and how."""
 
     entrypoint: str
     arguments: str
@@ -26,7 +26,7 @@ class ProfileRequest:
     device_kind: DeviceKind
     source: Source
     place: str
-    """Where the code comes from: a folder, or image, code volumes and namespace."""
+    """Origin of the code: a folder, or image, code volumes and namespace."""
 
     @property
     def key(self) -> str:

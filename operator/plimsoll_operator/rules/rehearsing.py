@@ -7,7 +7,7 @@ the rehearsal, and the actions that bring it about. Called by `preparing`.
                      IfDevice, and no device,  what the replay says
                      a busy one, or the plan
                      was tried
-    no result yet                              Rehearsing, in a child of its own
+    no result yet                              Rehearsing, by a task of its own
     it fits                                    Rehearsed
     out of memory    what is asked changes with it, so another plan comes;
                      fixed by hand, or too often: RehearsalOOM
@@ -21,7 +21,6 @@ from plimsoll_operator.api.reasons import WAITING
 from plimsoll_operator.api.spec import Rehearse
 from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import StartRehearsal
-from plimsoll_operator.rules.child_steps import clearing, of_child, outdated_children
 from plimsoll_operator.rules.failures import fixed_text
 from plimsoll_operator.rules.observed_state import (
     Ending,
@@ -30,6 +29,7 @@ from plimsoll_operator.rules.observed_state import (
     TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput, StepResult, joined
+from plimsoll_operator.rules.task_steps import clearing, of_task, outdated_tasks
 from plimsoll_planner.text.explain import counted
 
 NO_DEVICE = "no device got free to rehearse on"
@@ -88,9 +88,9 @@ def under_way(
     A training that rests takes no device.
     """
     digest = found.plan_digest
-    child = given.state.child(TaskKind.REHEARSAL, digest)
+    task = given.state.task(TaskKind.REHEARSAL, digest)
     before = (*result.actions, *clearing(given, TaskKind.REHEARSAL, digest))
-    if child is None and given.spec.suspend:
+    if task is None and given.spec.suspend:
         return StepResult(
             UNKNOWN,
             WAITING,
@@ -98,14 +98,14 @@ def under_way(
             actions=before,
             goes_on=True,
         )
-    if child is None or child in outdated_children(given.state):
-        start = (StartRehearsal(digest=digest),) if child is None else ()
+    if task is None or task in outdated_tasks(given.state):
+        start = (StartRehearsal(digest=digest),) if task is None else ()
         return StepResult(UNKNOWN, "Rehearsing", actions=(*before, *start))
-    now = of_child(given, child)
+    now = of_task(given, task)
     if is_without_device(given, now):
-        # The child stays as a mark: without it the wait would begin again.
-        is_busy = child.ending is Ending.DEVICE_BUSY
-        why = f"not rehearsed: {child.message}" if is_busy else NO_DEVICE
+        # The task stays as a mark: without it the wait would begin again.
+        is_busy = task.ending is Ending.DEVICE_BUSY
+        why = f"not rehearsed: {task.message}" if is_busy else NO_DEVICE
         return replace(result, message=joined(result.message, why), actions=before)
     return now.after(*before)
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from plimsoll_operator.api.spec import PlanOverride, TrainingPlanSpec
 from plimsoll_operator.api.status import TRUE, Truth
 from plimsoll_operator.rules.actions import Action
-from plimsoll_operator.rules.observed_state import Attempt, Child, ObservedState
+from plimsoll_operator.rules.observed_state import Attempt, ObservedState, ObservedTask
 from plimsoll_planner.records.problem import BatchStatistics
 
 
@@ -48,13 +48,13 @@ class StepInput:
         is_needed = profile is None or profile.has_batch_statistics
         return is_fixed_by_hand(self.spec, is_needed)
 
-    def is_late(self, child: Child) -> bool:
-        """Whether a child that is pending has waited for longer than it may."""
-        return self.now_s >= self.late_s(child)
+    def is_late(self, task: ObservedTask) -> bool:
+        """Whether a task that is pending has waited for longer than it may."""
+        return self.now_s >= self.late_s(task)
 
-    def late_s(self, child: Child) -> float:
-        """When a child that is pending will have waited for too long."""
-        return child.since_s + self.spec.run_policy.pending_seconds
+    def late_s(self, task: ObservedTask) -> float:
+        """Time at which a pending task will have waited for too long."""
+        return task.since_s + self.spec.run_policy.pending_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class SolveRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SolveState:
-    """What a plan asks now, and what is known of the answer."""
+    """The question of a plan now, and what is known of the answer."""
 
     question: StoredQuestion
     refusal: str = ""
@@ -114,7 +114,7 @@ class SolveCache:
         return await self._store.questions.put(occasion, asked)
 
     async def state(self, request: SolveRequest, profile: StoredProfile) -> SolveState:
-        """What is asked and answered, both as they are at one moment.
+        """Question and answer, both as they are at one moment.
 
         A rehearsal that ran out of memory asks another question. One that comes in
         between would be seen beside the question from before it, and end the plan.
@@ -285,5 +285,5 @@ def search_once(problem: Problem, known: Mapping[str, Replay]) -> StoredAnswer:
 
 
 def round_of(attempts: Sequence[Attempt]) -> int:
-    """How often the question has changed by what attempts have taught."""
+    """Number of changes of the question by what attempts have taught."""
     return sum(attempt.ending in ASKED_ANEW for attempt in attempts)

@@ -53,8 +53,8 @@ class Solver:
     ) -> None:
         """Start no process before it is needed.
 
-        `done` is told of the plan whose answer has come, `took` of the seconds of each
-        search. One that came to nothing is tried again after `first_pause_s`.
+        `done` is called with the plan whose answer has come, `took` with the seconds
+        of each search. One that came to nothing is tried again after `first_pause_s`.
         """
         self._done = done
         self._took = took

@@ -7,7 +7,7 @@ for they are what is learned from; so a fit takes the newest ones.
 A fit takes a while: it runs in a thread, from rows read before, and nobody who writes
 waits for it. It is kept if the fit before it and the shortages are still those that it
 began with, else it is made again: so an older fit never stands in place of a newer one,
-and no shortage comes back that a person has forgotten. Ranks that have told meanwhile
+and no shortage comes back that a person has forgotten. Ranks that report meanwhile
 count the next time; they are of attempts that end later, and that fit anew then.
 
 Where namespaces share what they learn, each has fits of its own all the same: what the
@@ -53,7 +53,7 @@ Keys = Callable[[AsyncSession], Awaitable[set[OverheadKey]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Basis:
-    """What must not change while a key is fitted."""
+    """Facts that must not change while a key is fitted."""
 
     before: str | None
     """The fit that is there."""

@@ -118,8 +118,10 @@ def shortage_of(lesson: Lesson) -> Shortage:
     plan, limits, full = lesson.plan, lesson.limits, lesson.full_device
     if full is None:
         return unreported_shortage(plan, limits)
-    told = (one for one in lesson.observations if one.rank == full.rank and one.peaks)
-    observation = next(told, None)
+    reports = (
+        one for one in lesson.observations if one.rank == full.rank and one.peaks
+    )
+    observation = next(reports, None)
     if observation is None:
         return unreported_shortage(plan, limits, full.rank)
     offer = plan.offers[plan.stage_of(full.rank).offer]

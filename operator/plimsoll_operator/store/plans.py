@@ -34,7 +34,7 @@ class StoredPlan:
     """The machines it may use, as they were when it began: what is free on this one
     changes by the minute."""
     folder: str
-    """Where the workload's code lies."""
+    """Folder of the workload's code."""
     created_s: float
     is_suspended: bool
     """A person asked for it, whatever the spec says."""
@@ -100,10 +100,10 @@ class Plans(Repository):
         """
         async with self._database.write() as session:
             row = await existing(session, uid)
-            told = canonical_text(spec), [offer.to_json() for offer in offers]
-            if (row.spec, row.offers) != told:
+            asked = canonical_text(spec), [offer.to_json() for offer in offers]
+            if (row.spec, row.offers) != asked:
                 row.generation += 1
-            row.spec, row.offers = told
+            row.spec, row.offers = asked
             row.folder = folder
         return plan_of(row)
 

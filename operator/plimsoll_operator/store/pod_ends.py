@@ -43,7 +43,7 @@ class PodEnds(Repository):
 
         The one that ended first comes first, by the clocks of the pods, and of those
         that ended at once the one with the smaller uid. So of pods in one place, where
-        a preempted one got a successor, the last one tells how the place ended.
+        a preempted one got a successor, the last one reports how the place ended.
         """
         wanted = select(PodEndRow).where(
             PodEndRow.plan_uid == plan_uid, PodEndRow.attempt == attempt

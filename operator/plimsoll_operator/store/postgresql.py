@@ -111,7 +111,7 @@ REFUSALS: Mapping[str, Meaning] = {
     "certificate": (StorePathError, "is not trusted", "correct the certificates"),
 }
 """The same for whom a server turns away: libpq keeps the words and drops the SQLSTATE.
-One that speaks another language is said to be down, in its words."""
+One with another language is reported to be down, in its words."""
 
 
 class PostgresqlServer(DatabaseSystem):
@@ -232,7 +232,7 @@ def meaning_of(error: BaseException) -> Meaning:
     found = MEANINGS.get(state) or MEANINGS.get(state[:2])
     if found is not None:
         return found
-    if not state:  # it was not the server that said something, or not to us yet
+    if not state:  # it was not the server that answered, or not to us yet
         refused = (means for words, means in REFUSALS.items() if words in str(error))
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return next(refused, DOWN if lost else OTHER)

@@ -24,13 +24,13 @@ from plimsoll_planner.records.problem import Problem
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Occasion:
-    """What a question is put on, once."""
+    """Occasion of a question, which is put once."""
 
     plan_uid: str
     generation: int
     """Of spec and offers."""
     round: int
-    """How often attempts have taught something."""
+    """Number of times that attempts have taught something."""
     profile_digest: str
 
 

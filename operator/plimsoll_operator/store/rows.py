@@ -71,16 +71,16 @@ class OverheadKeyColumns:
 
 
 class UsedRow(Base):
-    """What anybody might ask for again, and goes where nobody does."""
+    """A row that may be asked for again, and goes if nobody does."""
 
     __abstract__ = True
 
     used_s: Mapped[float] = mapped_column(server_default="0")
-    """When it was last written or read; up to a day too early."""
+    """Time of the last write or read; up to a day too early."""
 
 
 class ProfileRow(UsedRow):
-    """What a workload costs."""
+    """Costs of a workload."""
 
     __tablename__ = "profile"
 
@@ -91,7 +91,7 @@ class ProfileRow(UsedRow):
 
 
 class ReplayRow(UsedRow):
-    """What the ranks of a plan hold, replayed."""
+    """Memory of the ranks of a plan, replayed."""
 
     __tablename__ = "replay"
 
@@ -116,7 +116,7 @@ class RehearsalRow(Base):
 
 
 class QuestionRow(Base):
-    """What the search was asked for a plan, once on each occasion."""
+    """Question to the search for a plan, once on each occasion."""
 
     __tablename__ = "question"
     __table_args__ = (
@@ -189,7 +189,7 @@ class PlanRow(Base):
 
 
 class ObservationRow(OverheadKeyColumns, Base):
-    """What one rank really used, with what was predicted for it."""
+    """Memory that one rank really used, beside its prediction."""
 
     __tablename__ = "observation"
     __table_args__ = (
@@ -215,7 +215,7 @@ class ObservationRow(OverheadKeyColumns, Base):
     predicted_upper_bytes: Mapped[int]
     """Of all that is on the device."""
     reported_s: Mapped[float] = mapped_column(server_default="0")
-    """When it was taken in."""
+    """Time at which it was taken in."""
     peaks: Mapped[list[ObservedPeakRow]] = relationship(
         lazy="raise", order_by="ObservedPeakRow.place"
     )
@@ -275,7 +275,7 @@ class PodEndRow(Base):
 
 
 class CalibrationRow(Base):
-    """What sits on a device besides tensors, fitted to what was observed."""
+    """Memory of a device besides tensors, fitted to observations."""
 
     __tablename__ = "calibration"
 

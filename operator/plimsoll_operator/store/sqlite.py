@@ -50,7 +50,7 @@ CANNOT_GROW = (
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_IOERR_TRUNCATE,
 )
-"""What quotas and limits end in; a full disk in SQLITE_FULL."""
+"""Errors that quotas and limits end in; a full disk ends in SQLITE_FULL."""
 
 
 class SqliteFile(DatabaseSystem):
@@ -113,7 +113,7 @@ class SqliteFile(DatabaseSystem):
 
 
 def file_at(path: Path) -> tuple[int, int] | None:
-    """What tells the file at a path from another one."""
+    """Identity of the file at a path."""
     try:
         found = path.stat()
     except OSError:

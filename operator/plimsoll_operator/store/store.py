@@ -36,7 +36,7 @@ from plimsoll_operator.store.shortages import Shortages
 from plimsoll_operator.store.uses import DAY_S
 
 OF_A_PLAN = (QuestionRow, RehearsalRow, PodEndRow)
-"""What nobody needs once a plan of a cluster is gone."""
+"""Tables that nobody needs once a plan of a cluster is gone."""
 
 
 class Store:

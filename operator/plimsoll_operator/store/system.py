@@ -1,4 +1,4 @@
-"""What the store needs of a database system: engines, errors, a revision.
+"""Needs of the store from a database system: engines, errors, a revision.
 
 A `DatabaseSystem` stands for all that is SQLite's or PostgreSQL's own: `sqlite` and
 `postgresql` have one each, `places` finds the one that is meant, `database` and
@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from plimsoll_operator.errors import StoreError
 
 REVISION_TABLE = "plimsoll_revision"
-"""Of Alembic, under a name that tells our stores from others'."""
+"""Of Alembic, under a name that other stores do not have."""
 WRITING = {"writes": True}
 """Execution options of an engine whose transactions write."""
 
@@ -29,9 +29,9 @@ class DatabaseSystem(ABC):
     name: str
     """For messages; never with a password."""
     advice: str
-    """What a person does who cannot use it: names another one."""
+    """Advice to a person who cannot use it: name another one."""
     patience_s: float | None
-    """How long a transaction may take in all; None where nothing can hang."""
+    """Seconds for a whole transaction; None where nothing can hang."""
     driver_errors: tuple[type[Exception], ...]
     """Errors besides those that SQLAlchemy wraps."""
 

@@ -1,4 +1,4 @@
-"""When a row was last used, to a day, so that reads seldom write.
+"""Last use of a row, to a day, so that reads seldom write.
 
 In: a row that was just read. Out: the time in the store, where it was older than a day.
 Called by the repositories whose rows `Store.forget_unused` removes.

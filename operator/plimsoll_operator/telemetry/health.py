@@ -33,17 +33,17 @@ LONGEST_PAUSE_S = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What the process knows of itself; all times on one clock that never goes back."""
+    """State of the process; all times on one clock that never goes back."""
 
     beat_s: float
-    """When the loop last got round to saying so."""
+    """Time of the latest round of the event loop."""
     heard_s: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By kind of object: when a list last agreed with what its watch had told. Empty on
-    a replica that does not decide."""
+    """By kind of object: when a list last agreed with its watch. Empty on a replica
+    that does not decide."""
     due_since_s: float | None = None
     """Since when the plan that has waited longest is due; None where none waits."""
     passed_s: float = 0.0
-    """When the last pass was completed."""
+    """Completion time of the last pass."""
 
 
 def stale(facts: Facts, now_s: float) -> str:
@@ -81,9 +81,9 @@ def probe_route(
     """A handler that answers by whether there is a complaint."""
 
     async def answer(_: web.Request) -> web.Response:
-        said = complaint()
-        status = HTTPStatus.SERVICE_UNAVAILABLE if said else HTTPStatus.OK
-        return web.Response(status=status, text=said or "ok")
+        found = complaint()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if found else HTTPStatus.OK
+        return web.Response(status=status, text=found or "ok")
 
     return answer
 
@@ -91,7 +91,7 @@ def probe_route(
 def metrics_route(
     registry: CollectorRegistry,
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """A handler that tells all metrics, or those that `name[]` asks for.
+    """A handler that answers all metrics, or those that `name[]` asks for.
 
     They are written in a thread: with thousands of plans that takes a second, for which
     the library's own handler holds the loop.
@@ -102,8 +102,8 @@ def metrics_route(
         names = request.query.getall("name[]", ())
         asked = registry.restricted_registry(names) if names else registry
         text = await asyncio.to_thread(write, asked)
-        told = web.Response(body=text, headers={"Content-Type": kind})
-        told.enable_compression()
-        return told
+        reply = web.Response(body=text, headers={"Content-Type": kind})
+        reply.enable_compression()
+        return reply
 
     return answer

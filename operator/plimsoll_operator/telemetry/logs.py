@@ -27,11 +27,11 @@ OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 KOPF_FIELDS = frozenset({"settings", "k8s_skip", "k8s_ref", "taskName"})
 """Of its records, besides; which object it is about is in `k8s_ref`."""
 CHATTY = {"kopf": logging.WARNING, "aiohttp.access": logging.WARNING}
-"""Loggers that tell of every event; told nevertheless where the level is DEBUG."""
+"""Loggers that report every event; shown nevertheless where the level is DEBUG."""
 
 
 class LogFormat(StrEnum):
-    """How a line is written."""
+    """Format of a line."""
 
     JSON = "json"
     TEXT = "text"
@@ -80,7 +80,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, object]:
 
 
 def time_of(record: logging.LogRecord) -> str:
-    """When a record was made, as the API server writes times."""
+    """Time of a record, as the API server writes times."""
     made = datetime.fromtimestamp(record.created, UTC)
     return made.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -116,9 +116,9 @@ class TextLines(logging.Formatter):
             plan + (f"#{attempt}" * bool(attempt)),
         ]
         rest = [f"{name}={one_line(str(value))}" for name, value in fields.items()]
-        said = one_line(record.getMessage())
+        message = one_line(record.getMessage())
         line = " ".join(
-            part for part in (*head, f"{record.name}: {said}", *rest) if part
+            part for part in (*head, f"{record.name}: {message}", *rest) if part
         )
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)

@@ -45,15 +45,15 @@ REASONS: tuple[tuple[type[Exception], str], ...] = (
     (ClusterError, "ApiRefused"),
     (InvalidInputError, "InvalidInput"),
 )
-"""What an error counts as; the first that it is one of."""
+"""Cause that an error counts as; the first that it is one of."""
 UNEXPECTED = "Unexpected"
 """Any other: a defect."""
 END_RESULTS = {True: "succeeded", False: "failed"}
-"""What the end of a plan counts as, by whether it trained."""
+"""Result that the end of a plan counts as, by whether it trained."""
 
 
 class Pass(StrEnum):
-    """What came of one pass over a plan."""
+    """Outcome of one pass over a plan."""
 
     IDLE = "idle"
     """There was nothing to do."""
@@ -62,7 +62,7 @@ class Pass(StrEnum):
 
 
 class Stage(StrEnum):
-    """What a plan spends its time in."""
+    """Stage in which a plan spends its time."""
 
     PROFILE = "profile"
     SOLVE = "solve"
@@ -72,10 +72,10 @@ class Stage(StrEnum):
 
 
 class Metrics:
-    """What happened, counted."""
+    """Counters of what happened."""
 
     def __init__(self, *, per_plan: bool) -> None:
-        """Begin at zero; `per_plan` tells of each plan as well, by its name."""
+        """Begin at zero; `per_plan` reports each plan as well, by its name."""
         self.registry = CollectorRegistry()
         self._plans = PlanMetrics(per_plan=per_plan)
         self.registry.register(self._plans)

@@ -2,9 +2,9 @@
 
 In: the plans that were seen last. Out: how many stand where, and, where it is switched
 on, a few numbers of each. Held by `metrics`. Nothing has to be taken back when a plan
-goes: what is not here any more is not told any more.
+goes: what is not here any more is not reported any more.
 
-A plan has at most so many series: of a large worker group the fullest ranks are told.
+A plan has at most so many series: of a large worker group the fullest ranks only.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def fullness(peak: RankPeak) -> tuple[int, int]:
 
 def runs(conditions: Iterable[tuple[ConditionType, Truth]]) -> bool:
     """Whether the ranks of a plan run, by its conditions."""
-    said = dict(conditions)
-    has_begun = said.get(ConditionType.LAUNCHED) is Truth.TRUE
-    return has_begun and said.get(ConditionType.SUCCEEDED) is Truth.UNKNOWN
+    truths = dict(conditions)
+    has_begun = truths.get(ConditionType.LAUNCHED) is Truth.TRUE
+    return has_begun and truths.get(ConditionType.SUCCEEDED) is Truth.UNKNOWN
 
 
 class PlanMetrics(Collector):
     """The plans that were seen last."""
 
     def __init__(self, *, per_plan: bool) -> None:
-        """Begin without plans; `per_plan` tells of each, not only how many."""
+        """Begin without plans; `per_plan` reports each, not only how many."""
         self._per_plan = per_plan
         self._conditions: dict[PlanKey, tuple[tuple[ConditionType, Truth], ...]] = {}
         self._plans: dict[PlanKey, PlanStatus] = {}
@@ -93,7 +93,7 @@ class PlanMetrics(Collector):
             yield from self._of_ranks()
 
     def _standing(self) -> GaugeMetricFamily:
-        """How many plans stand where; also where none does."""
+        """Number of plans in each state; also where there is none."""
         family = GaugeMetricFamily(
             "trainingplan_plan_condition",
             "Plans whose condition of this type has this status.",

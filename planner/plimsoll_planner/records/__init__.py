@@ -11,6 +11,6 @@ images (docs/decisions/0006). Reading order is import order:
     problem                             the question
     plan, certificate, solution         the answer and its proof
     replay, observation                 what a replay found, and what really happened
-    task                                what a child is asked, and what became of it
+    task                                a task, and what became of it
     rehearsal                           what one rank held, alone on a device
 """

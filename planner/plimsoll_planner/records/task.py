@@ -1,4 +1,4 @@
-"""What a child is asked to do, and what is written down of its life.
+"""A task, and what is written down of its life.
 
     task.json    before it is started
     began.json   by its supervisor, before the first process
@@ -105,7 +105,7 @@ class FullDevice(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End(Document):
-    """All processes of a child have ended."""
+    """All processes of a task have ended."""
 
     at_s: Seconds
     exits: tuple[Exit, ...]

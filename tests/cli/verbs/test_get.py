@@ -44,7 +44,7 @@ def plan(tmp_path: Path) -> Generator[HomePlan]:
     """A plan that was running when its command was killed."""
     made = a_home_plan(tmp_path / "home")
     yield made
-    made.children.end_all()
+    made.tasks.end_all()
 
 
 def state(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> tuple[str, bool]:
@@ -72,7 +72,7 @@ def test_a_plan_of_which_all_was_killed_is_interrupted(
 ) -> None:
     """Nobody is left to write that down; and it is told what goes on with it."""
     plan.train(SLEEPS)
-    plan.children.end_all()
+    plan.tasks.end_all()
     assert state(plan, capsys) == ("Interrupted", False)
     said = page(plan, capsys)
     assert said.startswith("chain: Interrupted  (uid ")
@@ -88,7 +88,7 @@ def test_ranks_whose_command_was_killed_run_unwatched(
         assert state(plan, capsys) == ("Running, unwatched", False)
     said = page(plan, capsys)
     assert "unwatched: its processes run, and `plimsoll run` finds them\n" in said
-    assert plan.children.alive() == {folder}
+    assert plan.tasks.alive() == {folder}
 
 
 def test_ranks_that_ended_with_nobody_there_are_not_told_as_killed(

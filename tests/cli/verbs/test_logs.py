@@ -25,9 +25,9 @@ def plan(tmp_path: Path) -> Generator[HomePlan]:
     """A plan with an attempt."""
     made = a_home_plan(tmp_path / "home")
     made.attempt(1, {})
-    shutil.rmtree(made.children.logs(TaskKind.TRAIN, "1"))
+    shutil.rmtree(made.tasks.logs(TaskKind.TRAIN, "1"))
     yield made
-    made.children.end_all()
+    made.tasks.end_all()
 
 
 def follow(plan: HomePlan) -> ExitCode | int:
@@ -47,7 +47,7 @@ def test_logs_of_ranks_that_were_killed_end(
     """With their keeper, so that nobody writes down that they have ended."""
     folder = plan.train(TALKS.format(seconds=600))
     wait_until_said(folder)
-    killing, begin_s = threading.Timer(1.5, plan.children.end_all), time.monotonic()
+    killing, begin_s = threading.Timer(1.5, plan.tasks.end_all), time.monotonic()
     killing.start()
     assert follow(plan) == ExitCode.DONE
     assert time.monotonic() - begin_s > killing.interval
@@ -58,27 +58,27 @@ def test_logs_of_ranks_that_were_killed_end(
 def test_logs_are_followed_to_where_they_are_kept(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A child that is cleared away; no line is lost, and none comes twice."""
+    """A task that is cleared away; no line is lost, and none comes twice."""
     folder = plan.train(TALKS.format(seconds=600))
     wait_until_said(folder)
-    clearing = threading.Timer(1.0, plan.children.clear, (TaskKind.TRAIN, "1"))
+    clearing = threading.Timer(1.0, plan.tasks.clear, (TaskKind.TRAIN, "1"))
     clearing.start()
     assert follow(plan) == ExitCode.DONE
     assert capsys.readouterr().out == "[0] here\n"
 
 
-def test_a_child_that_is_cleared_away_while_it_is_read_is_read_to_its_end(
+def test_a_task_that_is_cleared_away_while_it_is_read_is_read_to_its_end(
     plan: HomePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At whatever moment: its lines are there, once."""
     folder = plan.train("print('here')")
     plan.wait_for_end(folder)
-    kept = plan.children.logs(TaskKind.TRAIN, "1")
+    kept = plan.tasks.logs(TaskKind.TRAIN, "1")
     folder.rename(tmp_path / "ended")
     for delay_ms in range(0, 60, 10):
         shutil.copytree(tmp_path / "ended", folder)
         shutil.rmtree(kept, ignore_errors=True)
-        clear = partial(plan.children.clear, TaskKind.TRAIN, "1")
+        clear = partial(plan.tasks.clear, TaskKind.TRAIN, "1")
         clearing = threading.Timer(delay_ms / 1000, clear)
         clearing.start()
         assert follow(plan) == ExitCode.DONE

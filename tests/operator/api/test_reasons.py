@@ -16,14 +16,14 @@ from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.rules.decide import decide
 from plimsoll_operator.rules.observed_state import (
-    Child,
-    ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedRehearsal,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from plimsoll_operator.store.attempts import StoredAttempt
 from plimsoll_planner.records.solution import Termination
@@ -40,14 +40,16 @@ READY = ObservedState(
 Look = tuple[TrainingPlanSpec, ObservedState]
 
 
-def children(kind: TaskKind, subject: str) -> list[tuple[Child, ...]]:
-    """No child, and one in every state and with every ending."""
-    waits = Child(kind=kind, subject=subject, state=ChildState.PENDING, since_s=9900.0)
+def tasks(kind: TaskKind, subject: str) -> list[tuple[ObservedTask, ...]]:
+    """No task, and one in every state and with every ending."""
+    waits = ObservedTask(
+        kind=kind, subject=subject, state=TaskState.PENDING, since_s=9900.0
+    )
     waited = replace(waits, since_s=100.0)
-    runs = replace(waits, state=ChildState.RUNNING, started_s=9000.0)
-    ended = replace(runs, state=ChildState.ENDED)
+    runs = replace(waits, state=TaskState.RUNNING, started_s=9000.0)
+    ended = replace(runs, state=TaskState.ENDED)
     ends = [replace(ended, ending=ending) for ending in Ending]
-    return [(), *((child,) for child in (waits, waited, runs, *ends))]
+    return [(), *((task,) for task in (waits, waited, runs, *ends))]
 
 
 def while_profiling() -> Iterator[Look]:
@@ -57,10 +59,10 @@ def while_profiling() -> Iterator[Look]:
     traced = replace(MEASURED, source="traced")
     profiles = (None, MEASURED, traced, replace(MEASURED, was_cached=True))
     policies = ("IfMissing", "Always", "Never")
-    found = children(TaskKind.PROFILE, "request")
-    for policy, profile, child in product(policies, profiles, found):
+    found = tasks(TaskKind.PROFILE, "request")
+    for policy, profile, task in product(policies, profiles, found):
         spec = a_spec(profile={"policy": policy})
-        yield spec, replace(READY, profile=profile, children=child)
+        yield spec, replace(READY, profile=profile, tasks=task)
 
 
 def while_planning() -> Iterator[Look]:
@@ -78,11 +80,11 @@ def while_planning() -> Iterator[Look]:
         {"num_rounds": 5},
     )
     yield a_spec(), replace(READY, answer=None)
-    found = children(TaskKind.REPLAY, "plan")
-    for answer, step, child, must in product(answers, steps, found, (True, False)):
+    found = tasks(TaskKind.REPLAY, "plan")
+    for answer, step, task, must in product(answers, steps, found, (True, False)):
         spec = a_spec(launch={"requireCertified": must})
         seen = ObservedAnswer(answer=answer, **step)
-        yield spec, replace(READY, answer=seen, children=child)
+        yield spec, replace(READY, answer=seen, tasks=task)
 
 
 def while_rehearsing() -> Iterator[Look]:
@@ -93,15 +95,15 @@ def while_rehearsing() -> Iterator[Look]:
         ObservedRehearsal(fits=False, message="ran out"),
     )
     steps: tuple[dict[str, Any], ...] = ({"is_certified": True}, {"num_rounds": 5})
-    found = children(TaskKind.REHEARSAL, "plan")
+    found = tasks(TaskKind.REHEARSAL, "plan")
     wishes = ("Never", "IfDevice", "Always")
-    for rehearse, result, step, child in product(wishes, results, steps, found):
+    for rehearse, result, step, task in product(wishes, results, steps, found):
         spec = a_spec(launch={"rehearse": rehearse, "requireCertified": False})
         answer = ObservedAnswer(
             answer=a_solution(), plan_digest="plan", rehearsal=result, **step
         )
         for here in (True, False):
-            yield spec, replace(READY, answer=answer, children=child, has_device=here)
+            yield spec, replace(READY, answer=answer, tasks=task, has_device=here)
 
 
 def while_training() -> Iterator[Look]:
@@ -122,9 +124,9 @@ def while_training() -> Iterator[Look]:
         a_spec(launch={"policy": "PlanOnly"}),
         a_spec(runPolicy={"runningSeconds": 1}),
     )
-    found = children(TaskKind.TRAIN, "1")
-    for spec, tried, child in product(specs, attempts, found):
-        yield spec, replace(READY, attempts=tried, children=child)
+    found = tasks(TaskKind.TRAIN, "1")
+    for spec, tried, task in product(specs, attempts, found):
+        yield spec, replace(READY, attempts=tried, tasks=task)
 
 
 def test_every_reason_is_explained_and_given() -> None:

@@ -1,4 +1,4 @@
-"""Command lines of children: read by the very programs that they start."""
+"""Command lines of tasks: read by the very programs that they start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator is told by its environment."""
+"""Configuration of the operator by its environment."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_the_time_of_the_latest_event_of_each_watch_is_told() -> None:
     assert (home.heard_s("trainingplans"), home.heard_s("jobs")) == (None, None)
     home.loop.heard(KEY, UID, "7", False)
     home.now_s += 5
-    home.loop.child_changed(KEY, "job", "1", "jobs")
+    home.loop.owned_changed(KEY, "job", "1", "jobs")
     assert home.heard_s("trainingplans") == LATER_S
     assert home.heard_s("jobs") == LATER_S + 5
     home.now_s += 5
@@ -119,7 +119,7 @@ def test_an_event_of_a_job_has_its_plan_looked_at() -> None:
     home = Home()
     home.queue.add_at(KEY, LATER_S + 60)
     assert home.queue.due_since_s is None
-    home.loop.child_changed(KEY, "job", "1", "jobs")
+    home.loop.owned_changed(KEY, "job", "1", "jobs")
     assert home.queue.due_since_s == LATER_S
 
 
@@ -127,9 +127,9 @@ def test_a_job_that_the_first_look_has_seen_is_no_news() -> None:
     """Once: the watch begins with what was there. Whatever comes later is news."""
     home = Home()
     home.loop.known_workloads["job"] = "7"
-    home.loop.child_changed(KEY, "job", "7", "jobs")
+    home.loop.owned_changed(KEY, "job", "7", "jobs")
     assert home.queue.due_since_s is None
-    home.loop.child_changed(KEY, "job", "7", "jobs")
+    home.loop.owned_changed(KEY, "job", "7", "jobs")
     assert home.queue.due_since_s == LATER_S
 
 

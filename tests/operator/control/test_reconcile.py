@@ -18,25 +18,25 @@ from plimsoll_operator.control.reconcile import (
 )
 from plimsoll_operator.rules.actions import Action, Solve, StopTraining, WakeAt
 from plimsoll_operator.rules.observed_state import (
-    Child,
-    ChildState,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from tests.support.cluster_objects import LATER_S, a_plan_object
 
 NOW_S = LATER_S
-PENDING = Child(
-    kind=TaskKind.TRAIN, subject="1", state=ChildState.PENDING, since_s=NOW_S
+PENDING = ObservedTask(
+    kind=TaskKind.TRAIN, subject="1", state=TaskState.PENDING, since_s=NOW_S
 )
-RUNNING = replace(PENDING, state=ChildState.RUNNING)
+RUNNING = replace(PENDING, state=TaskState.RUNNING)
 REFUSED = Condition(
     type=ConditionType.ACCEPTED, status=Truth.FALSE, reason="InvalidSpec"
 )
 
 
 @pytest.mark.parametrize(
-    ("actions", "children", "ahead_s"),
+    ("actions", "tasks", "ahead_s"),
     [
         ((), (), None),
         ((Solve(),), (), SEARCH_S),
@@ -49,14 +49,14 @@ REFUSED = Condition(
         ((), (RUNNING,), None),
         ((StopTraining(attempt=1),), (replace(RUNNING, message="ending"),), ENDING_S),
         ((WakeAt(at_s=NOW_S + 1),), (PENDING,), 1.0),
-        ((), (replace(RUNNING, state=ChildState.ENDED, message="died"),), None),
+        ((), (replace(RUNNING, state=TaskState.ENDED, message="died"),), None),
     ],
 )
 def test_the_next_look_is_the_first_one_that_anybody_wants(
-    actions: tuple[Action, ...], children: tuple[Child, ...], ahead_s: float | None
+    actions: tuple[Action, ...], tasks: tuple[ObservedTask, ...], ahead_s: float | None
 ) -> None:
     """Pods that wait tell nobody when they go on: less and less often, but always."""
-    found = next_look_s(actions, Status(), ObservedState(children=children), NOW_S)
+    found = next_look_s(actions, Status(), ObservedState(tasks=tasks), NOW_S)
     assert found == (None if ahead_s is None else NOW_S + ahead_s)
 
 

@@ -55,7 +55,7 @@ def lines() -> Iterator[Lines]:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         (Status(), PENDING, ["Launched False, Pending: no room"]),
         (PENDING, a_status(Truth.TRUE, "Started"), ["Launched True, Started: "]),
@@ -64,18 +64,18 @@ def lines() -> Iterator[Lines]:
     ],
 )
 def test_the_log_tells_the_course_of_a_plan(
-    before: Status, after: Status, told: list[str], lines: Lines
+    before: Status, after: Status, reported: list[str], lines: Lines
 ) -> None:
     """A line for each turn that is an Event as well, with its plan and attempt.
 
-    A reason without a message is told by what it means.
+    A reason without a message is reported by its meaning.
     """
     events = EventWriter(cast("Api", None), "a")
     PassReporter(metrics=Metrics(per_plan=False), events=events).reported(
         OWNER, before, after
     )
     place = {"namespace": OWNER.namespace, "plan": OWNER.name, "attempt": 2}
-    assert [about for _, about in lines.kept] == [place] * len(told)
-    for (line, _), begins in zip(lines.kept, told, strict=True):
+    assert [about for _, about in lines.kept] == [place] * len(reported)
+    for (line, _), begins in zip(lines.kept, reported, strict=True):
         assert line.startswith(begins)
         assert not line.endswith(": ")

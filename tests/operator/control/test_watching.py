@@ -30,10 +30,10 @@ class Ears:
     def __init__(self) -> None:
         """Hear of nothing yet."""
         self.plans: list[tuple[tuple[str, str], str, str, bool]] = []
-        self.children: list[tuple[tuple[str, str], str, str, str]] = []
+        self.owned: list[tuple[tuple[str, str], str, str, str]] = []
         registry: Any = registry_for(
-            lambda *told: self.plans.append(told),
-            lambda *told: self.children.append(told),
+            lambda *seen: self.plans.append(seen),
+            lambda *seen: self.owned.append(seen),
             Logins(""),
         )
         found = registry._watching.get_all_handlers()
@@ -56,7 +56,7 @@ def test_every_event_of_a_plan_counts(kind: str | None, is_deleted: bool) -> Non
     ears = Ears()
     ears.hear("trainingplans", kind, a_plan_manifest(resourceVersion="77"))
     assert ears.plans == [(KEY, OWNER.uid, "77", is_deleted)]
-    assert ears.children == []
+    assert ears.owned == []
 
 
 @pytest.mark.parametrize("kind", [None, "ADDED", "MODIFIED", "DELETED"])
@@ -65,7 +65,7 @@ def test_an_event_of_a_job_is_one_of_its_plan(kind: str | None) -> None:
     ears = Ears()
     job = a_job(TaskKind.TRAIN, "1", resourceVersion="77")
     ears.hear("jobs", kind, job)
-    assert ears.children == [(KEY, JOB_UID, "77", "jobs")]
+    assert ears.owned == [(KEY, JOB_UID, "77", "jobs")]
     assert ears.plans == []
 
 
@@ -74,7 +74,7 @@ def test_a_job_without_a_plan_is_nobodys(labels: dict[str, str]) -> None:
     """Somebody has taken its label away."""
     ears = Ears()
     ears.hear("jobs", "MODIFIED", a_job(labels=labels))
-    assert ears.children == []
+    assert ears.owned == []
 
 
 def test_nothing_is_watched_but_plans_and_jobs() -> None:

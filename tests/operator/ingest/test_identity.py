@@ -155,7 +155,7 @@ def test_only_what_a_plan_controls_is_ours() -> None:
 @pytest.mark.parametrize(
     ("part", "name", "value"),
     [
-        ("labels", names.CHILD_LABEL, "sail"),
+        ("labels", names.TASK_LABEL, "sail"),
         ("labels", names.ATTEMPT_LABEL, "first"),
         ("labels", names.ATTEMPT_LABEL, "0"),
         ("annotations", names.AFTER_ANNOTATION, "nan"),

@@ -42,7 +42,7 @@ def test_room_is_bounded_for_all_and_for_each() -> None:
     with room.claim("a") as mine, room.claim("b") as other:
         mine.grow(60)
         for claim, num_bytes in ((mine, 1), (other, 41)):
-            with pytest.raises(RefusedReportError, match="tell it again") as refused:
+            with pytest.raises(RefusedReportError, match="send it again") as refused:
                 claim.grow(num_bytes)
             assert (refused.value.status, refused.value.retry_after_s) == (429, 2)
         other.grow(40)

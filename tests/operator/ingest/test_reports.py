@@ -126,19 +126,19 @@ def test_a_profile_of_many_layers_is_within_the_bounds() -> None:
 
 
 @pytest.mark.parametrize("wanted", list(TaskKind))
-def test_each_kind_of_child_tells_its_own(wanted: TaskKind) -> None:
+def test_each_kind_of_task_reports_its_own(wanted: TaskKind) -> None:
     """And nothing else."""
     for kind in TaskKind:
         reporter = a_reporter(kind=kind)
         if kind is wanted:
             reports.check_kind(reporter, wanted)
             continue
-        with pytest.raises(RefusedReportError, match=f"is told by {wanted}") as no:
+        with pytest.raises(RefusedReportError, match=f"is reported by {wanted}") as no:
             reports.check_kind(reporter, wanted)
         assert status_of(no) == 403
 
 
-def test_a_child_tells_what_it_was_asked_for() -> None:
+def test_a_task_reports_what_it_was_asked_for() -> None:
     """The subject of its Job says what that is."""
     reporter = a_reporter(subject=DIGEST)
     reports.check_profile(a_profile(), reporter)

@@ -63,7 +63,7 @@ class World:
     store: Store
     port: int
     session: aiohttp.ClientSession
-    told: list[tuple[str, str]]
+    notified: list[tuple[str, str]]
     counted: list[tuple[str, int]]
     answer: dict[str, Any] = field(default_factory=dict)
     """Body of the latest answer."""
@@ -89,14 +89,14 @@ async def running(
     path: Path, cluster: ClusterInMemory, *, shares: bool = False
 ) -> AsyncGenerator[World]:
     """Run a server on a store."""
-    told: list[tuple[str, str]] = []
+    notified: list[tuple[str, str]] = []
     counted: list[tuple[str, int]] = []
     async with open_store(path) as store:
         ingest = Ingest(
             cluster,
             store,
             shares=shares,
-            told=told.append,
+            notify=notified.append,
             counted=lambda route, status: counted.append((route, status)),
             clocks=Clocks(now=lambda: NOW_S, steady=lambda: 0.0),
         )
@@ -104,7 +104,7 @@ async def running(
             serving(ingest.app(), host="127.0.0.1") as port,
             aiohttp.ClientSession() as session,
         ):
-            yield World(cluster, store, port, session, told, counted)
+            yield World(cluster, store, port, session, notified, counted)
 
 
 def in_world(
@@ -150,7 +150,7 @@ def test_an_observation_is_kept_with_what_was_predicted(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         assert await world.post("observation", observed()) == 204
         assert world.answer == {}
-        assert world.told == [(NAMESPACE, "tiny")]
+        assert world.notified == [(NAMESPACE, "tiny")]
         assert world.counted == [("/v1/observation", 204)]
         within = world.store.within(NAMESPACE).observations
         (found,) = await within.of(PLAN_UID, 1)
@@ -198,7 +198,7 @@ def test_before_its_first_step_a_rank_has_used_nothing(tmp_path: Path) -> None:
 
     async def work(world: World) -> None:
         assert await world.post("observation", observed(peaks=(), step_s=())) == 200
-        assert world.told == []
+        assert world.notified == []
 
     in_world(tmp_path, work)
     assert is_empty(tmp_path)
@@ -249,7 +249,7 @@ def test_a_rehearsal_is_kept_and_teaches_its_namespace(
         await world.store.rehearsals.ask(PLAN_UID, ASKED)
         for _ in range(2):
             assert await world.post("rehearsal", found.to_json()) == 204
-        assert world.told == [(NAMESPACE, "tiny")] * 2
+        assert world.notified == [(NAMESPACE, "tiny")] * 2
         assert await world.store.rehearsals.find(PLAN_UID, REHEARSED) == found
         [known] = await world.store.within(NAMESPACE).calibrations.all()
         assert known.num_observations == int(found.fits)
@@ -311,7 +311,7 @@ def test_the_first_profile_of_a_job_wins(tmp_path: Path) -> None:
         found = await world.store.profiles.find(DIGEST)
         assert found is not None
         assert (found.profile, found.made_s) == (a_profile(), NOW_S)
-        assert world.told == [(NAMESPACE, "tiny")]
+        assert world.notified == [(NAMESPACE, "tiny")]
 
     in_world(tmp_path, work, ClusterInMemory(TaskKind.PROFILE, DIGEST))
 
@@ -362,8 +362,8 @@ def ended(cluster: ClusterInMemory) -> None:
 
 
 def profiling(cluster: ClusterInMemory) -> None:
-    """Let the Job be another kind of child."""
-    cluster.job["metadata"]["labels"][names.CHILD_LABEL] = "profile"
+    """Let the Job be another kind of task."""
+    cluster.job["metadata"]["labels"][names.TASK_LABEL] = "profile"
 
 
 def away(cluster: ClusterInMemory) -> None:
@@ -407,7 +407,7 @@ def test_what_is_refused_is_told_why_and_stored_nowhere(
         assert await world.post("observation", observed() | body, **headers) == status
         assert said in world.answer["error"]
         assert ("Retry-After" in world.headers) is (status == 503)
-        assert world.told == []
+        assert world.notified == []
         assert world.counted == [("/v1/observation", status)]
 
     if change:
@@ -671,9 +671,9 @@ def test_a_store_that_is_away_is_a_503(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         path.rename(aside)
         assert await world.post("end", END.to_json()) == 503
-        assert world.answer["error"] == "the store does not answer now: tell it again"
+        assert world.answer["error"] == "the store does not answer now: send it again"
         assert world.headers["Retry-After"] == "10"
-        assert world.told == []
+        assert world.notified == []
         aside.rename(path)
         assert await world.post("end", END.to_json()) == 204
 

@@ -12,7 +12,9 @@ ACCEPTED, LAUNCHED = ConditionType.ACCEPTED, ConditionType.LAUNCHED
 SUMMARY = ConditionType.SUCCEEDED
 
 
-def said(kind: ConditionType, truth: Truth, reason: str, message: str = "") -> Status:
+def status_with(
+    kind: ConditionType, truth: Truth, reason: str, message: str = ""
+) -> Status:
     """Build a status with one condition."""
     one = Condition(type=kind, status=truth, reason=reason, message=message)
     return Status(conditions=(one,))
@@ -24,26 +26,30 @@ NOTHING = Status()
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (NOTHING, said(ACCEPTED, Truth.TRUE, "Valid"), ["Valid"]),
-        (NOTHING, said(ACCEPTED, Truth.UNKNOWN, "Profiling"), []),
-        (said(ACCEPTED, Truth.TRUE, "Valid"), said(ACCEPTED, Truth.TRUE, "Else"), []),
+        (NOTHING, status_with(ACCEPTED, Truth.TRUE, "Valid"), ["Valid"]),
+        (NOTHING, status_with(ACCEPTED, Truth.UNKNOWN, "Profiling"), []),
         (
-            said(ACCEPTED, Truth.UNKNOWN, "Valid"),
-            said(ACCEPTED, Truth.FALSE, "InvalidSpec"),
+            status_with(ACCEPTED, Truth.TRUE, "Valid"),
+            status_with(ACCEPTED, Truth.TRUE, "Else"),
+            [],
+        ),
+        (
+            status_with(ACCEPTED, Truth.UNKNOWN, "Valid"),
+            status_with(ACCEPTED, Truth.FALSE, "InvalidSpec"),
             ["InvalidSpec"],
         ),
-        (NOTHING, said(SUMMARY, Truth.UNKNOWN, "Profiling"), ["Profiling"]),
+        (NOTHING, status_with(SUMMARY, Truth.UNKNOWN, "Profiling"), ["Profiling"]),
         (
-            said(SUMMARY, Truth.UNKNOWN, "Profiling"),
-            said(SUMMARY, Truth.UNKNOWN, "Solving"),
+            status_with(SUMMARY, Truth.UNKNOWN, "Profiling"),
+            status_with(SUMMARY, Truth.UNKNOWN, "Solving"),
             ["Solving"],
         ),
         (
-            said(SUMMARY, Truth.UNKNOWN, "Pending", "0/3 nodes"),
-            said(SUMMARY, Truth.UNKNOWN, "Pending", "1/3 nodes"),
+            status_with(SUMMARY, Truth.UNKNOWN, "Pending", "0/3 nodes"),
+            status_with(SUMMARY, Truth.UNKNOWN, "Pending", "1/3 nodes"),
             [],
         ),
-        *((NOTHING, said(SUMMARY, Truth.UNKNOWN, quiet), []) for quiet in QUIET),
+        *((NOTHING, status_with(SUMMARY, Truth.UNKNOWN, quiet), []) for quiet in QUIET),
     ],
 )
 def test_a_turn_is_told_once(
@@ -55,14 +61,17 @@ def test_a_turn_is_told_once(
 
 
 def test_the_summary_repeats_nothing_on_the_way() -> None:
-    """What it waits for was told by the condition that says so; its end is its own."""
-    paused = said(LAUNCHED, Truth.FALSE, "Suspended").conditions
+    """Its wait was reported by the condition of that; its end is its own."""
+    paused = status_with(LAUNCHED, Truth.FALSE, "Suspended").conditions
     after = Status(
-        conditions=(*paused, *said(SUMMARY, Truth.UNKNOWN, "Suspended").conditions)
+        conditions=(
+            *paused,
+            *status_with(SUMMARY, Truth.UNKNOWN, "Suspended").conditions,
+        )
     )
     assert [one.type for one in turns(NOTHING, after)] == [LAUNCHED]
     ended = Status(
-        conditions=(*paused, *said(SUMMARY, Truth.FALSE, "Suspended").conditions)
+        conditions=(*paused, *status_with(SUMMARY, Truth.FALSE, "Suspended").conditions)
     )
     assert [one.type for one in turns(NOTHING, ended)] == [LAUNCHED, SUMMARY]
 
@@ -82,14 +91,14 @@ def test_what_went_wrong_is_a_warning(
     kind: ConditionType, truth: Truth, reason: str, expected: str
 ) -> None:
     """A gang that is not launched yet has not gone wrong, unless one before it has."""
-    [one] = said(kind, truth, reason).conditions
+    [one] = status_with(kind, truth, reason).conditions
     assert event_of(OWNER, one, "a")["type"] == expected
 
 
 def test_an_event_says_what_and_of_whom() -> None:
     """Its note is never empty, and never longer than the API server takes."""
-    [long] = said(ACCEPTED, Truth.FALSE, "InvalidSpec", "x" * 1024).conditions
-    [bare] = said(ACCEPTED, Truth.TRUE, "Valid").conditions
+    [long] = status_with(ACCEPTED, Truth.FALSE, "InvalidSpec", "x" * 1024).conditions
+    [bare] = status_with(ACCEPTED, Truth.TRUE, "Valid").conditions
     assert len(event_of(OWNER, long, "a")["note"]) == LONGEST_NOTE
     made = event_of(OWNER, bare, "a")
     assert made["note"] == "What the spec names is there."

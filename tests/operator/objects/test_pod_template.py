@@ -170,7 +170,7 @@ def test_labels_are_merged_and_ours_win() -> None:
     assert found["annotations"] == {"note": "kept"}
 
 
-def test_each_part_of_a_child_is_there_where_it_is_wanted() -> None:
+def test_each_part_of_a_task_is_there_where_it_is_wanted() -> None:
     """Inputs, checkpoints, the Service, priority and affinity; else nothing of them."""
     affinity = node_affinity_for(an_offer())
     full = made(

@@ -27,7 +27,7 @@ from tests.support.cluster_objects import (
     an_end,
     condition,
     terminated,
-    told,
+    termination_message,
     waits,
 )
 from tests.support.nodes import a_node
@@ -48,7 +48,7 @@ def ending(
 
 
 def stored(place: int, end: End) -> dict[str, StoredEnd]:
-    """Return what one pod has told us."""
+    """The report of one pod."""
     return {f"uid-of-pod-{place}": StoredEnd(place=place, end=end)}
 
 
@@ -181,14 +181,14 @@ def test_the_exit_code_of_a_container_says_how_it_ended(
 
 
 def test_a_termination_message_says_more_than_the_exit_code() -> None:
-    """A child that the kernel killed is told by the keeper, which lives on."""
+    """A process that the kernel killed is reported by its supervisor."""
     end = an_end(-9, 0, host_was_full=True)
-    state = terminated(137, reason="Error", message=told(end))
+    state = terminated(137, reason="Error", message=termination_message(end))
     assert ending(a_pod(0, state, phase="Failed"))[0] is Ending.HOST_OUT_OF_MEMORY
 
 
 def test_what_a_pod_told_us_counts_more_than_what_it_left() -> None:
-    """Its message may be cut; it told the same in full."""
+    """Its message may be cut; it reported the same in full."""
     pod = a_pod(0, terminated(1, message="{"), phase="Failed")
     assert ending(pod)[0] is Ending.APPLICATION_ERROR
     full = stored(0, an_end(ExitCode.DEVICE_OUT_OF_MEMORY))
@@ -199,7 +199,7 @@ def test_pods_that_are_gone_have_told_their_end() -> None:
     """After an eviction nothing is left of them but that."""
     ends = stored(0, an_end(84, was_stopped=True)) | stored(1, an_end(84))
     assert ending(ends=ends) == (Ending.CHECKPOINTED, "")
-    assert ending() == (Ending.DISRUPTED, "its pods are gone, and told nothing")
+    assert ending() == (Ending.DISRUPTED, "its pods are gone, and reported nothing")
 
 
 def test_the_newest_pod_of_a_place_says_how_it_ended() -> None:
@@ -223,7 +223,11 @@ def test_the_pod_that_failed_first_says_why(order: tuple[int, int]) -> None:
         an_end(1, at_s=LATER_S, first=0),
     ]
     pods = [
-        a_pod(place, terminated(1, message=told(ends[place])), phase="Failed")
+        a_pod(
+            place,
+            terminated(1, message=termination_message(ends[place])),
+            phase="Failed",
+        )
         for place in order
     ]
     _, _, end = ending_of_pods(pods, {}, CONTAINER)
@@ -238,7 +242,7 @@ def test_a_container_that_told_nothing_may_have_failed_first() -> None:
         1, terminated(128, reason="StartError", message="no python3"), phase="Failed"
     )
     later = an_end(1, at_s=LATER_S + 30, first=0)
-    second = a_pod(0, terminated(1, message=told(later)), phase="Failed")
+    second = a_pod(0, terminated(1, message=termination_message(later)), phase="Failed")
     assert ending(second, first)[1] == "StartError: no python3"
 
 
@@ -249,7 +253,7 @@ def test_what_other_pods_lost_is_not_the_cause() -> None:
         lost.to_json() | {"exits": [{"status": 1, "said": LOST}]}, "End"
     )
     killed = a_pod(0, terminated(137), phase="Failed")
-    other = a_pod(1, terminated(1, message=told(lost)), phase="Failed")
+    other = a_pod(1, terminated(1, message=termination_message(lost)), phase="Failed")
     assert ending(killed, other) == (
         Ending.DISRUPTED,
         "process 0 was ended by SIGKILL",
@@ -299,7 +303,7 @@ def test_a_pod_whose_node_is_gone_is_not_done() -> None:
 
 
 def test_a_container_beside_ours_is_named_where_it_failed() -> None:
-    """Also where ours has told that all is done: the Job has failed over it."""
+    """Also where ours has reported that all is done: the Job has failed over it."""
     sidecar = terminated(3, name="proxy", reason="Error", message="no route")
     pod = a_pod(0, sidecar, terminated(0), phase="Failed")
     for ends in ({}, stored(0, an_end(0))):
@@ -388,7 +392,7 @@ STATES = st.dictionaries(
         optional={
             "exitCode": st.integers(-(2**31), 2**32),
             "reason": st.sampled_from(["OOMKilled", "Error", ""]),
-            "message": st.text() | st.just(told(an_end(1))),
+            "message": st.text() | st.just(termination_message(an_end(1))),
             "finishedAt": st.sampled_from([LATER, None]),
         },
     ),

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_operator.errors import ClusterError, TooLargeError
-from plimsoll_operator.names import CHILD_LABEL
+from plimsoll_operator.names import TASK_LABEL
 from plimsoll_operator.objects.bounded import MOST_PARTS
-from plimsoll_operator.objects.children import MOST_BYTES, packed
+from plimsoll_operator.objects.manifests import MOST_BYTES, packed
 from plimsoll_operator.objects.record_maps import (
     ENDING,
     MOST_PLAN_BYTES,
@@ -80,7 +80,7 @@ def test_attempts_are_in_order_whatever_the_list_is() -> None:
     """The tenth comes after the ninth; other maps and lone results do not count."""
     others: list[dict[str, Any]] = [
         {"metadata": {}},
-        {"metadata": {"labels": {CHILD_LABEL: "replay"}}},
+        {"metadata": {"labels": {TASK_LABEL: "replay"}}},
         ended(77),
     ]
     maps = [recorded(10), *others, ended(9), recorded(9)]

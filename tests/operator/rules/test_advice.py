@@ -1,4 +1,4 @@
-"""What people read of a child that failed."""
+"""What people read of a task that failed."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from plimsoll_operator.api.spec import Rehearse, parse_spec
 from plimsoll_operator.api.status import ConditionType, Failures, Status, Truth
-from plimsoll_operator.rules.child_steps import LEAST_S
 from plimsoll_operator.rules.failures import FIRST_WAIT_S
 from plimsoll_operator.rules.observed_state import (
     Ending,
@@ -21,6 +20,7 @@ from plimsoll_operator.rules.observed_state import (
     TaskKind,
 )
 from plimsoll_operator.rules.step_result import StepInput
+from plimsoll_operator.rules.task_steps import LEAST_S
 from plimsoll_planner.records.problem import BatchStatistics
 from tests.support.builders import a_solution, an_infeasible
 from tests.support.drawing import draws
@@ -49,7 +49,7 @@ def test_a_plan_is_profiled_planned_certified_and_trained() -> None:
     world.run()
     assert ended(world) == (Truth.TRUE, "Trained")
     assert world.gangs == [1]
-    assert not world.children
+    assert not world.tasks
     said = {c.type: (c.status, c.reason) for c in world.status.conditions}
     assert said[ConditionType.PROFILED] == (Truth.TRUE, "Measured")
     assert said[ConditionType.CERTIFIED] == (Truth.TRUE, "Replayed")
@@ -74,7 +74,7 @@ def test_a_crash_around_any_effect_changes_nothing(
     assert ended(world) == ended(undisturbed) == (Truth.TRUE, "Trained")
     assert world.gangs == undisturbed.gangs
     assert world.status.failures == undisturbed.status.failures
-    assert not world.children
+    assert not world.tasks
 
 
 TABLE: list[tuple[list[Ending], dict[str, Any], tuple[Truth, str], int]] = [
@@ -126,7 +126,7 @@ def test_what_follows_the_end_of_attempts(
     world.run()
     assert ended(world) == end
     assert world.gangs == list(range(1, num_gangs + 1))
-    assert not world.children
+    assert not world.tasks
     for attempt, after in pairwise(world.attempts):
         is_another = after.plan != attempt.plan
         assert is_another == (attempt.ending in ANOTHER_PLAN)
@@ -239,7 +239,7 @@ def test_an_image_that_cannot_train_is_not_accepted() -> None:
     assert said is not None
     assert (said.status, said.reason) == (Truth.FALSE, "TrainerIncompatible")
     assert said.message
-    assert not world.children
+    assert not world.tasks
 
 
 def test_a_profile_that_is_killed_is_taken_again() -> None:
@@ -250,7 +250,7 @@ def test_a_profile_that_is_killed_is_taken_again() -> None:
 
 
 def waits_s(world: World, kind: TaskKind) -> list[float]:
-    """Seconds between the starts of children of a kind."""
+    """Seconds between the starts of tasks of a kind."""
     starts = [at_s for one, at_s in world.started if one is kind]
     return [later - earlier for earlier, later in pairwise(starts)]
 
@@ -347,7 +347,7 @@ def test_every_plan_comes_to_an_end(
     rehearse: Rehearse,
     verdicts: list[bool],
 ) -> None:
-    """Whatever its children end by, wherever a crash falls, whenever it is suspended.
+    """Whatever its tasks end by, wherever a crash falls, whenever it is suspended.
 
     Also where somebody sets the clock meanwhile, and where the first plan was replayed
     before.
@@ -365,7 +365,7 @@ def test_every_plan_comes_to_an_end(
     world.replayed = {world.digest} if was_replayed else set()
     world.run(toggles=toggles, clock_steps=clock_steps, most_passes=3000)
     assert world.status.is_over
-    assert not world.children
+    assert not world.tasks
     assert world.gangs == sorted(set(world.gangs))
     assert [a.number for a in world.attempts] == list(range(1, len(world.attempts) + 1))
     truth, reason = ended(world)

@@ -21,13 +21,13 @@ from plimsoll_operator.rules.attempting import asked_digest_of
 from plimsoll_operator.rules.decide import Decision, decide, unreadable
 from plimsoll_operator.rules.observed_state import (
     Attempt,
-    Child,
-    ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from plimsoll_planner.records.document import digest_of
 from tests.support.builders import a_solution
@@ -40,15 +40,15 @@ OPEN = Attempt(
     asked_digest=asked_digest_of(a_spec()),
     recorded_s=9900.0,
 )
-PENDING = Child(
-    kind=TaskKind.TRAIN, subject="1", state=ChildState.PENDING, since_s=9990.0
+PENDING = ObservedTask(
+    kind=TaskKind.TRAIN, subject="1", state=TaskState.PENDING, since_s=9990.0
 )
-RUNNING = replace(PENDING, state=ChildState.RUNNING, started_s=9995.0)
-LEFT = replace(PENDING, state=ChildState.ENDED, stopping="Replanning")
-OLD = Child(
+RUNNING = replace(PENDING, state=TaskState.RUNNING, started_s=9995.0)
+LEFT = replace(PENDING, state=TaskState.ENDED, stopping="Replanning")
+OLD = ObservedTask(
     kind=TaskKind.TRAIN,
     subject="0",
-    state=ChildState.ENDED,
+    state=TaskState.ENDED,
     since_s=9800.0,
     ending=Ending.DISRUPTED,
 )
@@ -79,10 +79,10 @@ SAME: tuple[dict[str, Any], ...] = (
 
 
 def decided(
-    spec: TrainingPlanSpec, *children: Child, status: Status | None = None
+    spec: TrainingPlanSpec, *tasks: ObservedTask, status: Status | None = None
 ) -> Decision:
     """Decide with an open attempt."""
-    seen = ObservedState(attempts=(OPEN,), children=children)
+    seen = ObservedState(attempts=(OPEN,), tasks=tasks)
     return decide(spec, status or Status(), seen, generation=2, now_s=NOW_S)
 
 
@@ -112,7 +112,7 @@ def test_a_gang_that_was_never_made_is_not_made_any_more(edit: dict[str, Any]) -
     [record] = decision.actions
     assert isinstance(record, RecordEnding)
     assert record.ending is Ending.CHECKPOINTED
-    assert "edited before" in record.child.message
+    assert "edited before" in record.task.message
     assert said(decision, ConditionType.LAUNCHED) == (Truth.FALSE, "Replanning")
 
 
@@ -150,7 +150,7 @@ def test_ranks_that_began_as_the_spec_was_edited_leave() -> None:
 def test_a_new_attempt_has_the_place_to_itself() -> None:
     """Gangs of the attempts before, and replays that nobody asks for, are removed."""
     decision = decided(a_spec(), OLD, REPLAY, RUNNING)
-    assert decision.actions == (Clear(child=OLD), Clear(child=REPLAY))
+    assert decision.actions == (Clear(task=OLD), Clear(task=REPLAY))
 
 
 def test_replays_of_plans_that_nobody_asks_for_are_removed() -> None:
@@ -159,11 +159,11 @@ def test_replays_of_plans_that_nobody_asks_for_are_removed() -> None:
     seen = ObservedState(
         profile=ObservedProfile(source="measured", made_s=9000.0, was_cached=False),
         answer=ObservedAnswer(answer=a_solution(), unreplayed="sha256:new"),
-        children=(REPLAY, wanted),
+        tasks=(REPLAY, wanted),
     )
     decision = decide(a_spec(), Status(), seen, generation=2, now_s=NOW_S)
     assert [one for one in decision.actions if isinstance(one, Clear)] == [
-        Clear(child=REPLAY)
+        Clear(task=REPLAY)
     ]
 
 

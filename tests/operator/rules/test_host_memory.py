@@ -12,11 +12,11 @@ from plimsoll_operator.rules.attempting import asked_digest_of
 from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
     Attempt,
-    Child,
-    ChildState,
     Ending,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from tests.support.specs import a_spec
 
@@ -26,7 +26,7 @@ NOTE = "with 16384Mi of memory for each GPU"
 
 def decided(
     endings: list[Ending],
-    *children: Child,
+    *tasks: ObservedTask,
     before: dict[str, Any] | None = None,
     **spec: Any,
 ) -> Decision:
@@ -34,7 +34,7 @@ def decided(
 
     Args:
         endings: of the attempts before.
-        children: that are there.
+        tasks: that are there.
         before: parts of the spec that those were started for.
         spec: parts of the spec now.
     """
@@ -46,7 +46,7 @@ def decided(
     ]
     number = len(attempts) + 1
     latest = Attempt(number=number, asked_digest=asked_digest_of(now))
-    seen = ObservedState(attempts=(*attempts, latest), children=children)
+    seen = ObservedState(attempts=(*attempts, latest), tasks=tasks)
     return decide(now, Status(), seen, generation=9, now_s=10_000.0)
 
 
@@ -83,15 +83,15 @@ def test_what_a_person_asks_for_now_is_tried_first() -> None:
 @pytest.mark.parametrize(
     ("state", "message", "said"),
     [
-        (ChildState.PENDING, "no node has room", f"no node has room; {NOTE}"),
-        (ChildState.RUNNING, "", NOTE),
+        (TaskState.PENDING, "no node has room", f"no node has room; {NOTE}"),
+        (TaskState.RUNNING, "", NOTE),
     ],
 )
 def test_what_its_pods_ask_for_is_said_of_a_gang(
-    state: ChildState, message: str, said: str
+    state: TaskState, message: str, said: str
 ) -> None:
     """As it was written down when they were made; also while they wait."""
-    gang = Child(
+    gang = ObservedTask(
         kind=TaskKind.TRAIN,
         subject="2",
         state=state,

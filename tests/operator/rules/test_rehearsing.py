@@ -20,14 +20,14 @@ from plimsoll_operator.rules.actions import (
 from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
     Attempt,
-    Child,
-    ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedRehearsal,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from plimsoll_operator.rules.rehearsing import NO_DEVICE
 from plimsoll_planner.records.document import digest_of
@@ -46,10 +46,10 @@ READY = ObservedState(
     answer=ANSWER,
     has_device=True,
 )
-CHILD = Child(
+REHEARSES = ObservedTask(
     kind=TaskKind.REHEARSAL,
     subject=PLAN,
-    state=ChildState.RUNNING,
+    state=TaskState.RUNNING,
     since_s=NOW_S - 1,
     started_s=NOW_S - 1,
 )
@@ -79,9 +79,9 @@ def certified(decision: Decision) -> Condition:
     return found
 
 
-def with_child(**fields: Any) -> ObservedState:
-    """A look at the rehearsal of the plan as a child."""
-    return replace(READY, children=(replace(CHILD, **fields),))
+def with_task(**fields: Any) -> ObservedState:
+    """A look at the rehearsal of the plan as a task."""
+    return replace(READY, tasks=(replace(REHEARSES, **fields),))
 
 
 def with_result(result: ObservedRehearsal, **fields: Any) -> ObservedState:
@@ -131,27 +131,27 @@ def test_what_a_rehearsal_found_counts_though_its_device_has_gone(
     assert failed.status.is_over
 
 
-def test_a_child_that_is_done_is_stored_and_cleared_when_it_is_known() -> None:
+def test_a_task_that_is_done_is_stored_and_cleared_when_it_is_known() -> None:
     """First the one, then the other: what crashes between them loses nothing."""
-    done = replace(CHILD, state=ChildState.ENDED, ending=Ending.DONE)
-    found = decided(replace(READY, children=(done,)))
-    assert found.actions == (StoreRehearsal(child=done),)
-    known = decided(with_result(FITS, children=(done,)))
-    assert known.actions[0] == Clear(child=done)
+    done = replace(REHEARSES, state=TaskState.ENDED, ending=Ending.DONE)
+    found = decided(replace(READY, tasks=(done,)))
+    assert found.actions == (StoreRehearsal(task=done),)
+    known = decided(with_result(FITS, tasks=(done,)))
+    assert known.actions[0] == Clear(task=done)
     assert isinstance(known.actions[1], RecordPlan)
 
 
 def test_rehearsals_of_plans_that_nobody_asks_for_are_cleared_away() -> None:
     """Whether or not another one is wanted."""
-    stale = replace(CHILD, subject="another")
-    seen = replace(READY, children=(stale,))
-    assert decided(seen).actions == (Clear(child=stale), StartRehearsal(digest=PLAN))
-    assert decided(seen, "Never").actions[0] == Clear(child=stale)
+    stale = replace(REHEARSES, subject="another")
+    seen = replace(READY, tasks=(stale,))
+    assert decided(seen).actions == (Clear(task=stale), StartRehearsal(digest=PLAN))
+    assert decided(seen, "Never").actions[0] == Clear(task=stale)
     waits = replace(
         seen,
         answer=ObservedAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN),
     )
-    assert Clear(child=stale) in decided(waits).actions
+    assert Clear(task=stale) in decided(waits).actions
 
 
 def test_a_training_that_rests_takes_no_device() -> None:
@@ -162,15 +162,15 @@ def test_a_training_that_rests_takes_no_device() -> None:
     launched = found.status.condition(ConditionType.LAUNCHED)
     assert launched is not None
     assert launched.reason == "Suspended"
-    assert decided(with_child(), suspend=True).actions == ()
+    assert decided(with_task(), suspend=True).actions == ()
 
 
 def test_a_wish_without_a_device_ends_with_the_wait_for_one() -> None:
-    """The child stays as a mark, so that the plan is launched and waits only once."""
-    waits = {"state": ChildState.PENDING, "started_s": 0.0}
-    seen = with_child(**waits, since_s=NOW_S - LIMIT_S + 1)
+    """The task stays as a mark, so that the plan is launched and waits only once."""
+    waits = {"state": TaskState.PENDING, "started_s": 0.0}
+    seen = with_task(**waits, since_s=NOW_S - LIMIT_S + 1)
     assert decided(seen, "IfDevice").actions == (WakeAt(at_s=NOW_S + 1),)
-    late = with_child(**waits, since_s=NOW_S - LIMIT_S)
+    late = with_task(**waits, since_s=NOW_S - LIMIT_S)
     found = decided(late, "IfDevice")
     assert certified(found).reason == "Replayed"
     assert certified(found).message == NO_DEVICE
@@ -183,8 +183,8 @@ def test_a_wish_without_a_device_ends_with_the_wait_for_one() -> None:
 
 def test_a_busy_device_is_as_good_as_none() -> None:
     """The plan is launched without a rehearsal, which says why; if it must, it ends."""
-    busy = with_child(
-        state=ChildState.ENDED,
+    busy = with_task(
+        state=TaskState.ENDED,
         ending=Ending.DEVICE_BUSY,
         message="others have 5 GiB of the device",
     )
@@ -210,16 +210,16 @@ def test_a_plan_that_was_launched_before_takes_no_device_for_a_wish() -> None:
 
 def test_a_rehearsal_follows_a_replay_that_was_left_out() -> None:
     """What it held is said beside that; other ranks are as uncertain as before."""
-    replay = Child(
+    replay = ObservedTask(
         kind=TaskKind.REPLAY,
         subject=PLAN,
-        state=ChildState.ENDED,
+        state=TaskState.ENDED,
         since_s=NOW_S - 5,
         ending=Ending.APPLICATION_ERROR,
         message="it broke",
     )
     answer = ObservedAnswer(answer=a_solution(), unreplayed=PLAN, plan_digest=PLAN)
-    seen = replace(READY, answer=answer, children=(replay,))
+    seen = replace(READY, answer=answer, tasks=(replay,))
     loose = {"requireCertified": False}
     found = decided(seen, launch=loose)
     assert found.actions == (StartRehearsal(digest=PLAN),)
@@ -244,16 +244,19 @@ def test_a_rehearsal_waits_for_the_replay() -> None:
 def test_other_code_than_was_profiled_is_profiled_again() -> None:
     """As a replay that finds it: the profile was there before; else it is a fault."""
     foreign = replace(
-        CHILD, state=ChildState.ENDED, ending=Ending.FOREIGN_FINGERPRINT, message="new"
+        REHEARSES,
+        state=TaskState.ENDED,
+        ending=Ending.FOREIGN_FINGERPRINT,
+        message="new",
     )
     cached = ObservedProfile(source="measured", made_s=9000.0, was_cached=True)
-    seen = replace(READY, profile=cached, children=(foreign,))
+    seen = replace(READY, profile=cached, tasks=(foreign,))
     assert decided(seen).actions == (StartProfile(request_key="request"),)
     again = replace(cached, made_s=NOW_S, was_cached=False)
     found = decided(replace(seen, profile=again))
-    assert found.actions == (Clear(child=foreign),)
+    assert found.actions == (Clear(task=foreign),)
     assert certified(found).reason == "Rehearsing"
-    fault = decided(replace(READY, children=(foreign,)))
+    fault = decided(replace(READY, tasks=(foreign,)))
     assert certified(fault).reason == "ForeignFingerprint"
     assert fault.status.is_over
 
@@ -337,7 +340,7 @@ def test_what_follows_rehearsals(
     assert len(world.rehearsed) == num_rehearsed
     began = [kind for kind, _ in world.started]
     assert began.count(TaskKind.REHEARSAL) == num_rehearsed
-    assert not world.children
+    assert not world.tasks
     assert world.gangs == ([1] if end[0] is Truth.TRUE else [])
 
 
@@ -361,7 +364,7 @@ def test_a_crash_around_any_effect_of_a_rehearsal_changes_nothing(
     assert summary(world) == summary(undisturbed) == (Truth.TRUE, "Trained")
     assert world.rehearsed == undisturbed.rehearsed
     assert world.gangs == undisturbed.gangs
-    assert not world.children
+    assert not world.tasks
 
 
 @pytest.mark.parametrize(
@@ -383,7 +386,7 @@ def test_how_a_rehearsal_ends_that_gives_no_result(
     world = a_world(rehearse, endings={TaskKind.REHEARSAL: [ending]})
     world.run()
     assert summary(world) == end
-    assert not world.children
+    assert not world.tasks
     assert bool(world.gangs) is (end[0] is Truth.TRUE)
 
 

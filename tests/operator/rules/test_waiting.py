@@ -26,13 +26,13 @@ from plimsoll_operator.rules.actions import (
 from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import (
     Attempt,
-    Child,
-    ChildState,
     Ending,
     ObservedAnswer,
     ObservedProfile,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from plimsoll_operator.rules.preparing import STORE_AGAIN_S
 from plimsoll_planner.records.document import digest_of
@@ -41,7 +41,7 @@ from tests.support.specs import a_spec
 
 NOW_S = 10_000.0
 LIMIT_S = 600
-"""For which a child may be pending."""
+"""For which a task may be pending."""
 FAULT = "no connection to the database"
 NO_ROOM = "0/3 nodes are available"
 READY = ObservedState(
@@ -67,16 +67,18 @@ UNREPLAYED = replace(
 )
 
 
-def a_child(kind: TaskKind, subject: str, waited_s: float, **fields: Any) -> Child:
-    """Build a child that waits for machines."""
+def a_task(
+    kind: TaskKind, subject: str, waited_s: float, **fields: Any
+) -> ObservedTask:
+    """Build a task that waits for machines."""
     defaults: dict[str, Any] = {
         "kind": kind,
         "subject": subject,
-        "state": ChildState.PENDING,
+        "state": TaskState.PENDING,
         "since_s": NOW_S - waited_s,
         "message": NO_ROOM,
     }
-    return Child(**(defaults | fields))
+    return ObservedTask(**(defaults | fields))
 
 
 def decided(
@@ -104,9 +106,9 @@ def summary(decision: Decision) -> tuple[Truth, str, str]:
     return found.status, found.reason, found.message
 
 
-def waiting_child(kind: TaskKind, subject: str) -> tuple[Child, ...]:
-    """One child that has waited for a second."""
-    return (a_child(kind, subject, 1.0),)
+def waiting_task(kind: TaskKind, subject: str) -> tuple[ObservedTask, ...]:
+    """One task that has waited for a second."""
+    return (a_task(kind, subject, 1.0),)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def waiting_child(kind: TaskKind, subject: str) -> tuple[Child, ...]:
             replace(
                 READY,
                 attempts=(BEGUN,),
-                children=waiting_child(TaskKind.TRAIN, "1"),
+                tasks=waiting_task(TaskKind.TRAIN, "1"),
             ),
             {},
             "Pending",
@@ -148,10 +150,10 @@ def test_the_summary_says_what_is_waited_for(
 
 def test_a_step_that_was_left_out_is_not_waited_for() -> None:
     """Nobody asked for the replay that has failed."""
-    replay = a_child(TaskKind.REPLAY, "plan", LIMIT_S, state=ChildState.ENDED)
+    replay = a_task(TaskKind.REPLAY, "plan", LIMIT_S, state=TaskState.ENDED)
     replay = replace(replay, ending=Ending.APPLICATION_ERROR)
     found = decided(
-        replace(UNREPLAYED, children=(replay,)), launch={"requireCertified": False}
+        replace(UNREPLAYED, tasks=(replay,)), launch={"requireCertified": False}
     )
     assert said(found, ConditionType.CERTIFIED).reason == "Skipped"
     assert summary(found)[:2] == (Truth.UNKNOWN, "Starting")
@@ -169,16 +171,16 @@ def test_a_store_that_is_down_is_asked_again_and_nothing_else_is_done() -> None:
 def test_what_runs_goes_on_while_the_store_is_down() -> None:
     """The end of an attempt is written down, and what it used stays told."""
     told = ObservedStatus(peak_bytes=2**20, error_percent=Decimal(1))
-    runs = a_child(
-        TaskKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
+    runs = a_task(
+        TaskKind.TRAIN, "1", 10.0, state=TaskState.RUNNING, started_s=NOW_S - 10
     )
-    looked = replace(READY, attempts=(BEGUN,), children=(runs,), observed=told)
+    looked = replace(READY, attempts=(BEGUN,), tasks=(runs,), observed=told)
     before = decided(looked).status
     down = replace(looked, profile=None, answer=None, observed=None, store_fault=FAULT)
     assert decided(down, before).status == before
-    ended = replace(runs, state=ChildState.ENDED, ending=Ending.DONE)
-    found = decided(replace(down, children=(ended,)), before)
-    record = RecordEnding(attempt=1, child=ended, ending=Ending.DONE)
+    ended = replace(runs, state=TaskState.ENDED, ending=Ending.DONE)
+    found = decided(replace(down, tasks=(ended,)), before)
+    record = RecordEnding(attempt=1, task=ended, ending=Ending.DONE)
     assert found.actions == (record,)
     assert found.status.observed == told
 
@@ -186,10 +188,10 @@ def test_what_runs_goes_on_while_the_store_is_down() -> None:
 def test_steps_that_do_not_take_what_was_predicted_are_told_of_their_attempt() -> None:
     """While the ranks train and when they are done; it stood on the plan page alone."""
     fault = "a step takes 3 s, outside of what was predicted, 1 to 2 s"
-    runs = a_child(
-        TaskKind.TRAIN, "1", 10.0, state=ChildState.RUNNING, started_s=NOW_S - 10
+    runs = a_task(
+        TaskKind.TRAIN, "1", 10.0, state=TaskState.RUNNING, started_s=NOW_S - 10
     )
-    running = replace(READY, attempts=(BEGUN,), children=(runs,), step_fault=fault)
+    running = replace(READY, attempts=(BEGUN,), tasks=(runs,), step_fault=fault)
     done = replace(BEGUN, ending=Ending.DONE, ended_s=NOW_S - 1, generation=1)
     for seen, reason in (
         (running, "Running"),
@@ -210,25 +212,25 @@ def test_what_was_used_is_not_told_of_another_plan() -> None:
     assert found.status.observed is None
 
 
-def pending(kind: TaskKind, waited_s: float) -> tuple[ObservedState, Child]:
-    """Look at a child that waits, and the child."""
+def pending(kind: TaskKind, waited_s: float) -> tuple[ObservedState, ObservedTask]:
+    """Look at a task that waits, and the task."""
     subject = {TaskKind.PROFILE: "request", TaskKind.TRAIN: "1"}.get(kind, "plan")
-    child = a_child(kind, subject, waited_s)
+    task = a_task(kind, subject, waited_s)
     looks = {
         TaskKind.PROFILE: replace(READY, profile=None),
         TaskKind.REPLAY: UNREPLAYED,
         TaskKind.REHEARSAL: UNREHEARSED,
         TaskKind.TRAIN: replace(READY, attempts=(BEGUN,)),
     }
-    return replace(looks[kind], children=(child,)), child
+    return replace(looks[kind], tasks=(task,)), task
 
 
 @pytest.mark.parametrize("kind", TaskKind)
-def test_a_child_may_wait_for_machines(kind: TaskKind) -> None:
+def test_a_task_may_wait_for_machines(kind: TaskKind) -> None:
     """Until its time is up, when it is looked at again."""
-    seen, child = pending(kind, LIMIT_S - 1)
+    seen, task = pending(kind, LIMIT_S - 1)
     found = decided(seen)
-    assert found.actions == (WakeAt(at_s=child.since_s + LIMIT_S),)
+    assert found.actions == (WakeAt(at_s=task.since_s + LIMIT_S),)
     assert summary(found)[2] == NO_ROOM
 
 
@@ -244,10 +246,10 @@ def test_what_waits_too_long_before_an_attempt_ends_the_plan(
     kind: TaskKind, reason: str
 ) -> None:
     """It is cleared away; the message says what it waited for."""
-    seen, child = pending(kind, LIMIT_S)
+    seen, task = pending(kind, LIMIT_S)
     found = decided(seen)
     assert summary(found) == (Truth.FALSE, reason, NO_ROOM)
-    assert found.actions == (Clear(child=child),)
+    assert found.actions == (Clear(task=task),)
 
 
 def test_a_replay_that_nobody_asks_for_may_not_hold_up_a_plan_for_ever() -> None:
@@ -270,11 +272,11 @@ def test_ranks_that_wait_too_long_are_stopped() -> None:
 
 def test_ranks_that_never_found_a_place_were_not_launched() -> None:
     """What they waited for stays said once their Job has gone; that is written down."""
-    seen, child = pending(TaskKind.TRAIN, LIMIT_S)
-    gone = replace(child, state=ChildState.ENDED, ending=Ending.NEVER_STARTED)
-    found = decided(replace(seen, children=(gone,)))
+    seen, task = pending(TaskKind.TRAIN, LIMIT_S)
+    gone = replace(task, state=TaskState.ENDED, ending=Ending.NEVER_STARTED)
+    found = decided(replace(seen, tasks=(gone,)))
     assert found.actions == (
-        RecordEnding(attempt=1, child=gone, ending=Ending.NEVER_STARTED),
+        RecordEnding(attempt=1, task=gone, ending=Ending.NEVER_STARTED),
     )
     launched = said(found, ConditionType.LAUNCHED)
     assert (launched.status, launched.reason) == (Truth.FALSE, "PendingTimeout")
@@ -291,20 +293,20 @@ def test_ranks_that_wait_leave_when_the_plan_is_suspended() -> None:
 
 def test_ranks_that_never_began_were_not_too_long_at_work() -> None:
     """How long an attempt may run is counted from its start."""
-    seen, child = pending(TaskKind.TRAIN, 1.0)
-    ended = replace(child, state=ChildState.ENDED, ending=Ending.CHECKPOINTED)
-    found = decided(replace(seen, children=(ended,)), runPolicy={"runningSeconds": 1})
-    record = RecordEnding(attempt=1, child=ended, ending=Ending.CHECKPOINTED)
+    seen, task = pending(TaskKind.TRAIN, 1.0)
+    ended = replace(task, state=TaskState.ENDED, ending=Ending.CHECKPOINTED)
+    found = decided(replace(seen, tasks=(ended,)), runPolicy={"runningSeconds": 1})
+    record = RecordEnding(attempt=1, task=ended, ending=Ending.CHECKPOINTED)
     assert found.actions == (record,)
 
 
 def jobs(seen: ObservedState, uid: str) -> ObservedState:
-    """Look at which the children are Jobs."""
+    """Look at which the tasks are Jobs."""
     named = (
         replace(one, workload_name=f"a-train-{one.subject}", workload_uid=uid)
-        for one in seen.children
+        for one in seen.tasks
     )
-    return replace(seen, children=tuple(named))
+    return replace(seen, tasks=tuple(named))
 
 
 def test_the_job_of_the_latest_attempt_is_named() -> None:
@@ -314,11 +316,11 @@ def test_the_job_of_the_latest_attempt_is_named() -> None:
     first = decided(jobs(seen, "uid-1")).status
     ref = WorkloadRef(name="a-train-1", uid="uid-1", attempt=1)
     assert first.workload_ref == ref
-    gone = replace(seen, children=(), attempts=(FAILED,))
+    gone = replace(seen, tasks=(), attempts=(FAILED,))
     assert decided(gone, first).status.workload_ref == ref
     second = (FAILED, replace(BEGUN, number=2))
     assert decided(replace(gone, attempts=second), first).status.workload_ref is None
-    again = replace(seen, attempts=second, children=waiting_child(TaskKind.TRAIN, "2"))
+    again = replace(seen, attempts=second, tasks=waiting_task(TaskKind.TRAIN, "2"))
     named = decided(jobs(again, "uid-2"), first).status.workload_ref
     assert named == WorkloadRef(name="a-train-2", uid="uid-2", attempt=2)
 

@@ -2,7 +2,7 @@
 
     state_dir        where everything of it lies
     checkpoints      which checkpoint is the newest, and how large it is
-    task_processes   what runs now, by a mark that every process of a child carries
+    task_processes   what runs now, by a mark that every process of a task carries
     rank_reports     what the ranks of a worker group report while they train
     observe          the state of one plan: store and processes
     backend          processes, started and ended as the executor asks

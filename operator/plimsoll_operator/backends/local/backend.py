@@ -1,4 +1,4 @@
-"""Back end of this machine: children are processes, attempts rows of the store.
+"""Back end of this machine: tasks are processes, attempts rows of the store.
 
 In: what the executor wants of one plan. Out: processes, and files in their folders.
 Everything may be wanted again, also after a crash in the middle of it: what was done is
@@ -22,13 +22,9 @@ from plimsoll_operator.backends.local.checkpoints import check_room, checkpoint_
 from plimsoll_operator.backends.local.observe import LocalObserver, LocalState
 from plimsoll_operator.backends.local.state_dir import PlanFolder
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
-from plimsoll_operator.backends.protocols import (
-    AttemptReports,
-    ChildRequest,
-    ChildResult,
-)
+from plimsoll_operator.backends.protocols import AttemptReports, TaskRequest, TaskResult
 from plimsoll_operator.rules.actions import RecordPlan
-from plimsoll_operator.rules.observed_state import Attempt, Child, TaskKind
+from plimsoll_operator.rules.observed_state import Attempt, ObservedTask, TaskKind
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_operator.solving.solve_cache import search_once
 from plimsoll_operator.store.plans import StoredPlan
@@ -42,12 +38,12 @@ from plimsoll_planner.records.rehearsal import Rehearsal
 from plimsoll_planner.records.replay import Replay
 
 STORE = "ranks.store"
-"""File by which ranks find each other, in the folder of their child."""
+"""File by which ranks find each other, in the folder of their task."""
 
 
 @dataclass(kw_only=True)
 class LocalBackend:
-    """Launches the children of one plan as processes."""
+    """Launches the tasks of one plan as processes."""
 
     store: Store
     observer: LocalObserver
@@ -60,7 +56,7 @@ class LocalBackend:
     """Attempts that were asked to save and leave."""
 
     def executor(self, state: LocalState) -> Executor:
-        """What carries out a decision on the plan."""
+        """The executor of a decision on the plan."""
         plan = self.plan
         return Executor(
             plan_uid=plan.uid,
@@ -78,7 +74,7 @@ class LocalBackend:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the job saves."""
+        """The folder in which the job saves."""
         path = self.plan.spec.checkpoint.path
         if not path:
             return self.folder.checkpoints
@@ -87,7 +83,7 @@ class LocalBackend:
     def end_all(self) -> None:
         """End whatever runs for the plan, saved or not."""
         self.processes.end_all()
-        TaskProcesses(self.folder.proof.children).end_all()
+        TaskProcesses(self.folder.proof.tasks).end_all()
 
     async def search(self, asked: StoredQuestion) -> None:
         """Search, with the replays that are known."""
@@ -97,11 +93,11 @@ class LocalBackend:
         )
 
     def where(self, kind: TaskKind, subject: str) -> Where:
-        """The place in which a child runs."""
+        """The place in which a task runs."""
         return self.where_in(self.processes.folder(kind, subject))
 
     def where_in(self, folder: Path) -> Where:
-        """The place in which a child with this folder runs."""
+        """The place in which a task with this folder runs."""
         resumed = self.plan.spec.checkpoint.resume_from
         return Where(
             folder=folder,
@@ -114,8 +110,8 @@ class LocalBackend:
             resume_from=Path(self.plan.folder) / resumed if resumed else None,
         )
 
-    async def start(self, request: ChildRequest) -> None:
-        """Start a child, once its folder holds what it reads."""
+    async def start(self, request: TaskRequest) -> None:
+        """Start a task, once its folder holds what it reads."""
         task = request.task
         folder = self.processes.folder(task.child_kind, task.subject)
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,25 +130,25 @@ class LocalBackend:
         self.stopped.add(attempt)
         self.processes.stop(TaskKind.TRAIN, str(attempt))
 
-    async def clear(self, child: Child) -> None:
-        """End a child and remove its folder."""
-        self.processes.clear(child.kind, child.subject)
+    async def clear(self, task: ObservedTask) -> None:
+        """End a task and remove its folder."""
+        self.processes.clear(task.kind, task.subject)
 
-    async def result(self, child: Child) -> ChildResult:
-        """What a child that is done has made.
+    async def result(self, task: ObservedTask) -> TaskResult:
+        """The result of a task that is done.
 
         Raises:
             UnreadableError: it has made nothing.
         """
-        folder = self.processes.folder(child.kind, child.subject)
-        if child.kind is TaskKind.PROFILE:
+        folder = self.processes.folder(task.kind, task.subject)
+        if task.kind is TaskKind.PROFILE:
             return load(folder / PROFILE, ModelProfile)
-        if child.kind is TaskKind.REPLAY:
+        if task.kind is TaskKind.REPLAY:
             return printed(folder, Replay)
         return printed(folder, Rehearsal)
 
     async def reports(self, attempt: int) -> AttemptReports:
-        """What the ranks of an attempt reported, in files."""
+        """Reports of the ranks of an attempt, from files."""
         recorded = (await self.store.attempts.of(self.plan.uid))[attempt - 1]
         found = self.observer.reports(self.plan, recorded, self.processes)
         return AttemptReports(
@@ -191,7 +187,7 @@ D = TypeVar("D", Replay, Rehearsal)
 
 
 def printed(folder: Path, kind: type[D]) -> D:
-    """The document that the process of a child printed last.
+    """The document that the process of a task printed last.
 
     Raises:
         UnreadableError: it printed none.

@@ -49,7 +49,7 @@ def check_room(folder: Path, num_bytes: int) -> None:
     """Refuse a save that a disk has no room for; the folder may not be there yet.
 
     Raises:
-        DiskFullError: saying how much room is wanted.
+        DiskFullError: with how much room is wanted.
     """
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if shutil.disk_usage(there).free < num_bytes:

@@ -1,7 +1,7 @@
 """The loop on one machine: observe, decide, act, wait, until nothing is left to do.
 
 In: a plan of this machine. Out: its last status. Whoever runs it may be killed at any
-moment: what was decided is in the store and in the folders of children, and the next
+moment: what was decided is in the store and in the folders of tasks, and the next
 one who runs it begins by observing.
 
     everything is done, or failed     the plan is over
@@ -44,7 +44,7 @@ from plimsoll_operator.rules.actions import (
     WakeAt,
 )
 from plimsoll_operator.rules.decide import Decision, decide
-from plimsoll_operator.rules.observed_state import ChildState, ObservedState, TaskKind
+from plimsoll_operator.rules.observed_state import ObservedState, TaskKind, TaskState
 from plimsoll_operator.store.plans import StoredPlan
 from plimsoll_planner.errors import DISK_FULL
 
@@ -58,9 +58,9 @@ BEGINNING = (
 WAITING = (WakeAt, StopTraining)
 """After which the next look is not made at once: nothing has changed yet."""
 TEMPORARY = (DiskFullError, SlowStartError, StoreBusyError, StoreFullError)
-"""What is tried again, until it works or somebody has asked twice for a stop."""
+"""Errors after which a pass is tried again, until a stop was asked for twice."""
 POLL_S = 0.1
-"""Between two checks whether a child has ended."""
+"""Between two checks whether a task has ended."""
 
 
 class Outcome(StrEnum):
@@ -91,7 +91,7 @@ class PassResult:
     reports: WorkerGroupReports | None
     """Of the latest attempt."""
     work: Path | None
-    """Where the child that prepares the plan prints what it does."""
+    """File with the output of the task that prepares the plan."""
 
 
 class Watcher(Protocol):
@@ -139,7 +139,7 @@ class Loop:
             if found is None:
                 continue
             if found.decision.status.is_over:
-                if not found.state.children:
+                if not found.state.tasks:
                     return Outcome.OVER
                 continue
             if self.is_refused(found.decision.status, found.state):
@@ -191,7 +191,7 @@ class Loop:
         return self.is_stopping or self.plan.is_suspended or self.plan.spec.suspend
 
     async def one_pass(self) -> Pass:
-        """Look, decide, act; return what was decided on what."""
+        """Look, decide, act: one pass, with its state and decision."""
         backend, now_s = self.backend, time.time()
         await self.read_plan()
         is_suspended = self.is_suspended
@@ -243,7 +243,7 @@ class Loop:
             self.backend.plan = found
 
     def reports(self, state: LocalState) -> WorkerGroupReports | None:
-        """Return what the ranks of the latest attempt tell."""
+        """Reports of the ranks of the latest attempt."""
         if not state.attempts:
             return None
         backend = self.backend
@@ -252,10 +252,10 @@ class Loop:
         )
 
     def work(self, state: LocalState) -> Path | None:
-        """Where a child that prepares the plan prints what it does."""
-        for child in state.children:
-            if child.kind is not TaskKind.TRAIN and child.state is ChildState.RUNNING:
-                folder = self.backend.processes.folder(child.kind, child.subject)
+        """File with the output of a task that prepares the plan."""
+        for task in state.tasks:
+            if task.kind is not TaskKind.TRAIN and task.state is TaskState.RUNNING:
+                folder = self.backend.processes.folder(task.kind, task.subject)
                 return folder / "0.out"
         return None
 
@@ -268,9 +268,9 @@ class Loop:
     def stop_ranks(self) -> None:
         """Let whatever trains save and leave."""
         processes = self.backend.processes
-        for child in processes.observe():
-            if child.kind is TaskKind.TRAIN:
-                processes.stop(child.kind, child.subject)
+        for task in processes.observe():
+            if task.kind is TaskKind.TRAIN:
+                processes.stop(task.kind, task.subject)
 
     async def leave(self, state: LocalState) -> None:
         """End what prepares the plan; it is found in the store or begun again.
@@ -278,18 +278,18 @@ class Loop:
         So is what was asked to start and has not begun yet.
         """
         processes = self.backend.processes
-        for child in state.children:
-            if child.kind is not TaskKind.TRAIN and child.state is ChildState.RUNNING:
-                await asyncio.to_thread(processes.clear, child.kind, child.subject)
+        for task in state.tasks:
+            if task.kind is not TaskKind.TRAIN and task.state is TaskState.RUNNING:
+                await asyncio.to_thread(processes.clear, task.kind, task.subject)
         await asyncio.to_thread(processes.end_all)
 
     async def wait(self, found: Pass) -> None:
-        """Wait until a child ends, somebody asks for something, or it is time."""
+        """Wait until a task ends, somebody asks for something, or it is time."""
         wakes = [a.at_s for a in found.decision.actions if isinstance(a, WakeAt)]
         wait_s = min([LOOK_S, *(at_s - time.time() for at_s in wakes)])
         until_s = time.monotonic() + wait_s  # which nobody sets back
         while time.monotonic() < until_s and not self.changed.is_set():
-            if self.backend.processes.has_changed(found.state.children):
+            if self.backend.processes.has_changed(found.state.tasks):
                 return
             self.watcher.tick()
             await asyncio.sleep(POLL_S)
@@ -301,4 +301,4 @@ def is_training(state: ObservedState) -> bool:
     latest = state.attempts[-1] if state.attempts else None
     if latest is None or latest.ending is not None:
         return False
-    return state.child(TaskKind.TRAIN, str(latest.number)) is not None
+    return state.task(TaskKind.TRAIN, str(latest.number)) is not None

@@ -40,7 +40,7 @@ from plimsoll_planner.records.offer import Offer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalState(PlanningState):
-    """What is seen on one machine: also what each attempt trains by."""
+    """State of a plan on one machine, with the plan of record of each attempt."""
 
     attempts: tuple[StoredAttempt, ...] = ()
 
@@ -85,14 +85,14 @@ class LocalObserver:
             offers=plan.offers,
             has_device=can_rehearse(plan.offers, self._gpu_products),
             attempts=attempts,
-            children=processes.observe(),
+            tasks=processes.observe(),
         )
         if attempts:
             reports = self.reports(plan, attempts[-1], processes)
-            told = reports.observations or await self._store.observations.of(
+            reported = reports.observations or await self._store.observations.of(
                 plan.uid, attempts[-1].number
             )
-            observed = observed_status(attempts[-1].plan, told)
+            observed = observed_status(attempts[-1].plan, reported)
             fault = step_fault(attempts[-1].plan, observed)
             state = replace(state, observed=observed, step_fault=fault)
         is_settled = plan.status.is_over or (attempts and attempts[-1].ending is None)
@@ -127,12 +127,12 @@ class LocalObserver:
     def reports(
         self, plan: StoredPlan, attempt: StoredAttempt, processes: TaskProcesses
     ) -> WorkerGroupReports:
-        """Return what the ranks of an attempt have told so far."""
+        """Reports of the ranks of an attempt so far."""
         place = plan.uid, attempt.number
         if place not in self._reports:
-            child = TaskKind.TRAIN, str(attempt.number)
-            folder = processes.folder(*child)
-            logs = processes.logs(*child)
+            key = TaskKind.TRAIN, str(attempt.number)
+            folder = processes.folder(*key)
+            logs = processes.logs(*key)
             folder = logs if logs.exists() and not folder.exists() else folder
             self._reports[place] = WorkerGroupReports(folder, attempt.plan.num_gpus)
         self._reports[place].read()
@@ -167,7 +167,7 @@ async def fingerprint_now(plan: StoredPlan) -> Fingerprint | None:
 def can_rehearse(offers: Sequence[Offer], gpu_products: Collection[str]) -> bool:
     """Whether this machine has the device of all offers, and no other GPU beside it.
 
-    Of GPUs that differ, nobody can tell beforehand on which one a rank is rehearsed.
+    Of GPUs that differ, it is not known on which one a rank would be rehearsed.
     """
     return all(
         one.device_kind is DeviceKind.EMULATED

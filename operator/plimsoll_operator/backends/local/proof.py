@@ -16,7 +16,12 @@ from plimsoll_operator.api.spec import Checkpoint
 from plimsoll_operator.backends.commands import PLAN, train_task
 from plimsoll_operator.backends.local.backend import LocalBackend
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
-from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Ending,
+    ObservedTask,
+    TaskKind,
+    TaskState,
+)
 from plimsoll_operator.solving.search_thread import in_thread
 from plimsoll_planner.records.document import save
 from plimsoll_planner.records.plan import HybridPlan
@@ -31,7 +36,7 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProofRun:
-    """What became of one mesh."""
+    """Outcome of one mesh."""
 
     plan: HybridPlan
     message: str
@@ -66,7 +71,7 @@ async def prove(
     usable_bytes = problem.limits.usable_bytes(offer_bytes)
     folder = backend.folder.proof
     folder.make()
-    processes = TaskProcesses(folder.children)
+    processes = TaskProcesses(folder.tasks)
     processes.end_all()  # of a proof that was killed
     plans = await in_thread(lambda: list(least_memory_plans(problem, fewer)))
     try:
@@ -76,16 +81,16 @@ async def prove(
                 continue
             place = processes.folder(TaskKind.TRAIN, str(number))
             task = two_steps(backend, number, plan, place, usable_bytes)
-            child = await run_to_the_end(processes, task, plan)
-            text = child.message or str(child.ending)
-            holds = child.ending is Ending.OUT_OF_MEMORY
+            ended = await run_to_the_end(processes, task, plan)
+            text = ended.message or str(ended.ending)
+            holds = ended.ending is Ending.OUT_OF_MEMORY
             yield ProofRun(plan=plan, message=text, holds=holds)
     finally:
         processes.end_all()
 
 
 def fitting(plan: HybridPlan, answer: Solution) -> ProofRun:
-    """Return what it means that a mesh need not be run, for it fits."""
+    """The outcome of a mesh that need not be run, because it fits."""
     fewest = answer.certificate.fewest_at_any_speed
     if fewest is not None and fewest <= plan.num_gpus:
         text = "fits, but is slower than what was asked for"
@@ -115,7 +120,7 @@ def two_steps(
 
 async def run_to_the_end(
     processes: TaskProcesses, task: Task, plan: HybridPlan
-) -> Child:
+) -> ObservedTask:
     """Run the worker group of a plan and return how it ended."""
     processes.clear(task.child_kind, task.subject)
     folder = processes.folder(task.child_kind, task.subject)
@@ -124,7 +129,7 @@ async def run_to_the_end(
     processes.start(task)  # not beside the loop: a start that is left would be orphaned
     while True:
         [found] = (one for one in processes.observe() if one.subject == task.subject)
-        if found.state is ChildState.ENDED:
+        if found.state is TaskState.ENDED:
             processes.clear(task.child_kind, task.subject)
             return found
         await asyncio.sleep(POLL_S)

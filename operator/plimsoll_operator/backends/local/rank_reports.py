@@ -1,6 +1,6 @@
 """Reports of ranks while they train: lines of JSON, a file for each rank.
 
-In: the folder of a child. Out: observations, steps and failures. A line that is not
+In: the folder of a task. Out: observations, steps and failures. A line that is not
 whole yet is left for the next time.
 """
 
@@ -22,7 +22,7 @@ from plimsoll_planner.records.task import FullDevice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepResult:
-    """One step, as rank 0 tells it."""
+    """One step, as rank 0 reports it."""
 
     step: int
     """Steps finished."""
@@ -61,7 +61,7 @@ class Report:
                 self._take(line)  # else of another release: it could mean anything
 
     def _take(self, line: dict[str, Any]) -> None:
-        """Take what one line tells."""
+        """Take the report in one line."""
         match line.get("event"):
             case "observation":
                 self.observation = Observation.from_json(
@@ -112,7 +112,7 @@ class WorkerGroupReports:
     """The reports of all ranks of a worker group."""
 
     def __init__(self, folder: Path, num_ranks: int) -> None:
-        """Read the reports in the folder of a child."""
+        """Read the reports in the folder of a task."""
         self.ranks = [Report(report_of(folder, n), n) for n in range(num_ranks)]
 
     def read(self) -> None:
@@ -122,7 +122,7 @@ class WorkerGroupReports:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """The latest of each rank that has told."""
+        """The latest of each rank that has reported."""
         found = (report.observation for report in self.ranks)
         return tuple(one for one in found if one is not None)
 

@@ -3,7 +3,7 @@
 plimsoll.db                           the store
 locks/<name>                          held by whoever runs the plan of that name
 plans/<uid>/checkpoints/              unless the spec names a folder
-plans/<uid>/children/train-2/         one child: its task, its logs, its end
+plans/<uid>/children/train-2/         one task: its request, its logs, its end
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ class PlanFolder:
     root: Path
 
     @property
-    def children(self) -> Path:
-        """With a folder for each child."""
+    def tasks(self) -> Path:
+        """The folder with a folder for each task."""
         return self.root / "children"
 
     @property
     def proof(self) -> PlanFolder:
-        """Where a proof is shown; children and logs of it lie apart."""
+        """The folder of a proof; its tasks and logs lie apart."""
         return PlanFolder(self.root / "proof")
 
     @property
@@ -120,7 +120,7 @@ class PlanFolder:
         Raises:
             LocalBackendError: it cannot be made.
         """
-        make(self.children)
+        make(self.tasks)
 
 
 def lock(descriptor: int) -> bool:

@@ -1,11 +1,11 @@
-"""What runs now for one plan, and what ran and was not cleared away yet.
+"""Tasks of one plan: those that run, and those that ended and were not cleared away.
 
-Every process of a child carries the folder of the child in its environment, and so do
+Every process of a task carries the folder of the task in its environment, and so do
 the processes that it starts. That mark, read from the kernel, says what is alive; no
 number of a process is ever kept.
 
-    no began.json                      the child does not exist
-    supervisor alive                       running
+    no began.json                      the task does not exist
+    supervisor alive                   running
     end.json, nothing alive            ended as that says
     neither, nothing alive             ended: somebody killed all of it
 """
@@ -26,7 +26,12 @@ import psutil
 from plimsoll_operator.errors import LocalBackendError, SlowStartError
 from plimsoll_operator.rules.advice import ON_ONE_MACHINE, advised
 from plimsoll_operator.rules.endings import ending_of
-from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Ending,
+    ObservedTask,
+    TaskKind,
+    TaskState,
+)
 from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import BEGAN, END, TASK, Began, End, Task
@@ -43,7 +48,7 @@ SUBJECT_LENGTH = 16
 
 
 class TaskProcesses:
-    """The children of one plan."""
+    """The tasks of one plan."""
 
     def __init__(self, root: Path) -> None:
         """Keep them below a folder."""
@@ -51,38 +56,38 @@ class TaskProcesses:
         self._supervisors: list[subprocess.Popen[bytes]] = []
 
     def folder(self, kind: TaskKind, subject: str) -> Path:
-        """The folder of a child."""
+        """The folder of a task."""
         short = subject.removeprefix("sha256:")[:SUBJECT_LENGTH]
         return self._root / f"{kind}-{short}"
 
-    def observe(self) -> tuple[Child, ...]:
-        """Return what is there; whatever lost its supervisor is ended first."""
+    def observe(self) -> tuple[ObservedTask, ...]:
+        """The tasks that are there; those without a supervisor are ended first."""
         alive = self._kept()
         found = [path.parent for path in sorted(self._root.glob(f"[!.]*/{BEGAN}"))]
         if any(one not in alive and not (one / END).exists() for one in found):
             # A process that replaces itself shows no mark for a moment.
             time.sleep(POLL_S)
             alive |= self._alive()
-        return tuple(child_in(one, is_alive=one in alive) for one in found)
+        return tuple(task_in(one, is_alive=one in alive) for one in found)
 
     def alive(self) -> set[Path]:
-        """The folders of children of which anything is alive; ends nothing."""
+        """The folders of tasks of which anything is alive; ends nothing."""
         found = self._alive()
         if not found:
             time.sleep(POLL_S)  # as in `observe`
             found = self._alive()
         return set(found)
 
-    def has_changed(self, seen: Iterable[Child]) -> bool:
-        """Tell, without looking at every process, whether a running child has ended."""
+    def has_changed(self, seen: Iterable[ObservedTask]) -> bool:
+        """Whether a running task has ended; does not look at every process."""
         return any(
-            (self.folder(child.kind, child.subject) / END).exists()
-            for child in seen
-            if child.state is ChildState.RUNNING
+            (self.folder(task.kind, task.subject) / END).exists()
+            for task in seen
+            if task.state is TaskState.RUNNING
         ) or any(supervisor.poll() is not None for supervisor in self._supervisors)
 
     def start(self, task: Task) -> None:
-        """Start a child, unless it is there.
+        """Start a task, unless it is there.
 
         Raises:
             LocalBackendError: its supervisor cannot begin.
@@ -112,7 +117,7 @@ class TaskProcesses:
             time.sleep(POLL_S)
 
     def stop(self, kind: TaskKind, subject: str) -> None:
-        """Ask a child to save and leave; asked twice is asked once."""
+        """Ask a task to save and leave; asked twice is asked once."""
         folder = self.folder(kind, subject)
         for process in self._alive().get(folder, ()):
             if is_supervisor(process):
@@ -124,11 +129,11 @@ class TaskProcesses:
             kill(process for found in alive.values() for process in found)
 
     def logs(self, kind: TaskKind, subject: str) -> Path:
-        """Where the logs of a child lie that was cleared away."""
+        """The folder with the logs of a task that was cleared away."""
         return self._root.parent / "logs" / self.folder(kind, subject).name
 
     def clear(self, kind: TaskKind, subject: str) -> None:
-        """End what is alive of a child, and remove its folder; its logs stay."""
+        """End what is alive of a task, and remove its folder; its logs stay."""
         folder = self.folder(kind, subject)
         kill(self._alive().get(folder, ()))
         self._reap()
@@ -148,7 +153,7 @@ class TaskProcesses:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _kept(self) -> dict[Path, list[psutil.Process]]:
-        """Return what is alive, once all that has no supervisor is ended.
+        """Living processes, once all that have no supervisor are ended.
 
         What a supervisor that has ended left over is ended as well.
         """
@@ -165,7 +170,7 @@ class TaskProcesses:
         return self._alive()
 
     def _alive(self) -> dict[Path, list[psutil.Process]]:
-        """The living processes of each child, by its folder."""
+        """The living processes of each task, by its folder."""
         self._reap()
         found: dict[Path, list[psutil.Process]] = {}
         for process in psutil.process_iter():
@@ -184,17 +189,17 @@ class TaskProcesses:
 
 
 def not_begun(folder: Path, status: int) -> LocalBackendError:
-    """Return what it means that a supervisor has ended before it began."""
+    """The error of a supervisor that has ended before it began."""
     if status < 0:
         name = signal.Signals(-status).name
         return SlowStartError(f"{folder}: its supervisor was ended by {name}")
-    said = (folder / "keeper.log").read_text(errors="replace").splitlines()
-    why = said[-1] if said else f"exit status {status}"
+    lines = (folder / "keeper.log").read_text(errors="replace").splitlines()
+    why = lines[-1] if lines else f"exit status {status}"
     return LocalBackendError(f"{folder}: its supervisor did not begin: {why}")
 
 
 def is_supervisor(process: psutil.Process) -> bool:
-    """Whether a process of a child is the one that keeps it."""
+    """Whether a process of a task is the one that keeps it."""
     try:
         return not NAMES.isdisjoint(process.cmdline())
     except psutil.Error:
@@ -212,7 +217,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
         try:
             process.kill()
         except psutil.Error:
-            continue  # gone meanwhile, or not ours to end: then it is told below
+            continue  # gone meanwhile, or not ours to end: then it is reported below
     _, alive = psutil.wait_procs(mine, timeout=KILL_S)
     if alive:
         raise LocalBackendError(
@@ -221,20 +226,20 @@ def kill(processes: Iterable[psutil.Process]) -> None:
         )
 
 
-def child_in(folder: Path, *, is_alive: bool) -> Child:
-    """The child of a folder in which a supervisor has begun."""
+def task_in(folder: Path, *, is_alive: bool) -> ObservedTask:
+    """The task of a folder in which a supervisor has begun."""
     task, began = load(folder / TASK, Task), load(folder / BEGAN, Began)
     if is_alive:
-        state, since_s, ending, message = ChildState.RUNNING, began.at_s, None, ""
+        state, since_s, ending, message = TaskState.RUNNING, began.at_s, None, ""
     elif (folder / END).exists():
         end = load(folder / END, End)
-        state, since_s = ChildState.ENDED, end.at_s
+        state, since_s = TaskState.ENDED, end.at_s
         ending, line = ending_of(end)
         message = advised(line, task.child_kind, ON_ONE_MACHINE)[:1024]
     else:
-        state, since_s = ChildState.ENDED, began.at_s
+        state, since_s = TaskState.ENDED, began.at_s
         ending, message = Ending.DISRUPTED, "all of its processes were killed"
-    return Child(
+    return ObservedTask(
         kind=task.child_kind,
         subject=task.subject,
         state=state,

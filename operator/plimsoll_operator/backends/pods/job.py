@@ -8,7 +8,7 @@ from plimsoll_operator.api.spec import Backend
 from plimsoll_operator.backends.launch_backend import LaunchBackend, WorkloadStatus
 from plimsoll_operator.kube.api import JOBS, Object
 from plimsoll_operator.kube.times import time_s
-from plimsoll_operator.objects.children import PORT, Owner, child_name
+from plimsoll_operator.objects.manifests import PORT, Owner, object_name
 from plimsoll_operator.objects.pods import condition_of, is_true
 from plimsoll_operator.rules.observed_state import TaskKind
 
@@ -16,7 +16,7 @@ JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
 
 class JobBackend(LaunchBackend):
-    """Launches children as Jobs whose pods are not replaced."""
+    """Launches tasks as Jobs whose pods are not replaced."""
 
     name = Backend.JOB
     launches = "Indexed Jobs"
@@ -42,7 +42,7 @@ class JobBackend(LaunchBackend):
     @staticmethod
     def meeting_point(owner: Owner, attempt: int) -> str:
         """Host and port of the first pod of a Job."""
-        job = child_name(owner, TaskKind.TRAIN, str(attempt))
+        job = object_name(owner, TaskKind.TRAIN, str(attempt))
         return f"{job}-0.{owner.service}:{PORT}"
 
     @staticmethod
@@ -64,7 +64,7 @@ class JobBackend(LaunchBackend):
 
     @staticmethod
     def counted_spec(spec: Object) -> Object:
-        """How many pods a Job has."""
+        """Number of pods of a Job."""
         return {"completions": spec.get("completions", 1)}
 
     @staticmethod

@@ -11,7 +11,12 @@ from plimsoll_operator.backends.local.observe import LocalObserver, LocalState
 from plimsoll_operator.backends.local.state_dir import StateFolder
 from plimsoll_operator.backends.local.task_processes import TaskProcesses
 from plimsoll_operator.rules.actions import RecordEnding
-from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Ending,
+    ObservedTask,
+    TaskKind,
+    TaskState,
+)
 from plimsoll_operator.rules.question import limits_of
 from plimsoll_operator.store.store import Store
 from tests.support.builders import DIGEST, a_peak, a_plan, a_stage, an_offer
@@ -19,10 +24,10 @@ from tests.support.specs import a_spec
 from tests.support.stores import in_store
 
 CAPACITY = limits_of(a_spec()).usable_bytes(an_offer().device_memory_bytes)
-FULL = Child(
+FULL = ObservedTask(
     kind=TaskKind.TRAIN,
     subject="1",
-    state=ChildState.ENDED,
+    state=TaskState.ENDED,
     since_s=2.0,
     ending=Ending.OUT_OF_MEMORY,
 )
@@ -46,11 +51,11 @@ def test_a_shortage_is_kept_of_a_plan_that_was_to_fit(
             observer=LocalObserver(store, gpu_products=()),
             plan=made,
             folder=folder,
-            processes=TaskProcesses(folder.children),
+            processes=TaskProcesses(folder.tasks),
         )
-        seen = LocalState(attempts=await store.attempts.of(made.uid), children=(FULL,))
+        seen = LocalState(attempts=await store.attempts.of(made.uid), tasks=(FULL,))
         await backend.executor(seen).apply(
-            RecordEnding(attempt=1, child=FULL, ending=Ending.OUT_OF_MEMORY)
+            RecordEnding(attempt=1, task=FULL, ending=Ending.OUT_OF_MEMORY)
         )
         assert len(await store.calibrations.all()) == num_learned
         assert (await store.attempts.of(made.uid))[0].ending is Ending.OUT_OF_MEMORY

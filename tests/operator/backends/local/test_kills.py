@@ -31,14 +31,14 @@ def victims(
     what: str, run: HomeRun, command: subprocess.Popen[str]
 ) -> list[psutil.Process]:
     """Processes that are killed together."""
-    children = [p for found in run.processes().values() for p in found]
+    processes = [p for found in run.processes().values() for p in found]
     mine = [psutil.Process(command.pid)]
     return {
         "command": mine,
-        "everything": [*mine, *children],
-        "keeper": [p for p in children if is_supervisor(p)],
-        "rank": [p for p in children if rank_of(p) is not None][:1],
-        "gang": [p for p in children if rank_of(p) is not None],
+        "everything": [*mine, *processes],
+        "keeper": [p for p in processes if is_supervisor(p)],
+        "rank": [p for p in processes if rank_of(p) is not None][:1],
+        "gang": [p for p in processes if rank_of(p) is not None],
     }[what]
 
 

@@ -267,8 +267,8 @@ def summary_of(run: HomeRun) -> str:
 
 def kill_rank(run: HomeRun, rank: int, code: Path) -> None:
     """Kill one rank of the gang that trains, and let the others go on."""
-    children = [p for found in run.processes().values() for p in found]
-    assert kill_now([p for p in children if rank_of(p) == rank]) == 1
+    processes = [p for found in run.processes().values() for p in found]
+    assert kill_now([p for p in processes if rank_of(p) == rank]) == 1
     (code / "wait_at").unlink()
 
 

@@ -19,7 +19,12 @@ from plimsoll_operator.backends.local.task_processes import (
     TaskProcesses,
 )
 from plimsoll_operator.errors import SlowStartError
-from plimsoll_operator.rules.observed_state import Child, ChildState, Ending, TaskKind
+from plimsoll_operator.rules.observed_state import (
+    Ending,
+    ObservedTask,
+    TaskKind,
+    TaskState,
+)
 from plimsoll_planner.records.document import load, save
 from plimsoll_planner.records.task import END, TASK, Command, End, Task, Variable
 
@@ -39,8 +44,8 @@ time.sleep(600)
 
 
 @pytest.fixture
-def children(tmp_path: Path) -> Generator[TaskProcesses]:
-    """No children yet, and none in the end."""
+def tasks(tmp_path: Path) -> Generator[TaskProcesses]:
+    """No tasks yet, and none in the end."""
     made = TaskProcesses(tmp_path / "children")
     yield made
     made.end_all()
@@ -67,10 +72,10 @@ def a_task(folder: Path, *programs: str, timeout_s: float | None = None) -> Task
     )
 
 
-def only(children: TaskProcesses) -> Child:
-    """Only child."""
-    [child] = children.observe()
-    return child
+def only(tasks: TaskProcesses) -> ObservedTask:
+    """Only task."""
+    [task] = tasks.observe()
+    return task
 
 
 def until(told: Callable[[], bool], seconds: float = 120.0) -> None:
@@ -81,14 +86,14 @@ def until(told: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def ended(children: TaskProcesses) -> Child:
-    """Only child once it has ended."""
-    until(lambda: only(children).state is ChildState.ENDED)
-    return only(children)
+def ended(tasks: TaskProcesses) -> ObservedTask:
+    """Only task once it has ended."""
+    until(lambda: only(tasks).state is TaskState.ENDED)
+    return only(tasks)
 
 
 def marked(tmp_path: Path, *words: str) -> list[psutil.Process]:
-    """Return what is alive of all children below a folder and was called with words."""
+    """Return what is alive of all tasks below a folder and was called with words."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -106,31 +111,33 @@ def keepers(tmp_path: Path) -> list[psutil.Process]:
     return marked(tmp_path, SUPERVISOR)
 
 
-def test_a_child_runs_and_ends(children: TaskProcesses, tmp_path: Path) -> None:
+def test_a_task_runs_and_ends(tasks: TaskProcesses, tmp_path: Path) -> None:
     """Each process has its number; what they say is kept, also when it is cleared."""
     told = "import os; print('rank', os.environ['RANK'])"
-    children.start(a_task(tmp_path, told, told))
-    assert ended(children).ending is Ending.DONE
-    children.clear(TaskKind.TRAIN, "1")
-    assert children.observe() == ()
-    logs = children.logs(TaskKind.TRAIN, "1")
+    tasks.start(a_task(tmp_path, told, told))
+    assert ended(tasks).ending is Ending.DONE
+    tasks.clear(TaskKind.TRAIN, "1")
+    assert tasks.observe() == ()
+    logs = tasks.logs(TaskKind.TRAIN, "1")
     assert (logs / "1.out").read_text() == "rank 1\n"
 
 
-def test_a_child_is_started_once(children: TaskProcesses, tmp_path: Path) -> None:
+def test_a_task_is_started_once(tasks: TaskProcesses, tmp_path: Path) -> None:
     """However often it is asked for, and after it has ended as well."""
     task = a_task(tmp_path, "print('here', flush=True)")
-    children.start(task)
-    children.start(task)
-    ended(children)
-    children.start(task)
-    folder = children.folder(TaskKind.TRAIN, "1")
+    tasks.start(task)
+    tasks.start(task)
+    ended(tasks)
+    tasks.start(task)
+    folder = tasks.folder(TaskKind.TRAIN, "1")
     assert (folder / "0.out").read_text() == "here\n"
 
 
-def test_two_keepers_keep_one_child(children: TaskProcesses, tmp_path: Path) -> None:
+def test_two_supervisors_supervise_one_task(
+    tasks: TaskProcesses, tmp_path: Path
+) -> None:
     """Whoever comes second leaves: a crash between two steps starts nothing twice."""
-    folder = children.folder(TaskKind.TRAIN, "1")
+    folder = tasks.folder(TaskKind.TRAIN, "1")
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, "print('here', flush=True)"))
     keepers = [
@@ -144,26 +151,24 @@ def test_two_keepers_keep_one_child(children: TaskProcesses, tmp_path: Path) -> 
     assert (folder / "0.out").read_text() == "here\n"
 
 
-def test_another_process_finds_what_runs(
-    children: TaskProcesses, tmp_path: Path
-) -> None:
+def test_another_process_finds_what_runs(tasks: TaskProcesses, tmp_path: Path) -> None:
     """Nothing is remembered but the mark: whoever looks sees the same."""
-    children.start(a_task(tmp_path, SLEEPS))
+    tasks.start(a_task(tmp_path, SLEEPS))
     other = TaskProcesses(tmp_path / "children")
-    assert only(other).state is ChildState.RUNNING
+    assert only(other).state is TaskState.RUNNING
     other.end_all()
     assert ended(other).ending is Ending.DISRUPTED
     assert marked(tmp_path) == []
 
 
 def test_a_supervisor_of_an_older_release_goes_on(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
     """Its module had another name; whoever looks with this release lets it work."""
-    children.start(a_task(tmp_path, SLEEPS))
+    tasks.start(a_task(tmp_path, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 2 and len(keepers(tmp_path)) == 1)
     [supervisor] = keepers(tmp_path)
-    folder = children.folder(TaskKind.TRAIN, "1")
+    folder = tasks.folder(TaskKind.TRAIN, "1")
     older = subprocess.Popen(
         [
             sys.executable,
@@ -175,83 +180,83 @@ def test_a_supervisor_of_an_older_release_goes_on(
     )
     supervisor.kill()
     supervisor.wait()
-    assert only(children).state is ChildState.RUNNING
+    assert only(tasks).state is TaskState.RUNNING
     assert len(marked(tmp_path)) == 2
     older.kill()
     older.wait()
-    assert ended(children).ending is Ending.DISRUPTED
+    assert ended(tasks).ending is Ending.DISRUPTED
 
 
 def test_processes_without_a_keeper_are_ended(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
-    """Nobody would write down how they end; then the child counts as disrupted."""
-    children.start(a_task(tmp_path, SLEEPS, SLEEPS))
+    """Nobody would write down how they end; then the task counts as disrupted."""
+    tasks.start(a_task(tmp_path, SLEEPS, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 3 and len(keepers(tmp_path)) == 1)
     [supervisor] = keepers(tmp_path)
     supervisor.kill()
-    assert ended(children).ending is Ending.DISRUPTED
+    assert ended(tasks).ending is Ending.DISRUPTED
     assert marked(tmp_path) == []
 
 
 def test_what_a_rank_started_itself_is_ended_with_it(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
     """Loaders of data, for one, carry the same mark."""
     starts = (
         "import subprocess, sys;"
         f"subprocess.Popen([sys.executable, '-c', {SLEEPS!r}], start_new_session=True)"
     )
-    children.start(a_task(tmp_path, starts))
-    until(lambda: children.observe() != () and not marked(tmp_path))
-    assert ended(children).ending is Ending.DONE
+    tasks.start(a_task(tmp_path, starts))
+    until(lambda: tasks.observe() != () and not marked(tmp_path))
+    assert ended(tasks).ending is Ending.DONE
 
 
-def test_a_stop_is_passed_on(children: TaskProcesses, tmp_path: Path) -> None:
+def test_a_stop_is_passed_on(tasks: TaskProcesses, tmp_path: Path) -> None:
     """The ranks save and leave by themselves."""
-    children.start(a_task(tmp_path, SAVES, SAVES))
-    folder = children.folder(TaskKind.TRAIN, "1")
+    tasks.start(a_task(tmp_path, SAVES, SAVES))
+    folder = tasks.folder(TaskKind.TRAIN, "1")
     until(
         lambda: [path.stat().st_size > 0 for path in folder.glob("?.out")] == [True] * 2
     )
-    children.stop(TaskKind.TRAIN, "1")
-    assert ended(children).ending is Ending.CHECKPOINTED
+    tasks.stop(TaskKind.TRAIN, "1")
+    assert ended(tasks).ending is Ending.CHECKPOINTED
 
 
 def test_a_stop_before_anybody_listens_is_no_saving(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
     """A rank that the signal kills while it starts has saved nothing, and says so."""
-    children.start(a_task(tmp_path, SLEEPS))
+    tasks.start(a_task(tmp_path, SLEEPS))
     until(lambda: len(marked(tmp_path)) == 2)
-    children.stop(TaskKind.TRAIN, "1")
-    child = ended(children)
-    assert child.ending is Ending.DISRUPTED
-    assert child.message == "it was stopped before it could save"
+    tasks.stop(TaskKind.TRAIN, "1")
+    task = ended(tasks)
+    assert task.ending is Ending.DISRUPTED
+    assert task.message == "it was stopped before it could save"
 
 
-def test_a_child_has_only_so_long(children: TaskProcesses, tmp_path: Path) -> None:
+def test_a_task_has_only_so_long(tasks: TaskProcesses, tmp_path: Path) -> None:
     """Then all of it is ended."""
-    children.start(a_task(tmp_path, SLEEPS, timeout_s=0.2))
-    assert ended(children).ending is Ending.TIMED_OUT
+    tasks.start(a_task(tmp_path, SLEEPS, timeout_s=0.2))
+    assert ended(tasks).ending is Ending.TIMED_OUT
     assert marked(tmp_path) == []
 
 
 def test_a_command_that_cannot_be_run_is_an_error_with_its_line(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
     """A folder that is not there, for one."""
-    children.start(a_task(tmp_path / "nowhere", SLEEPS))
-    child = ended(children)
-    assert child.ending is Ending.APPLICATION_ERROR
-    assert "nowhere: No such file or directory" in child.message
+    tasks.start(a_task(tmp_path / "nowhere", SLEEPS))
+    task = ended(tasks)
+    assert task.ending is Ending.APPLICATION_ERROR
+    assert "nowhere: No such file or directory" in task.message
 
 
 def test_who_does_not_leave_when_asked_is_killed_in_the_end(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
     """A rank that hangs keeps nobody waiting for ever; here for half a second."""
-    folder = children.folder(TaskKind.TRAIN, "1")
+    folder = tasks.folder(TaskKind.TRAIN, "1")
     folder.mkdir(parents=True)
     save(folder / TASK, a_task(tmp_path, HANGS))
     text = (
@@ -263,56 +268,56 @@ def test_who_does_not_leave_when_asked_is_killed_in_the_end(
     until(lambda: any("hangs" in path.read_text() for path in folder.glob("0.out")))
     supervisor.terminate()
     supervisor.wait()
-    child = only(children)
-    assert child.ending is Ending.DISRUPTED
-    assert child.message == "it was stopped before it could save"
+    task = only(tasks)
+    assert task.ending is Ending.DISRUPTED
+    assert task.message == "it was stopped before it could save"
 
 
 def test_a_rank_from_outside_killed_takes_its_gang_along(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
     """The others get some seconds to say what they lost; here they do not use them."""
-    children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(0)"))
+    tasks.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(0)"))
     until(lambda: len(marked(tmp_path, SLEEPS)) == 1)
     marked(tmp_path, SLEEPS)[0].kill()
-    assert ended(children).ending is Ending.DISRUPTED
+    assert ended(tasks).ending is Ending.DISRUPTED
 
 
 def test_a_later_rank_that_fails_takes_the_first_along(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
     """Whichever of them it is, the others are not waited for."""
-    children.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(1)"))
-    assert ended(children).ending is Ending.APPLICATION_ERROR
-    end = load(children.folder(TaskKind.TRAIN, "1") / END, End)
+    tasks.start(a_task(tmp_path, SLEEPS, "import sys; sys.exit(1)"))
+    assert ended(tasks).ending is Ending.APPLICATION_ERROR
+    end = load(tasks.folder(TaskKind.TRAIN, "1") / END, End)
     assert end.first == 1
     assert end.exits[0].by_keeper
 
 
 def test_a_clearing_that_was_killed_leaves_no_ghost(
-    children: TaskProcesses, tmp_path: Path
+    tasks: TaskProcesses, tmp_path: Path
 ) -> None:
-    """What is half removed is no child any more, and is removed wholly later."""
-    children.start(a_task(tmp_path, "pass"))
-    ended(children)
-    folder = children.folder(TaskKind.TRAIN, "1")
+    """What is half removed is no task any more, and is removed wholly later."""
+    tasks.start(a_task(tmp_path, "pass"))
+    ended(tasks)
+    folder = tasks.folder(TaskKind.TRAIN, "1")
     gone = folder.with_name(f".{folder.name}")
     folder.rename(gone)
     (gone / TASK).unlink()
-    assert children.observe() == ()
-    children.clear(TaskKind.TRAIN, "1")
+    assert tasks.observe() == ()
+    tasks.clear(TaskKind.TRAIN, "1")
     assert not gone.exists()
 
 
 def test_a_keeper_that_is_killed_at_once_is_started_again(
-    children: TaskProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tasks: TaskProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody may kill it before it has written anything down."""
     task = a_task(tmp_path, SLEEPS)
     with monkeypatch.context() as killed:
         killed.setattr(task_processes, "SUPERVISOR", "tests.support.killed_keeper")
         with pytest.raises(SlowStartError, match="its supervisor was ended by SIGKILL"):
-            children.start(task)
-    assert children.observe() == ()
-    children.start(task)
-    assert only(children).state is ChildState.RUNNING
+            tasks.start(task)
+    assert tasks.observe() == ()
+    tasks.start(task)
+    assert only(tasks).state is TaskState.RUNNING

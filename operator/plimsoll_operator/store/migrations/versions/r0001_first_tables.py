@@ -162,7 +162,7 @@ def make_calibration() -> None:
 
 
 def overhead_key(*, is_primary: bool = False) -> list[sa.Column[str]]:
-    """Return the columns that say for which calibration a row counts."""
+    """The columns that say for which calibration a row counts."""
     return [
         sa.Column(name, sa.String(256), primary_key=is_primary, nullable=False)
         for name in ("device_product", "image", "torch_version", "nccl_version")

@@ -73,5 +73,5 @@ def downgrade() -> None:
 
 
 def scope() -> sa.Column[str]:
-    """Return the column that says to which namespace a row belongs."""
+    """The column that says to which namespace a row belongs."""
     return sa.Column("scope", sa.String(256), nullable=False, server_default="")

@@ -1,7 +1,7 @@
-"""The step of a condition that a child brings about: profiling, replay, rehearsal.
+"""The step of a condition that a task brings about: profiling, replay, rehearsal.
 
-In: the observed state, and the child. Out: the result for its condition, with what is
-done about the child; which children nobody asks for any more. Called by `preparing` and
+In: the observed state, and the task. Out: the result for its condition, with what is
+done about the task; which tasks nobody asks for any more. Called by `preparing` and
 `rehearsing`.
 """
 
@@ -20,11 +20,11 @@ from plimsoll_operator.rules.actions import (
 )
 from plimsoll_operator.rules.failures import RESPONSES
 from plimsoll_operator.rules.observed_state import (
-    Child,
-    ChildState,
     Ending,
     ObservedState,
+    ObservedTask,
     TaskKind,
+    TaskState,
 )
 from plimsoll_operator.rules.step_result import StepInput, StepResult
 
@@ -41,34 +41,34 @@ STEPS: Mapping[TaskKind, tuple[str, str, Callable[..., Action]]] = {
 puts its result into the store."""
 
 
-def again(child: Child, now_s: float) -> Action:
+def again(task: ObservedTask, now_s: float) -> Action:
     """Clear away what was disrupted, so that it begins anew: not too soon each time."""
-    at_s = child.started_s + LEAST_S
-    return WakeAt(at_s=at_s) if child.started_s <= now_s < at_s else Clear(child=child)
+    at_s = task.started_s + LEAST_S
+    return WakeAt(at_s=at_s) if task.started_s <= now_s < at_s else Clear(task=task)
 
 
-def of_child(given: StepInput, child: Child) -> StepResult:
-    """Progress of a child that exists."""
-    what, under_way, store = STEPS[child.kind]
-    if child.state is ChildState.PENDING and given.is_late(child):
-        return failed(child, f"{what}PendingTimeout")
-    if child.state is ChildState.PENDING:
+def of_task(given: StepInput, task: ObservedTask) -> StepResult:
+    """Progress of a task that exists."""
+    what, under_way, store = STEPS[task.kind]
+    if task.state is TaskState.PENDING and given.is_late(task):
+        return failed(task, f"{what}PendingTimeout")
+    if task.state is TaskState.PENDING:
         return StepResult(
             UNKNOWN,
             f"{what}Pending",
-            child.message,
-            actions=(WakeAt(at_s=given.late_s(child)),),
+            task.message,
+            actions=(WakeAt(at_s=given.late_s(task)),),
         )
-    if child.state is ChildState.RUNNING or child.ending is None:
-        return StepResult(UNKNOWN, under_way, child.message)
-    if child.ending is Ending.DONE:
-        return StepResult(UNKNOWN, f"{what}Stored", actions=(store(child=child),))
-    if child.ending in (Ending.DISRUPTED, Ending.DELETED):
+    if task.state is TaskState.RUNNING or task.ending is None:
+        return StepResult(UNKNOWN, under_way, task.message)
+    if task.ending is Ending.DONE:
+        return StepResult(UNKNOWN, f"{what}Stored", actions=(store(task=task),))
+    if task.ending in (Ending.DISRUPTED, Ending.DELETED):
         return StepResult(
             UNKNOWN,
             f"{what}Disrupted",
-            child.message,
-            actions=(again(child, given.now_s),),
+            task.message,
+            actions=(again(task, given.now_s),),
         )
     reasons = {
         Ending.OUT_OF_MEMORY: f"{what}OOM",
@@ -80,46 +80,46 @@ def of_child(given: StepInput, child: Child) -> StepResult:
         Ending.INCOMPATIBLE: RESPONSES[Ending.INCOMPATIBLE].reason,
         Ending.NEVER_STARTED: f"{what}PendingTimeout",
     }
-    if child.kind is TaskKind.REHEARSAL:
+    if task.kind is TaskKind.REHEARSAL:
         # Out of memory is a result, and this one did not come so far.
         reasons |= {
             Ending.OUT_OF_MEMORY: "RehearsalFailed",
             Ending.DEVICE_BUSY: "RehearsalDeviceBusy",
         }
-    return failed(child, reasons.get(child.ending, f"{what}Failed"))
+    return failed(task, reasons.get(task.ending, f"{what}Failed"))
 
 
-def failed(child: Child, reason: str) -> StepResult:
-    """The step where a child has failed for good; it is cleared away."""
+def failed(task: ObservedTask, reason: str) -> StepResult:
+    """The step where a task has failed for good; it is cleared away."""
     return StepResult(
-        FALSE, reason, child.message, actions=(Clear(child=child),), is_final=True
+        FALSE, reason, task.message, actions=(Clear(task=task),), is_final=True
     )
 
 
-def foreign_children(state: ObservedState) -> list[Child]:
+def mismatched_tasks(state: ObservedState) -> list[ObservedTask]:
     """Replays and rehearsals that found other code than was profiled."""
     return [
-        child
-        for child in state.children
-        if child.kind in OF_A_PLAN and child.ending is Ending.FOREIGN_FINGERPRINT
+        task
+        for task in state.tasks
+        if task.kind in OF_A_PLAN and task.ending is Ending.FOREIGN_FINGERPRINT
     ]
 
 
-def outdated_children(state: ObservedState) -> list[Child]:
+def outdated_tasks(state: ObservedState) -> list[ObservedTask]:
     """Those of them that a newer profile has answered."""
     made_s = state.profile.made_s if state.profile is not None else 0.0
-    return [child for child in foreign_children(state) if child.since_s <= made_s]
+    return [task for task in mismatched_tasks(state) if task.since_s <= made_s]
 
 
 def clearing(given: StepInput, kind: TaskKind, wanted: str) -> tuple[Action, ...]:
-    """What ends the children of a kind for plans that nobody asks for any more.
+    """Actions that end the tasks of a kind for plans that nobody asks for any more.
 
     Those that found other code stay, until a newer profile has answered them. The plan
     whose digest is `wanted` is replayed or rehearsed; empty: none is.
     """
-    foreign = foreign_children(given.state)
+    mismatched = mismatched_tasks(given.state)
     return tuple(
-        Clear(child=child)
-        for child in given.state.children
-        if child.kind is kind and child.subject != wanted and child not in foreign
+        Clear(task=task)
+        for task in given.state.tasks
+        if task.kind is kind and task.subject != wanted and task not in mismatched
     )

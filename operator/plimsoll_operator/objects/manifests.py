@@ -27,26 +27,26 @@ from plimsoll_operator.names import (
     AFTER_ANNOTATION,
     API_VERSION,
     ATTEMPT_LABEL,
-    CHILD_LABEL,
     KIND,
     NOTE_ANNOTATION,
     PLAN_LABEL,
     SUBJECT_ANNOTATION,
+    TASK_LABEL,
 )
 from plimsoll_planner.records.document import Document, to_text
 from plimsoll_planner.records.task import TaskKind
 from plimsoll_planner.units import at_least
 
 PLAN_OF_RECORD, RESULT = "plan", "result"
-"""What ConfigMaps are for, beside the kinds of children."""
+"""Purposes of ConfigMaps, beside the kinds of tasks."""
 DIGEST_LENGTH: Final = 8
-"""Of a digest in a name: plans have few children, and a subject stands in full."""
+"""Of a digest in a name: plans have few tasks, and a subject stands in full."""
 MOST_BYTES: Final = 900 * 1024
 """Of a ConfigMap; the API server refuses 1 MiB, names and labels included."""
 NAMED: Final = 3
 """Documents of a ConfigMap that an error lists."""
 PORT: Final = 29_500
-"""Where ranks meet: each worker group in pods of its own."""
+"""Port at which ranks meet: each worker group in pods of its own."""
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 
@@ -87,7 +87,7 @@ class Owner:
         return [one for one in found if self.owns(one)]
 
 
-def child_name(owner: Owner, kind: str, subject: str) -> str:
+def object_name(owner: Owner, kind: str, subject: str) -> str:
     """The name of what works on a subject: a digest, or a number of attempt."""
     short = subject.removeprefix("sha256:")
     is_digest = short != subject
@@ -95,8 +95,8 @@ def child_name(owner: Owner, kind: str, subject: str) -> str:
 
 
 def labels_of(owner: Owner, kind: str, attempt: int | None = None) -> dict[str, str]:
-    """Return what objects are selected by."""
-    labels = {PLAN_LABEL: owner.name, CHILD_LABEL: kind}
+    """Labels by which objects are selected."""
+    labels = {PLAN_LABEL: owner.name, TASK_LABEL: kind}
     return labels if attempt is None else labels | {ATTEMPT_LABEL: str(attempt)}
 
 
@@ -113,7 +113,7 @@ def metadata_of(
     }
 
 
-def child_metadata(
+def task_metadata(
     owner: Owner,
     kind: TaskKind,
     subject: str,
@@ -122,16 +122,16 @@ def child_metadata(
     queue: str = "",
     after_s: float = 0.0,
 ) -> Object:
-    """The metadata of what makes the pods of a child.
+    """The metadata of what makes the pods of a task.
 
-    `note` is what people are told of its pods, `queue` the LocalQueue of Kueue that
+    `note` is a note for people about its pods, `queue` the LocalQueue of Kueue that
     admits it; empty: none. What it makes is later than `after_s`, since 1970.
     """
     attempt = int(subject) if kind is TaskKind.TRAIN else None
     labels = labels_of(owner, kind, attempt) | ({QUEUE_LABEL: queue} if queue else {})
     notes = {SUBJECT_ANNOTATION: subject, AFTER_ANNOTATION: repr(after_s)}
     notes |= {NOTE_ANNOTATION: note} if note else {}
-    return metadata_of(owner, child_name(owner, kind, subject), labels, notes)
+    return metadata_of(owner, object_name(owner, kind, subject), labels, notes)
 
 
 def service_of(owner: Owner) -> Object:
@@ -156,7 +156,7 @@ def packed_key(name: str) -> str:
 
 
 def packed(**documents: Document) -> dict[str, str]:
-    """Return documents as a ConfigMap holds them: `binaryData`.
+    """Documents as a ConfigMap holds them: `binaryData`.
 
     Raises:
         TooLargeError: they do not go into one.
@@ -184,7 +184,7 @@ def config_map(
     Its subject is a digest, or the number of an attempt.
     """
     attempt = int(subject) if subject.isdecimal() else None
-    name, labels = child_name(owner, kind, subject), labels_of(owner, kind, attempt)
+    name, labels = object_name(owner, kind, subject), labels_of(owner, kind, attempt)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -10,18 +10,18 @@ import pytest
 from plimsoll_operator.names import (
     AFTER_ANNOTATION,
     ATTEMPT_LABEL,
-    CHILD_LABEL,
     PLAN_LABEL,
     SUBJECT_ANNOTATION,
+    TASK_LABEL,
 )
-from plimsoll_operator.objects.children import (
+from plimsoll_operator.objects.manifests import (
     QUEUE_LABEL,
     Owner,
-    child_metadata,
-    child_name,
     config_map,
+    object_name,
     packed,
     service_of,
+    task_metadata,
 )
 from plimsoll_planner.records.document import from_text
 from plimsoll_planner.records.plan import HybridPlan
@@ -37,8 +37,8 @@ MOST_OF_A_POD_NAME = 63
 
 def test_names_follow_from_plan_and_subject() -> None:
     """A digest is cut, a number is not."""
-    assert child_name(OWNER, TaskKind.PROFILE, DIGEST) == "tiny-profile-01234567"
-    assert child_name(OWNER, TaskKind.TRAIN, "12") == "tiny-train-12"
+    assert object_name(OWNER, TaskKind.PROFILE, DIGEST) == "tiny-profile-01234567"
+    assert object_name(OWNER, TaskKind.TRAIN, "12") == "tiny-train-12"
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_the_longest_name_of_a_plan_makes_host_names(
     kind: TaskKind, subject: str, index: int
 ) -> None:
     """With five digits of an index: of the largest gangs; a rehearsal has one pod."""
-    name = child_name(LONGEST_NAME, kind, subject)
+    name = object_name(LONGEST_NAME, kind, subject)
     assert len(f"{name}-{index}") <= MOST_OF_A_POD_NAME
     assert len(LONGEST_NAME.service) <= MOST_OF_A_POD_NAME
 
 
-def test_a_child_says_whose_it_is() -> None:
+def test_an_object_names_its_owner() -> None:
     """What it works on stands in full."""
-    meta = child_metadata(OWNER, TaskKind.REPLAY, DIGEST, after_s=1.25)
+    meta = task_metadata(OWNER, TaskKind.REPLAY, DIGEST, after_s=1.25)
     assert OWNER.owns({"metadata": meta})
-    assert meta["labels"] == {PLAN_LABEL: "tiny", CHILD_LABEL: "replay"}
+    assert meta["labels"] == {PLAN_LABEL: "tiny", TASK_LABEL: "replay"}
     assert meta["annotations"] == {
         SUBJECT_ANNOTATION: DIGEST,
         AFTER_ANNOTATION: "1.25",
@@ -72,10 +72,10 @@ def test_a_child_says_whose_it_is() -> None:
 
 def test_a_gang_has_its_attempt_and_its_queue() -> None:
     """Kueue admits by a label; without a queue there is none."""
-    meta = child_metadata(OWNER, TaskKind.TRAIN, "2", queue="research")
+    meta = task_metadata(OWNER, TaskKind.TRAIN, "2", queue="research")
     assert meta["labels"][ATTEMPT_LABEL] == "2"
     assert meta["labels"][QUEUE_LABEL] == "research"
-    plain = child_metadata(OWNER, TaskKind.TRAIN, "2")
+    plain = task_metadata(OWNER, TaskKind.TRAIN, "2")
     assert QUEUE_LABEL not in plain["labels"]
 
 
@@ -84,7 +84,7 @@ def test_ranks_find_each_other_before_they_are_ready() -> None:
     service = service_of(OWNER)
     assert service["metadata"]["name"] == OWNER.service
     assert service["spec"]["publishNotReadyAddresses"] is True
-    assert service["spec"]["selector"] == {PLAN_LABEL: "tiny", CHILD_LABEL: "train"}
+    assert service["spec"]["selector"] == {PLAN_LABEL: "tiny", TASK_LABEL: "train"}
 
 
 @pytest.mark.parametrize(
