@@ -1,4 +1,4 @@
-"""What the library of the emulated device costs a training step: under 5 %.
+"""Cost of the emulated device's library for a training step: under 5 %.
 
 Two processes train the same model, one with the library preloaded and one without. They
 take turns, a few steps at a time, and each pair of turns gives one ratio, so that a

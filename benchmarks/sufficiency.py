@@ -56,7 +56,7 @@ class Run:
     is_full: bool
     """Some rank died of memory."""
     said: str = ""
-    """What else a rank died of."""
+    """Other cause of a rank's death."""
 
 
 def measure() -> Iterator[Measurement]:

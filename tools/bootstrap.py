@@ -76,7 +76,7 @@ def stamp_of(extra: str, torch: str) -> str:
 
 
 def recorded(pattern: str) -> str:
-    """Return what constraints.txt says at the group of `pattern`."""
+    """Value in constraints.txt at the group of `pattern`."""
     found = re.search(pattern, CONSTRAINTS.read_text(), re.MULTILINE)
     if found is None:
         raise SetUpError(

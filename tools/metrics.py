@@ -22,7 +22,7 @@ OF_A_PLAN = "trainingplan"
 """The label of metrics that `metrics.plans` of the chart switches off."""
 OF_BUCKETS = "le"
 SUFFIXES = {"counter": "_total", "info": "_info"}
-"""What Prometheus' names end in, beside those of the instruments."""
+"""Endings of Prometheus' names, beside those of the instruments."""
 HEADER = """\
 # Metrics
 
@@ -46,7 +46,7 @@ The rules of `metrics.prometheusRule`.
 
 
 def name_of(family: Metric) -> str:
-    """Return what Prometheus calls a metric."""
+    """Name of a metric in Prometheus."""
     return family.name + SUFFIXES.get(family.type, "")
 
 

@@ -53,7 +53,7 @@ ranks.PRELOAD.append("plimsoll_trainer.adapters.causal_lm")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTruth:
-    """What one rank held and took."""
+    """Memory and seconds of one rank."""
 
     whole_life_bytes: int
     steady_bytes: int

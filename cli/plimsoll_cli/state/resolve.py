@@ -51,7 +51,7 @@ class PlanRequest:
     spec: TrainingPlanSpec
     offers: tuple[Offer, ...]
     folder: str
-    """Where the workload's code lies."""
+    """Folder of the workload's code."""
 
     def is_met_by(self, plan: StoredPlan) -> bool:
         """Whether a plan was asked for the same."""

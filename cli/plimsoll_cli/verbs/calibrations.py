@@ -25,7 +25,7 @@ from plimsoll_planner.records.rehearsal import MeasuredRanks
 from plimsoll_planner.text.explain import counted
 
 OBSERVED = "observed"
-"""Where the file of `make gpu` has its ranks."""
+"""Field of the file of `make gpu` that holds its ranks."""
 ANYWHERE = (1, 3)
 """Samples and communicators at which a line is shown that holds everywhere."""
 

@@ -84,7 +84,7 @@ class Logs:
 
     @property
     def folder(self) -> Path:
-        """Where they are now."""
+        """Folder of the logs now."""
         return self.running if self.running.is_dir() else self.kept
 
 

@@ -23,7 +23,7 @@ from plimsoll_planner.memory.option_arrays import Floats, OptionArrays
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StageBytes:
-    """What does not depend on the flow, for all stages [A, B]."""
+    """Bytes that do not depend on the flow, for all stages [A, B]."""
 
     holdings: HoldingFactors
     parameter: Ints

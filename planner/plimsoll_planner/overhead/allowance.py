@@ -59,7 +59,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowance:
-    """What a rank has besides tensors, in three bounds: lower, expected, upper."""
+    """Bytes of a rank besides tensors, in three bounds: lower, expected, upper."""
 
     capacity_bytes: int
     """Of the device, less the headroom."""
