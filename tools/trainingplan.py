@@ -73,7 +73,7 @@ a cluster it is an object like any other, in a namespace.
 | `metadata.name` | {shapes_of(Metadata)["name"]} |
 
 - [spec](#spec): what a person writes
-- [status](#status): what is told back
+- [status](#status): what is reported back
 - [Conditions](#conditions) and their reasons
 - [Failures](#failures): what follows them
 - [Edits](#edits): what may change when

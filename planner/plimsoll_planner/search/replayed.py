@@ -36,7 +36,7 @@ REPLAY_ERROR = {DeviceKind.EMULATED: 0.005, DeviceKind.CUDA: 0.02}
 """Error that a replay may have. Emulated: the bar of the benchmark of truth. CUDA: not
 measured yet; workspaces inside kernels are what a replay does not see."""
 SLACK = 0.001
-"""Part of the peak by which formula and replay may differ without saying anything: the
+"""Part of the peak by which formula and replay may differ unreported: the
 scalars of a step, which only a replay sees."""
 MOST_ERROR = 100.0
 """The largest relative error that a profile holds."""
