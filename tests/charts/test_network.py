@@ -34,11 +34,11 @@ def test_reports_come_from_served_namespaces_alone() -> None:
         {"ports": [{"port": "http"}]},
     ]
     peers = [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
-    told = {
+    values = {
         "watchNamespaces": ["one", "two"],
         "networkPolicy": {"enabled": True, "metricsFrom": peers},
     }
-    reports, metrics = one(rendered(told), "NetworkPolicy")["spec"]["ingress"]
+    reports, metrics = one(rendered(values), "NetworkPolicy")["spec"]["ingress"]
     (peer,) = reports["from"]
     assert peer["namespaceSelector"]["matchExpressions"] == [
         {

@@ -71,13 +71,13 @@ def test_the_chart_names_what_no_stranger_can_publish() -> None:
 
 def test_what_the_machine_says_of_packages_is_passed_on() -> None:
     """The base and the index as they are; authorities as a secret, at its own path."""
-    said = {
+    variables = {
         "BASE_IMAGE": "localhost/base:1",
         "PIP_INDEX_URL": "https://index.example/simple",
         "SSL_CERT_FILE": "/etc/own.crt",
         "HOME": "/root",
     }
-    words = images.command("operator", BUILDAH, said)
+    words = images.command("operator", BUILDAH, variables)
     assert [word for word in words if word.startswith(("--build-arg", "--secret"))] == [
         f"--build-arg=VERSION={images.version()}",
         "--build-arg=BASE_IMAGE=localhost/base:1",
@@ -120,8 +120,10 @@ def test_an_unknown_image_is_one_line(
     """It names those that there are; nothing is built."""
     monkeypatch.setattr(sys, "argv", ["images", "oprator"])
     assert images.main() == 2
-    said = capsys.readouterr().err
-    assert said == "images: no image 'oprator'; there are operator, runtime, examples\n"
+    printed = capsys.readouterr().err
+    assert (
+        printed == "images: no image 'oprator'; there are operator, runtime, examples\n"
+    )
 
 
 def test_a_failed_build_ends_the_command(
@@ -133,7 +135,7 @@ def test_a_failed_build_ends_the_command(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["images", "operator", "runtime", "examples"])
     assert images.main() == 1
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     built = f"{images.PREFIX}operator:{images.version()}"
-    assert said.out == f"built {built}\n"
-    assert said.err == "images: runtime was not built, see above\n"
+    assert printed.out == f"built {built}\n"
+    assert printed.err == "images: runtime was not built, see above\n"

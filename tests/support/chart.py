@@ -62,9 +62,9 @@ def refusal(values: Values) -> str:
     Raises:
         AssertionError: it does.
     """
-    status, said = helm("template", NAME, str(CHART), values=values)
+    status, output = helm("template", NAME, str(CHART), values=values)
     assert status, f"rendered: {values}"
-    return said
+    return output
 
 
 def of_kind(objects: Sequence[Object], kind: str) -> dict[str, Object]:

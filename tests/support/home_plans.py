@@ -93,8 +93,8 @@ class HomePlan:
         logs.mkdir(parents=True)
         with report_of(logs, 0).open("w") as file:
             for step, loss in losses.items():
-                told = {"event": "step", "step": step, "loss": loss, "step_s": 0.1}
-                file.write(json.dumps(told) + "\n")
+                event = {"event": "step", "step": step, "loss": loss, "step_s": 0.1}
+                file.write(json.dumps(event) + "\n")
 
     def train(self, program: str, attempt: int = 1) -> Path:
         """Start a rank that runs a program; return its folder."""

@@ -192,25 +192,25 @@ def wait_for_room(folder: Path) -> None:
     The manifest, a home to copy and a file that names the code's folder lie beside it.
     """
     beside = HomeRun(folder.parent)
-    run, log = beside.copy(folder), beside.folder / "said"
+    run, log = beside.copy(folder), beside.folder / "output"
     words = run.spoken()
-    with log.open("w") as said:
+    with log.open("w") as output:
         command = subprocess.Popen(
             words,
             cwd=(beside.folder / "code").read_text(),
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
 
-    def has_said(text: str) -> bool:
+    def has_printed(text: str) -> bool:
         return text in log.read_text() or command.poll() is not None
 
-    while not has_said("loss"):
+    while not has_printed("loss"):
         time.sleep(SAMPLE_S)
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         stops_s = time.monotonic() + FULL_S
-        while not has_said("the disk is full"):
+        while not has_printed("the disk is full"):
             if stops_s < time.monotonic():
                 command.send_signal(signal.SIGINT)
                 stops_s = math.inf

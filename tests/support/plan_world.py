@@ -215,9 +215,9 @@ class World:
             self.effect(partial(self.save, made.status))
         for action in made.actions:
             self.effect(partial(self.act, action))
-        for said in made.status.conditions[-2:]:
-            if said.reason not in self.reasons:
-                self.reasons.append(said.reason)
+        for condition in made.status.conditions[-2:]:
+            if condition.reason not in self.reasons:
+                self.reasons.append(condition.reason)
         states = {child.state for child in self.children.values()}
         return changed or bool(made.actions) or ChildState.RUNNING in states
 

@@ -90,10 +90,10 @@ def order() -> dict[str, Any]:
     found = HOST.fullmatch(socket.gethostname())
     try:
         name = found[1] if found is not None else ""
-        told: dict[str, Any] = json.loads((ORDERS / name).read_text() or "{}")
+        given: dict[str, Any] = json.loads((ORDERS / name).read_text() or "{}")
     except OSError:  # no such file; not in a pod that is steered
         return {}
-    return told
+    return given
 
 
 def obey_at_once(given: dict[str, Any]) -> None:

@@ -270,14 +270,14 @@ PEAKS = tuple(
 """As a rank reports them."""
 
 
-def observe_for_ever(place: Path | str, first: int, said: Connection) -> None:
+def observe_for_ever(place: Path | str, first: int, reports: Connection) -> None:
     """Save reports and say each one that is saved, until killed."""
 
     async def work(store: Store) -> None:
         for rank in itertools.count(first):
             observation = an_observation(rank=rank, peaks=PEAKS)
             await store.observations.save("uid", observation, a_peak(), 1, 0.0)
-            said.send(rank)
+            reports.send(rank)
 
     in_store(place, work)
 
@@ -293,14 +293,14 @@ def an_end(**fields: Any) -> End:
     return End(**(defaults | fields))
 
 
-def stay_in_transaction(place: Path | str, said: Connection) -> None:
+def stay_in_transaction(place: Path | str, reports: Connection) -> None:
     """Write a profile without committing it, say so, and stay there until killed."""
 
     async def work(database: Database) -> None:
         async with database.write() as session:
             session.add(a_row("unsaved"))
             await session.flush()
-            said.send("in it")
+            reports.send("in it")
             await asyncio.sleep(600)
 
     in_database(place, work)

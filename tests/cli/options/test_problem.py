@@ -164,8 +164,8 @@ def test_the_engine_is_that_of_the_torch_that_was_profiled(
     assert main(command) == ExitCode.DONE
     answer = json.loads(capsys.readouterr().out)
     assert answer["plan"]["engine_version"] == shown
-    told = f"plimsoll on {shown} was not replayed against real ranks in tests"
-    assert any(told in line for line in answer["warnings"]) is is_warned
+    warning = f"plimsoll on {shown} was not replayed against real ranks in tests"
+    assert any(warning in line for line in answer["warnings"]) is is_warned
 
 
 def test_a_profile_of_a_torch_too_old_is_one_line(
@@ -205,9 +205,11 @@ def test_offers_of_another_kind_are_told_with_their_file(
     profile = a_profile_file(tmp_path)
     for offers, found in ((other, "cuda"), (str(empty), "no")):
         assert main(["plan", profile, "--offers", offers]) == BAD
-        said = capsys.readouterr().err
-        assert f"{offers}: lists {found} devices, and the profile is for emul" in said
-        assert "--device" in said
+        printed = capsys.readouterr().err
+        assert (
+            f"{offers}: lists {found} devices, and the profile is for emul" in printed
+        )
+        assert "--device" in printed
 
 
 def test_limits_are_told_as_options(

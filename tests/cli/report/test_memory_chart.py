@@ -70,8 +70,10 @@ def test_a_measured_peak_stands_beside_its_prediction() -> None:
     peak = plan.stages[0].peak()
     assert peak is not None
     expected = peak.device.expected_bytes
-    told = told_by(plan, 0, expected + round(expected / 50))
-    view = view_of(replace(record, observations=(told, *record.observations[1:])))
+    observation = told_by(plan, 0, expected + round(expected / 50))
+    view = view_of(
+        replace(record, observations=(observation, *record.observations[1:]))
+    )
     assert view.bars[0].cells["measured"] == f"{expected + round(expected / 50)} B"
     assert view.bars[0].cells["error"].startswith("+")
     assert view.bars[1].cells["error"] == "+0.00%"
@@ -111,8 +113,8 @@ def test_many_ranks_have_a_bar_for_each_stage() -> None:
     record = a_record(question)
     plan = record.plan
     assert plan is not None
-    told = tuple(told_by(plan, rank, 1024 + 256 * rank) for rank in range(40))
-    view = view_of(replace(record, observations=told))
+    observations = tuple(told_by(plan, rank, 1024 + 256 * rank) for rank in range(40))
+    view = view_of(replace(record, observations=observations))
     assert [bar.name for bar in view.bars] == ["stage 0", "stage 1"]
     assert [bar.cells["measured"] for bar in view.bars] == ["5.75 KiB", "10.75 KiB"]
     assert len(view.errors) == 40

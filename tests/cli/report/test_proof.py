@@ -86,9 +86,9 @@ def test_several_offers_are_told_apart() -> None:
     """A miss names the offer that comes nearest."""
     offers = (a_device(500, name="small"), a_device(700, name="large"))
     view = view_of(a_question(offers=offers))
-    told = [row.need.text for row in view.rows if row.need and row.need.short]
-    assert told
-    assert all("large" in text or "small" in text for text in told)
+    texts = [row.need.text for row in view.rows if row.need and row.need.short]
+    assert texts
+    assert all("large" in text or "small" in text for text in texts)
 
 
 def test_a_newer_answer_than_the_plan_says_so() -> None:

@@ -35,7 +35,7 @@ def follow(plan: HomePlan) -> ExitCode | int:
     return main(["logs", NAME, "--follow", "--home", str(plan.root)])
 
 
-def wait_until_said(folder: Path) -> None:
+def wait_for_output(folder: Path) -> None:
     """Wait until a rank has said something."""
     while not (folder / "0.out").exists() or not (folder / "0.out").stat().st_size:
         time.sleep(0.02)
@@ -46,7 +46,7 @@ def test_logs_of_ranks_that_were_killed_end(
 ) -> None:
     """With their keeper, so that nobody writes down that they have ended."""
     folder = plan.train(TALKS.format(seconds=600))
-    wait_until_said(folder)
+    wait_for_output(folder)
     killing, begin_s = threading.Timer(1.5, plan.children.end_all), time.monotonic()
     killing.start()
     assert follow(plan) == ExitCode.DONE
@@ -60,7 +60,7 @@ def test_logs_are_followed_to_where_they_are_kept(
 ) -> None:
     """A child that is cleared away; no line is lost, and none comes twice."""
     folder = plan.train(TALKS.format(seconds=600))
-    wait_until_said(folder)
+    wait_for_output(folder)
     clearing = threading.Timer(1.0, plan.children.clear, (TaskKind.TRAIN, "1"))
     clearing.start()
     assert follow(plan) == ExitCode.DONE

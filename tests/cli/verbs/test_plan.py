@@ -188,8 +188,8 @@ def test_whole_nodes_that_no_goal_counts_are_refused_in_options(
     """They were accepted, and a certificate listed them that did not hold to them."""
     options = ["--whole-nodes", "--objective", "MinimizeMemory"]
     assert main(words(tmp_path, *options)) == ExitCode.BAD_INPUT
-    said = capsys.readouterr().err
-    assert "--whole-nodes: got True, allowed is false with MinimizeMemory" in said
+    printed = capsys.readouterr().err
+    assert "--whole-nodes: got True, allowed is false with MinimizeMemory" in printed
 
 
 def test_overrides_are_obeyed(

@@ -55,7 +55,7 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["tests.support.nothing:here"], ExitCode.BAD_INPUT, "no module"),
         ([GPT, "--args", '{"depht": 1}'], ExitCode.BAD_INPUT, "depht"),
@@ -73,7 +73,7 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
 def test_bad_input_is_one_line(
     words: list[str],
     code: ExitCode,
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
@@ -84,7 +84,7 @@ def test_bad_input_is_one_line(
     shown = capsys.readouterr()
     [line] = [text for text in shown.err.splitlines() if text.strip()]
     assert line.startswith("plimsoll: ")
-    assert said in line
+    assert message in line
     assert not out.exists()
 
 

@@ -208,8 +208,8 @@ def test_what_comes_with_plimsoll_is_widened_as_well() -> None:
     """An emulated device that had less elsewhere; its overhead is there only once."""
     offer = an_offer(device_product=EMULATED.key.device_product)
     key = replace(UNTOLD, device_product=offer.device_product)
-    told = with_other_namespaces([offer], FINGERPRINT, (), (), [a_shortage(key=key)])
-    (found,) = with_built_in(told, [offer])
+    widened = with_other_namespaces([offer], FINGERPRINT, (), (), [a_shortage(key=key)])
+    (found,) = with_built_in(widened, [offer])
     assert found.key == EMULATED.key
     assert found.outside.residual_bytes > EMULATED.outside.residual_bytes
 

@@ -94,7 +94,7 @@ def test_a_device_with_less_memory_is_a_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "options", "code", "said"),
+    ("change", "options", "code", "message"),
     [
         ({}, ("--rank", "2"), ExitCode.FAILED, "there is no rank 2: the plan has"),
         (
@@ -109,7 +109,7 @@ def test_what_cannot_be_rehearsed_is_one_line(
     change: dict[str, DeviceKind],
     options: tuple[str, ...],
     code: ExitCode,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -122,7 +122,7 @@ def test_what_cannot_be_rehearsed_is_one_line(
     assert done.returncode == code
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.slow

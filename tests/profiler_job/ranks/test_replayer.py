@@ -81,8 +81,8 @@ def test_layers_of_another_name_are_refused(
     """The same code may build another model, say by an environment variable."""
     names = ("embedding", "block.0", "bend", "head")
     other = replace(profile, layers=replace(profile.layers, name=names))
-    said = "the name of layer 2 was 'bend' when profiled, but here it is 'block.1'"
-    with pytest.raises(PlanMismatchError, match=re.escape(said)):
+    message = "the name of layer 2 was 'bend' when profiled, but here it is 'block.1'"
+    with pytest.raises(PlanMismatchError, match=re.escape(message)):
         replay(plan, other, GPT)
 
 

@@ -336,9 +336,9 @@ MISTAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("model", "said"), MISTAKEN, ids=range(len(MISTAKEN)))
-def test_what_is_no_list_of_plain_layers_is_refused(model: Any, said: str) -> None:
+@pytest.mark.parametrize(("model", "message"), MISTAKEN, ids=range(len(MISTAKEN)))
+def test_what_is_no_list_of_plain_layers_is_refused(model: Any, message: str) -> None:
     """In one line that says what to give instead."""
-    with pytest.raises(WorkloadError, match=said) as caught:
+    with pytest.raises(WorkloadError, match=message) as caught:
         from_sequential(model())
     assert "\n" not in str(caught.value)

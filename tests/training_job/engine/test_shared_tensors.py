@@ -108,8 +108,8 @@ def groups_built(cuts: Sequence[int], num_replicas: int) -> tuple[int, int]:
         num_micro_batches=1,
         schedule=Schedule.ONE_F_ONE_B,
     )
-    told = num_communicators(workload, assignment, world)
-    return sum(size > 1 for size in built), told
+    expected = num_communicators(workload, assignment, world)
+    return sum(size > 1 for size in built), expected
 
 
 @pytest.mark.parametrize(

@@ -159,11 +159,13 @@ def test_what_the_operator_put_beside_the_pod_is_unpacked(pod: Pod) -> None:
 
 def test_the_newest_observation_of_each_rank_is_told(pod: Pod, office: Office) -> None:
     """With the token, and the end of all after it."""
-    told = [an_observation(rank=0, num_steps=steps) for steps in (1, 2, 3)]
-    events = [{"event": "observation", "observation": one.to_json()} for one in told]
+    observations = [an_observation(rank=0, num_steps=steps) for steps in (1, 2, 3)]
+    events = [
+        {"event": "observation", "observation": one.to_json()} for one in observations
+    ]
     code, *_ = pod.run(a_task(report(pod.root, 0, *events)))
     assert code == 0
-    assert office.at("/v1/observation")[-1] == told[-1].to_json()
+    assert office.at("/v1/observation")[-1] == observations[-1].to_json()
     assert office.letters[-1][0] == "/v1/end"
     assert office.tokens == {"Bearer secret"}
 
@@ -320,14 +322,14 @@ def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "paths"),
     [
         (TaskKind.TRAIN, ["/v1/observation", "/v1/end"]),
         (TaskKind.REPLAY, ["/v1/replay"]),
     ],
 )
 def test_a_token_that_has_expired_is_read_again(
-    pod: Pod, office: Office, kind: TaskKind, told: list[str]
+    pod: Pod, office: Office, kind: TaskKind, paths: list[str]
 ) -> None:
     """A 401 is waited out: what there is to tell is told with the next one."""
 
@@ -343,7 +345,7 @@ def test_a_token_that_has_expired_is_read_again(
     )
     assert code == 0, err
     assert office.tokens == {"Bearer secret", "Bearer renewed"}
-    assert [where for where, _ in office.letters] == told
+    assert [where for where, _ in office.letters] == paths
     assert "(401: not so" in err
 
 
@@ -413,12 +415,12 @@ def test_a_pod_that_is_cut_off_says_so_at_once_and_ends_soon(
         pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
         script = "import time; time.sleep(1); print('done')"
         found, _, err = pod.run(a_task(script, kind=kind), before=SHORT)
-    said = (
+    message = (
         f"plimsoll: the operator's address http://127.0.0.1:{port} cannot be reached "
         "from this pod (timed out): look for a NetworkPolicy "
     )
     assert found == code
-    assert err.splitlines()[0].startswith(said)
+    assert err.splitlines()[0].startswith(message)
     assert "Traceback" not in err
     last = pod.message.exits[0].said
     assert ("does not take the result: the operator's address" in last) == bool(code)

@@ -70,13 +70,13 @@ def test_whoever_is_asked_to_go_waits_no_longer(options: Options, rank: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("rank", "said"), [(0, "1 of 3 ranks came to"), (1, "no rank 0 came to")]
+    ("rank", "message"), [(0, "1 of 3 ranks came to"), (1, "no rank 0 came to")]
 )
 def test_the_last_one_is_not_waited_for_for_ever(
-    options: Options, rank: int, said: str
+    options: Options, rank: int, message: str
 ) -> None:
     """It says who came, where to, and within which time."""
-    with pytest.raises(LostRankError, match=said) as raised:
+    with pytest.raises(LostRankError, match=message) as raised:
         come(rank, replace(options, meet_timeout_s=LIMIT_S))
     assert str(raised.value).endswith("within 2 s")
 

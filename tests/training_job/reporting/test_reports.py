@@ -74,8 +74,8 @@ def test_a_larger_peak_is_news(tmp_path: Path) -> None:
             watch(phase)
         reporter.after_step(step, 0.1)
     reporter.close()
-    told = events(tmp_path / "report", "observation")
-    assert [line["observation"]["num_steps"] for line in told] == [1, 2, 4]
+    reported = events(tmp_path / "report", "observation")
+    assert [line["observation"]["num_steps"] for line in reported] == [1, 2, 4]
 
 
 def test_a_loss_that_is_no_number_is_still_json(tmp_path: Path) -> None:

@@ -131,8 +131,8 @@ def test_arguments_are_part_of_what_is_planned_for(workload: Path) -> None:
     one = fingerprint_of("their_model:f", '{"width": 512, "depth": 2}')
     assert one == fingerprint_of("their_model:f", '{"depth":2,"width":512}')
     other = fingerprint_of("their_model:f", '{"depth": 2, "width": 256}')
-    said = r'profiled with arguments .*"width": 512.*, but here .*"width": 256'
-    with pytest.raises(ForeignFingerprintError, match=said):
+    message = r'profiled with arguments .*"width": 512.*, but here .*"width": 256'
+    with pytest.raises(ForeignFingerprintError, match=message):
         require_same(other, one, "their_model:f")
 
 
@@ -147,12 +147,12 @@ def test_other_source_is_told_by_its_folder_and_its_latest_files(
         path = workload / f"{name}.py"
         path.write_text("A = 1\n")
         os.utime(path, (2e9 - age_s, 2e9 - age_s))
-    said = (
+    message = (
         "not what was planned for: of the Python files that their_model in "
         f"{workload.parent} imports (5, its own included), these were written last: "
         "their_model/new.py, their_model/second.py, their_model/third.py; undo what"
     )
-    with pytest.raises(ForeignFingerprintError, match=re.escape(said)):
+    with pytest.raises(ForeignFingerprintError, match=re.escape(message)):
         require_same(fingerprint_of("their_model:f"), before, "their_model:f")
 
 
