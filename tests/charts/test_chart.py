@@ -93,7 +93,7 @@ def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
 
 
 def test_the_schema_knows_every_value() -> None:
-    """What values.yaml offers is in the schema, with nothing beside it."""
+    """Every value of values.yaml is in the schema, with nothing beside it."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
@@ -183,14 +183,14 @@ def test_names_of_digits_stay_words() -> None:
     ],
 )
 def test_a_repository_may_be_at_a_port(repository: str) -> None:
-    """What stands before the first slash is a host; a tag comes behind the last."""
+    """The part before the first slash is a host; a tag comes behind the last."""
     objects = rendered({"image": {"repository": repository}})
     pod = one(objects, "Deployment")["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"{repository}:{__version__}"
 
 
 def notes(cluster: Cluster, values: dict[str, Any]) -> str:
-    """Return what a person reads once the chart is installed."""
+    """Notes that a person reads once the chart is installed."""
     command = ("helm", "install", "plimsoll", str(CHART), "--dry-run=client")
     done = cluster.run(*command, "--values=-", stdin=json.dumps(values))
     return done.stdout.partition("NOTES:")[2]

@@ -109,7 +109,7 @@ def test_panels_stand_beside_each_other() -> None:
 
 
 def test_grafana_finds_it_by_its_label() -> None:
-    """Where it is asked for; folder and namespace are a matter of Grafana's set-up."""
+    """If asked for; folder and namespace are a matter of Grafana's set-up."""
     name = "plimsoll-dashboard"
     assert name not in of_kind(rendered(), "ConfigMap")
     settings = {
@@ -126,7 +126,7 @@ def test_grafana_finds_it_by_its_label() -> None:
 
 @pytest.mark.parametrize("labels", [None, {"grafana_dashboard": None}])
 def test_it_may_have_no_label_of_grafana(labels: dict[str, None] | None) -> None:
-    """Where something else than a label leads to it."""
+    """If something else than a label leads to it."""
     settings = {"enabled": True, "labels": labels}
     found = one(
         rendered({"grafanaDashboard": settings}), "ConfigMap", "plimsoll-dashboard"

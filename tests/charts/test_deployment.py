@@ -148,7 +148,7 @@ def test_settings_reach_the_operator() -> None:
 
 
 def test_a_change_of_settings_starts_the_operator_again() -> None:
-    """What is read at the start alone would otherwise wait for the next one."""
+    """A value read at the start alone would otherwise wait for the next one."""
     hashes = {
         one(rendered(values), "Deployment")["spec"]["template"]["metadata"][
             "annotations"

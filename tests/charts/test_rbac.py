@@ -1,4 +1,4 @@
-"""What the operator may do: this list, and nothing beside it."""
+"""Rights of the operator: this list, and nothing beside it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def promtool() -> str:
 
 
 def judge(promtool: str, folder: Path, series: dict[str, str], firing: set[str]) -> str:
-    """Return what differs when these series should make these alerts fire."""
+    """Differences when these series should make these alerts fire."""
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in firing]
     question = {"expr": FIRING, "eval_time": f"{LAST_MIN}m", "exp_samples": samples}
     test: dict[str, Any] = {

@@ -129,7 +129,7 @@ def test_an_unknown_image_is_one_line(
 def test_a_failed_build_ends_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was built before it is named, what comes after it is not begun."""
+    """Images built before it are named, those after it are not begun."""
     script = 'case "$*" in *operator*) echo "$*" ;; *) exit 1 ;; esac'
     a_program(tmp_path, "buildah", script)
     monkeypatch.setenv("PATH", str(tmp_path))

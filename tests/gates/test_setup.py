@@ -1,4 +1,4 @@
-"""What a person meets first: set-up, its messages, and the pinned versions."""
+"""First steps of a person: set-up, its messages, and the pinned versions."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_wrong_wish_costs_nothing(
 
 
 def test_half_an_environment_is_not_ready(tmp_path: Path) -> None:
-    """What a removal left behind does not pass for an environment."""
+    """Remains of a removal do not pass for an environment."""
     a_ready_environment(tmp_path, "dev", "fetch")
     (tmp_path / "bin" / "plimsoll").unlink()
     assert not bootstrap.is_ready(tmp_path, "dev", None)

@@ -77,13 +77,13 @@ class Installed:
         self.cluster.run("kubectl", *gone, *place)
 
     def log(self) -> str:
-        """Return what the operator has written, all replicas together."""
+        """Log of the operator, all replicas together."""
         words = ("logs", OF_RELEASE, "--tail=-1")
         place = ("--namespace", self.namespace)
         return self.cluster.run("kubectl", *words, *place, check=False).stdout
 
     def conditions(self, namespace: str, plan: str) -> dict[str, dict[str, Any]]:
-        """Return what is said of a TrainingPlan, by type."""
+        """Conditions of a TrainingPlan, by type."""
         found = self.cluster.get("tplan", plan, namespace=namespace)
         said = found.get("status", {}).get("conditions", ())
         return {one["type"]: one for one in said}

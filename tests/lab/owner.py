@@ -67,7 +67,7 @@ def start(level: Level, *, num_nodes: int = 2, detached: bool = False) -> Lab:
 
 
 def _first_message(keeper: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what the keeper announces: one line of JSON after anything else."""
+    """Announcement of the supervisor: one line of JSON after anything else."""
     said = []
     assert keeper.stdout
     with keeper.stdout as output:

@@ -29,7 +29,7 @@ NEEDED = (
 
 
 def missing() -> list[str]:
-    """Return which packages of `NEEDED` are not installed, in that order.
+    """Packages of `NEEDED` that are not installed, in that order.
 
     Raises:
         LabError: this is not Debian, nor anything like it.

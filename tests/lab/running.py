@@ -63,7 +63,7 @@ class Operator:
     environment: dict[str, str]
     log: Path
     within: tuple[str, ...] = ()
-    """What runs it in another place than this machine is."""
+    """Command that runs it in another place than this machine."""
     num_starts: int = 0
     _begins_at: int = 0
     """In the log, what the one that was started last says."""
@@ -194,7 +194,7 @@ class Ground:
         assert set(self.steps("first-train-1")) == set(range(STEPS))
 
     def order(self, job: str, **what: float) -> None:
-        """Tell the pods of `<plan>-train`, `-profile` or `-rehearsal` what to do."""
+        """Give the pods of `<plan>-train`, `-profile` or `-rehearsal` their orders."""
         file = self.folder / "orders" / job
         part = file.with_suffix(".part")
         part.write_text(json.dumps(what))
@@ -263,7 +263,7 @@ class Ground:
         return items
 
     def account(self, name: str, status: dict[str, Any]) -> str:
-        """Tell all that is known of a plan that did not do as it should."""
+        """All that is known of a plan that did not do as it should."""
         doing = list(processes_of(name))  # first: they go on
         place = ("-n", self.namespace)
         objects = self.cluster.kubectl("get", "jobs,pods,configmaps", *place)
@@ -289,7 +289,7 @@ def said(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
 
 
 def is_said(kind: str, reason: str) -> Callable[[dict[str, Any]], bool]:
-    """Return what tells whether a condition has a reason."""
+    """Whether a condition has a reason, as a function of the status."""
     return lambda status: said(status, kind)[1] == reason
 
 

@@ -1,4 +1,4 @@
-"""What may change in a plan and when: rules of the definition, on a real API server.
+"""Edits of a plan and their times: rules of the definition, on a real API server.
 
 The status of a plan says that it was launched, or is over; every field is edited then.
 """
@@ -173,7 +173,7 @@ def test_the_largest_spec_is_judged_in_time(server: Cluster, namespace: str) -> 
 def test_what_a_later_definition_refuses_does_not_stop_a_plan(
     control_plane: Cluster, namespace: str
 ) -> None:
-    """What stays as it was is not judged again by a bound that was tightened."""
+    """An unchanged value is not judged again by a bound that was tightened."""
     made = trial_definition(OLDER)
     place = ("spec", "versions", 0, "schema", "openAPIV3Schema", "properties", "spec")
     bound = (*place, "properties", "search", "properties", "maxGPUs", "maximum")

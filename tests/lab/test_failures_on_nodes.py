@@ -1,4 +1,4 @@
-"""What may fail in a plan of its own, row by row, on real nodes.
+"""Failures in a plan of its own, row by row, on real nodes.
 
 Each test says what it provokes, and looks at what a person sees: conditions with reason
 and message, attempts and counts, and that the plan ends as it should. What may fail
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.nodes, pytest.mark.long, pytest.mark.timeout(600)]
 SLOWLY_S = 0.3
 """Of a step, where a test wants to do something meanwhile."""
 SMALLER = 0.85
-"""What a device really has, as a part of what the plan needs."""
+"""Memory that a device really has, as a part of what the plan needs."""
 RAISED_AT = 7
 SAVED_AT = 5
 """The last checkpoint before that."""

@@ -61,7 +61,7 @@ TABLE = (
     "box,H200,8,9.5,6144,emulated\n"
 )
 KEPT = "spec.template"
-"""What both the server and the operator judge by more than the types know of it."""
+"""Field that both the server and the operator judge by more than its type."""
 NAMED = re.compile(r"spec\.[a-zA-Z]+")
 """Opens what is said of a spec that can be read and does not fit the cluster."""
 FAULTS = ("Traceback", "a fault of Plimsoll")
@@ -94,7 +94,7 @@ class Sent:
 
 @dataclass(kw_only=True)
 class Flood:
-    """What was sent, and what became of it."""
+    """Specs that were sent, and what became of them."""
 
     api: Api
     namespace: str
@@ -142,7 +142,7 @@ def verdict(plan: Object) -> tuple[str, str, str]:
 
 
 def fault_in(spec: Any) -> InvalidFieldError | None:
-    """Return what the types have against a spec."""
+    """Objection of the types to a spec."""
     return refusal(TrainingPlanSpec, spec)
 
 

@@ -66,7 +66,7 @@ def server(control_plane: Cluster) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a test makes its pods."""
+    """Server and namespace of a test's pods."""
 
     server: Cluster
     namespace: str

@@ -72,7 +72,7 @@ def server(plans: Cluster) -> Iterator[Cluster]:
 
 
 def said(server: Cluster, more: dict[str, Any]) -> str:
-    """Return why the server does not take a plan there; empty where it does."""
+    """Refusal of a plan by the server; empty if it takes the plan."""
     sent = json.dumps(an_object("a", spec=a_spec(more)))
     words = (*CREATE, "--namespace", NAMESPACE)
     return server.run(*words, stdin=sent, check=False).stderr

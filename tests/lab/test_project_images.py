@@ -84,7 +84,7 @@ def finished(cluster: Cluster, pod: dict[str, Any], namespace: str) -> str:
 
 
 def config(image: str) -> dict[str, Any]:
-    """Return what an image says of itself."""
+    """Configuration of an image."""
     with tarfile.open(archive_of(image)) as tar:
         (described,) = json.loads(member(tar, "manifest.json"))
         found: dict[str, Any] = json.loads(member(tar, described["Config"]))

@@ -35,7 +35,7 @@ class Traces:
         return cls(slot=slot, processes=frozenset(each for each in found if each[1]))
 
     def left(self) -> list[str]:
-        """Return what is still there, in words."""
+        """Remains, in words."""
         mounts = Path("/proc/self/mounts").read_text()
         alive = [
             f"process {pid}" for pid, start in self.processes if _lives(pid, start)
@@ -56,7 +56,7 @@ class Traces:
 
 
 def said(program: str, *arguments: str) -> str:
-    """Return what a program of the system prints; nothing where there is none.
+    """Output of a program of the system; nothing if there is none.
 
     Without root a lab has no link, no route and no rule, and these programs may be
     missing, or lie in a folder that only root's PATH has.

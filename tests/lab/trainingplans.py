@@ -68,7 +68,7 @@ def served(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def refused(cluster: Cluster, sent: dict[str, Any]) -> str:
-    """Return why the server does not take an object; empty where it does."""
+    """Refusal of an object by the server; empty if it takes the object."""
     return cluster.run(*CREATE, stdin=json.dumps(sent), check=False).stderr
 
 
@@ -89,7 +89,7 @@ class Plan:
         return plan
 
     def now(self) -> dict[str, Any]:
-        """Return it as it is."""
+        """The object as it is."""
         read = self.server.kubectl("get", "tplan", "a", *self.here, "--output=json")
         found: dict[str, Any] = json.loads(read)
         return found
@@ -114,7 +114,7 @@ class Plan:
         self.server.kubectl(*words, stdin=json.dumps(sent))
 
     def tried(self, specs: Iterable[object]) -> tuple[int, str]:
-        """Return how many of these specs it could have, and why not the others."""
+        """Number of these specs that it could have, and why not the others."""
         now = self.now()
         stream = "\n".join(json.dumps(now | {"spec": spec}) for spec in specs)
         words = ("kubectl", "replace", "--dry-run=server", FROM_STDIN, *self.here)

@@ -1,4 +1,4 @@
-"""What importing the planner brings along."""
+"""Modules that importing the planner loads."""
 
 from __future__ import annotations
 

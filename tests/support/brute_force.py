@@ -1,4 +1,4 @@
-"""What all plans of a small question say about an answer: every mesh, cut and choice.
+"""Verdict of all plans of a small question on an answer: every mesh, cut and choice.
 
 In: a question of `random_questions` and the planner's answer. Out: what is wrong with
 it. The enumerator shares nothing with the search but the records.

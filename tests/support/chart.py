@@ -57,7 +57,7 @@ def rendered(
 
 
 def refusal(values: Values) -> str:
-    """Return why helm does not render these values.
+    """Message of helm, which does not render these values.
 
     Raises:
         AssertionError: it does.

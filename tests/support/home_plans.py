@@ -66,7 +66,7 @@ class HomePlan:
 
     @cached_property
     def children(self) -> TaskProcesses:
-        """What runs of it."""
+        """Its task processes."""
         return TaskProcesses(self.home.plan(self.uid).children)
 
     def say(self, status: Status, *, is_suspended: bool = False) -> None:

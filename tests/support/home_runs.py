@@ -54,7 +54,7 @@ FULL_S = 3.0
 
 
 BESIDE_STATUS = ("losses", "proof")
-"""What `run -o json` prints beside a status."""
+"""Fields that `run -o json` prints beside a status."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class HomeRun:
         return asyncio.run(find())
 
     def processes(self) -> dict[Path, list[psutil.Process]]:
-        """Return what is alive of the home, by the folder of its child."""
+        """Live processes of the state directory, by the folder of their task."""
         found: dict[Path, list[psutil.Process]] = {}
         for process in psutil.process_iter():
             try:
@@ -309,7 +309,7 @@ def kill_now(processes: list[psutil.Process]) -> int:
 
 
 def wait_until_gone(run: HomeRun, seconds: float = 10.0) -> dict[Path, list[str]]:
-    """Return what is still alive after a while: nothing, if all is well."""
+    """Processes still alive after a while: none, if all is well."""
     end_s = time.monotonic() + seconds
     while (found := run.processes()) and time.monotonic() < end_s:
         time.sleep(SAMPLE_S)

@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass
 class Office:
-    """What has come in, and what is answered."""
+    """Requests that have come in, and their answers."""
 
     url: str = ""
     letters: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
@@ -26,7 +26,7 @@ class Office:
     tries: int = 0
 
     def at(self, path: str) -> list[Any]:
-        """Return what has come to a path."""
+        """Requests that have come to a path."""
         return [content for where, content in self.letters if where == path]
 
 
@@ -60,7 +60,7 @@ def an_office(port: int = 0) -> Iterator[Office]:
             self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base has it
-            """Say nothing."""
+            """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     office.url = f"http://127.0.0.1:{server.server_port}"

@@ -92,7 +92,7 @@ class World:
     observed: dict[int, ObservedStatus] = field(
         default_factory=dict[int, ObservedStatus]
     )
-    """What the ranks of each attempt have used, by its number."""
+    """Use of the ranks of each attempt, by its number."""
     num_effects: int = 0
     gangs: list[int] = field(default_factory=list)
     """Attempts whose gang was started, in order."""
@@ -139,7 +139,7 @@ class World:
 
     @property
     def digest(self) -> str:
-        """Return that of the plan that is the answer now."""
+        """Digest of the plan that is the answer now."""
         return (
             "" if isinstance(self.answer, Infeasible) else digest_of(self.answer.plan)
         )
@@ -161,7 +161,7 @@ class World:
 
     @property
     def rehearsal(self) -> ObservedRehearsal | None:
-        """What the rehearsal of that plan gave; None: it has no result."""
+        """Result of the rehearsal of that plan; None: it has no result."""
         fits = self.rehearsed.get(self.digest)
         if fits is None or not self.may_rehearse:
             return None
@@ -265,7 +265,7 @@ class World:
         return is_over and all(step.status is not Truth.FALSE for step in steps)
 
     def require_observed(self, status: Status) -> None:
-        """What was used stands beside the plan that used it, and nowhere else."""
+        """The observed use stands beside the plan that used it, and nowhere else."""
         latest = self.attempts[-1] if self.attempts else None
         planned = status.plan.digest if status.plan is not None else ""
         is_of_plan = latest is not None and digest_of(latest.plan) == planned

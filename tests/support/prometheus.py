@@ -39,7 +39,7 @@ RULES: list[dict[str, Any]] = yaml.safe_load(
     (CHART / "files" / "rules.yaml").read_text()
 )["groups"][0]["rules"]
 FILLED_IN = {"$__rate_interval": "1m", "$namespace": ".*", "$trainingplan": ".*"}
-"""What Grafana puts in the place of its variables."""
+"""Values that Grafana puts in the place of its variables."""
 READY_S = 180.0
 
 

@@ -31,7 +31,7 @@ TIMEOUT_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What a rank that raised said last."""
+    """Last line of a rank that raised."""
 
     text: str
 

@@ -86,7 +86,7 @@ def loss(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 def order() -> dict[str, Any]:
-    """Return what this pod is told to do now."""
+    """Orders for this pod now."""
     found = HOST.fullmatch(socket.gethostname())
     try:
         name = found[1] if found is not None else ""
@@ -111,7 +111,7 @@ def take(num_bytes: int) -> None:
 
 
 def write_down(step: int, first: int) -> None:
-    """Tell the test which steps the first rank of this pod begins."""
+    """Report to the test which steps the first rank of this pod begins."""
     if os.environ.get("RANK") == "0" and first == 0 and ORDERS.is_dir():
         with (ORDERS / f"{socket.gethostname()}.steps").open("a") as steps:
             steps.write(f"{step}\n")

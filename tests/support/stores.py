@@ -91,7 +91,7 @@ def by_hand(
 
 
 def schema_of(place: Path | str) -> dict[str, object]:
-    """Return what the tables of a store are, by their names."""
+    """Columns, keys and indexes of the tables of a store, by their names."""
     with connected(place) as connection:
         found = inspect(connection)
         return {
@@ -119,7 +119,7 @@ def at_once(
 
 
 kept: list[Barrier] = []
-"""What the processes of `at_once` wait at, in each of them."""
+"""Barrier that the processes of `at_once` wait at, in each of them."""
 
 
 def keep(barrier: Barrier) -> None:

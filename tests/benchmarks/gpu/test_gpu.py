@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> Results:
-    """What was written."""
+    """Files that were written."""
     return results_from(json.loads((folder / "gpu.json").read_text()))
 
 

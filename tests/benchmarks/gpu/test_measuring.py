@@ -1,4 +1,4 @@
-"""What fails on the way costs the part that was under way, and is told."""
+"""Failures on the way cost the part that was under way, and are printed."""
 
 from __future__ import annotations
 

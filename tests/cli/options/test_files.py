@@ -92,7 +92,7 @@ def test_places_are_refused_before_the_search(
 
 
 def test_a_device_takes_both(tmp_path: Path) -> None:
-    """What is not wanted may go to /dev/null, from both options."""
+    """Unwanted files may go to /dev/null, from both options."""
     options = ["--out", "/dev/null", "--solution", "/dev/null"]
     assert main(words(tmp_path, *options)) == ExitCode.DONE
 

@@ -133,7 +133,7 @@ def test_errors_are_one_line_and_an_exit_code(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What, which value, what is allowed; nothing half-written, no traceback."""
+    """Name, value and bound; nothing half-written, no traceback."""
     assert main(words(tmp_path, *options)) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -215,7 +215,7 @@ def test_offers_of_another_kind_are_told_with_their_file(
 def test_limits_are_told_as_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What would do names the option that it is typed with."""
+    """A remedy names the option that it is typed with."""
     assert main(words(tmp_path, "--max-gpus", "2")) == ExitCode.NO_PLAN
     assert "3 devices (--max-gpus is 2)" in capsys.readouterr().out
     assert main(words(tmp_path, "--max-tuples", "3")) == ExitCode.NO_PLAN

@@ -1,4 +1,4 @@
-"""What is shown while a plan goes on: in a log, and on terminals of any width."""
+"""Output while a plan goes on: in a log, and on terminals of any width."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_one_rank_is_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_had_ended_before_the_command_began_is_not_told_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What ends under its eyes is."""
+    """An attempt that ends meanwhile is."""
     open_one = StoredAttempt(number=2, plan=a_plan_of_record())
     first = replace(open_one, number=1, ending=Ending.CHECKPOINTED)
     second = replace(open_one, ending=Ending.OUT_OF_MEMORY, message="rank 1: too much")
@@ -274,7 +274,7 @@ def test_a_step_outside_of_its_interval_is_said(upper_s: float, is_shown: bool) 
 
 
 def test_a_plan_that_fits_nowhere_says_that_devices_ran_out_before() -> None:
-    """What was learned may be why, and only a person knows whether it still holds."""
+    """Earlier findings may be why, and only a person knows whether they still hold."""
     asked = a_question(900)
     key = replace(EMULATED.key, device_product=asked.offers[0].device_product)
     wide = replace(EMULATED.outside, residual_bytes=900)

@@ -1,4 +1,4 @@
-"""What is said first."""
+"""The first lines of a report."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_gpus_are_called_so() -> None:
 
 
 def lead(**fields: object) -> str:
-    """Return what is said of 3 GPUs, where the plan has 4."""
+    """Text about 3 GPUs, if the plan has 4."""
     counts = (a_count(1), a_count(2), a_count(3, **fields))  # type: ignore[arg-type]
     certificate = a_certificate(counts=(*counts, a_count(4, Verdict.FITS)))
     answer = a_solution(certificate=certificate, plan=a_plan())
@@ -83,7 +83,7 @@ def test_what_one_fewer_lacks() -> None:
 
 
 def test_one_fewer_that_fits() -> None:
-    """Where speed is asked for, fewer may do as well, and are not said to fail."""
+    """If speed is asked for, fewer may do as well, and are not called failing."""
     problem = a_question(700, objective=Objective(goal=Goal.MAXIMIZE_THROUGHPUT))
     fewer = solved(problem).plan.num_gpus - 1
     text = headline_of(a_record(problem)).lead

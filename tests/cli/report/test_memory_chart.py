@@ -83,7 +83,7 @@ def test_a_measured_peak_stands_beside_its_prediction() -> None:
 
 
 def test_before_a_step_is_over_nothing_counts_as_measured() -> None:
-    """What a rank holds while it is built is no peak of training."""
+    """Memory of a rank while it is built is no peak of training."""
     record = a_run()
     plan = record.plan
     assert plan is not None
@@ -121,7 +121,7 @@ def test_many_ranks_have_a_bar_for_each_stage() -> None:
 
 
 def test_without_a_problem_a_bar_is_of_one_kind() -> None:
-    """What a peak consists of is not guessed."""
+    """The parts of a peak are not guessed."""
     view = view_of(replace(a_run(), problem=None))
     assert view.kinds == ("expected",)
 

@@ -66,7 +66,7 @@ def test_sentences_are_those_of_explain() -> None:
 
 
 def test_counts_of_which_the_same_is_said_are_one_line() -> None:
-    """What was fixed leaves 1 to 3 outside."""
+    """The fixed parts leave 1 to 3 outside."""
     view = view_of(a_question(5000, override=Override(num_gpus=4, num_stages=4)))
     assert [(row.first, row.last) for row in view.rows] == [(1, 3), (4, 4)]
     assert view.rows[0].need is None

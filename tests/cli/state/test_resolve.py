@@ -179,7 +179,7 @@ def test_what_a_checkpoint_does_not_lead_to_is_refused(
 
 
 def test_checkpoints_elsewhere_are_not_passed_over(tmp_path: Path) -> None:
-    """What was trained would be lost without a word."""
+    """Trained steps would be lost without a word."""
 
     async def work(home: StateDir) -> None:
         first = await asked(home)

@@ -48,7 +48,7 @@ def plan(tmp_path: Path) -> Generator[HomePlan]:
 
 
 def state(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> tuple[str, bool]:
-    """Return what `get` and `describe` say alike: the state, and whether it is run."""
+    """State and whether it is run, alike from `get` and `describe`."""
     home = ("--home", str(plan.root))
     assert main(["get", *home, "-o", "json"]) == ExitCode.DONE
     [document] = json.loads(capsys.readouterr().out)
@@ -61,7 +61,7 @@ def state(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> tuple[str, bool
 
 
 def page(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what `describe` says to people."""
+    """Output of `describe` for people."""
     words = ["describe", NAME, "--home", str(plan.root)]
     assert main(words) == ExitCode.DONE
     return capsys.readouterr().out

@@ -77,7 +77,7 @@ def test_bad_input_is_one_line(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """What was wrong and what to do, in one line, and no file half-written."""
+    """The mistake and the next step, in one line, and no file half-written."""
     out = tmp_path / "profile.json"
     extra = [] if "--out" in words else ["--out", str(out)]
     assert main(["profile", *words, *extra]) == code

@@ -52,7 +52,7 @@ data:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where nothing was ever run."""
+    """Folder in which nothing was ever run."""
     return tmp_path / "home"
 
 
@@ -65,7 +65,7 @@ def run_words(folder: Path, text: str | bytes, *options: str) -> list[str]:
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what was said: a line on stderr, nothing on stdout."""
+    """The message: a line on stderr, nothing on stdout."""
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("plimsoll: ")
@@ -115,7 +115,7 @@ def test_what_is_no_manifest_is_one_line_and_makes_no_home(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is wrong, which value, what is allowed; whoever looks finds no home."""
+    """Mistake, value and bound in one line; no state directory is made."""
     assert main(run_words(tmp_path, text)) == BAD
     assert message in one_line(capsys)
     assert not home.exists()

@@ -36,7 +36,7 @@ def calibrated(torch_version: str) -> DeviceOverhead:
 
 
 def used(*given: DeviceOverhead) -> DeviceOverhead | None:
-    """Return which overhead counts for a profile of torch 2.15.0+cpu."""
+    """Overhead that counts for a profile of torch 2.15.0+cpu."""
     fingerprint = a_fingerprint(torch_version="2.15.0+cpu", image="")
     return overhead_for(OFFER, with_built_in(given, (OFFER,)), fingerprint)
 
@@ -56,7 +56,7 @@ def test_what_was_calibrated_wins() -> None:
 
 
 def test_another_version_does_not_count() -> None:
-    """What ranks of another torch held leaves the built-in overhead in place."""
+    """Ranks of another torch leave the built-in overhead in place."""
     assert used(calibrated("2.14.1+cpu"), calibrated("2.16")) is EMULATED
 
 

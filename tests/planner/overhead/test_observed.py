@@ -109,7 +109,7 @@ def observed(
 def allowed_on_gpu(
     overhead: DeviceOverhead | None, micro_batch: int, communicators: int
 ) -> Allowance:
-    """Return what a rank on a GPU has besides tensors."""
+    """Bytes of a rank on a GPU besides tensors."""
     return allowance(
         an_offer(),
         Limits(max_gpus=1),
@@ -569,7 +569,7 @@ SITUATIONS = {
         ),
     ),
 }
-"""What a plan was made with: ranks observed before, and the question."""
+"""Inputs of a plan: ranks observed before, and the question."""
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)

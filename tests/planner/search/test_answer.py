@@ -77,7 +77,7 @@ def test_an_answer_survives_its_json() -> None:
     "goal", [Goal.MINIMIZE_GPUS, Goal.MINIMIZE_MEMORY, Goal.MAXIMIZE_THROUGHPUT]
 )
 def test_an_undecided_count_is_named_and_is_no_gap_of_another_goal(goal: Goal) -> None:
-    """What may fit with one device fewer says nothing of how much better a plan is.
+    """Something that may fit with one device fewer shows no gap of a plan.
 
     All goals said "something up to 33.3 % better", which was 1 - 2 / 3 devices.
     """
@@ -455,7 +455,7 @@ def test_a_micro_batch_that_matters_is_kept_and_named() -> None:
 
 
 def test_a_micro_batch_that_is_needed_makes_no_plan_by_hand() -> None:
-    """What does not fit is infeasible, as it is without BatchNorm.
+    """A plan that does not fit is infeasible, as it is without BatchNorm.
 
     It was a plan of up to 548 MiB on a device of 300, marked as fixed by hand, and
     could be launched. Whoever fixes more than is needed still has a plan by hand.

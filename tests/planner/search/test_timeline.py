@@ -58,7 +58,7 @@ def two_stages(device: Offer, count: int) -> Problem:
 
 
 def test_two_stages_by_hand() -> None:
-    """What arrives takes a second over the link; the end is the optimizer step."""
+    """Tensors take a second over the link; the end is the optimizer step."""
     link = Link(bandwidth_bytes_per_s=1.0)
     problem = two_stages(a_device(10_000, link_in_node=link), 2)
     made = whole(problem, solved(problem).plan)

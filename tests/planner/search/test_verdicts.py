@@ -38,8 +38,8 @@ floor."""
 ADMITTED_BY_A_CORNER: dict[int, list[int]] = {
     seed: [] for seed in (167, 1909, 5234, 5906)
 }
-"""Where a count is too slow if all seconds are at their lower end, and is fast enough
-at some corner."""
+"""Seeds of questions with a count that is too slow if all seconds are at their lower
+end, and fast enough at some corner."""
 MEMORY_RULES = {
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
     *(Rule.DOMINATED, Rule.PEAK_EXCEEDS),
@@ -285,7 +285,7 @@ def test_a_count_outside_the_limits_has_one_tuple() -> None:
 
 
 def test_tuples_over_the_work_limit_are_undecided() -> None:
-    """What was not searched is open, and the certificate says how much that is."""
+    """Candidates not searched are open, and the certificate says how much that is."""
     problem = Problem(
         profile=chain_profile([Layer(parameters=10)] * 2),
         offers=(an_offer(),),

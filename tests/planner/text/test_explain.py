@@ -124,7 +124,7 @@ def test_what_is_fixed_is_named_where_it_excludes_a_count(
 
 
 def test_a_measured_profile_is_not_told_to_be_measured() -> None:
-    """What nobody could count concerns other devices then."""
+    """Work that nobody could count concerns other devices then."""
     profile = a_problem().profile
     kind = UncountedOperator(kind=0, operator="aten.sort")
     holed = dataclasses.replace(profile, uncounted=(kind,))

@@ -32,7 +32,7 @@ def priced(**fields: Any) -> HybridPlan:
 
 
 def test_the_one_line_has_plan_and_proof() -> None:
-    """What it is the fewest at, how many, and why one fewer does not do."""
+    """The count, of which device, and why one fewer does not do."""
     line = headline_text(a_problem(), a_solution(plan=a_plan()))
     assert line == (
         "fewest at half the best rate: 4 H200 of 139 GiB (at any speed: 4); "
@@ -45,7 +45,7 @@ def test_the_one_line_has_plan_and_proof() -> None:
 
 
 def test_the_one_line_has_the_price_of_nodes_and_training() -> None:
-    """What is paid for by the hour, and the sum; the latter where steps are known."""
+    """The price by the hour, and the sum; the latter if steps are known."""
     answer = a_solution(plan=priced())
     node = "; h200-8: 1 node of 8 GPUs: 8 paid for, 4 used, 36.00 USD/h"
     assert headline_text(a_problem(), answer).endswith(node)

@@ -38,7 +38,7 @@ def test_blocks_are_rounded_up() -> None:
 
 
 def test_a_tensor_from_before_counts_once() -> None:
-    """What existed before the mode is added by hand, and only once."""
+    """Tensors from before the mode are added by hand, and only once."""
     old = torch.empty(10)
     with LiveBytes() as live:
         assert live.current_bytes == 0

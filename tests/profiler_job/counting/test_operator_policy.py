@@ -213,7 +213,7 @@ def test_rms_norm_keeps_a_number_for_each_row(bench: Bench) -> None:
 
 
 def test_functions_are_themselves_behind_a_trace() -> None:
-    """What is replaced is put back."""
+    """Every replaced function is put back."""
     before = (F.scaled_dot_product_attention, F.dropout, F.rms_norm)
     with cuda_operators():
         assert F.dropout is not before[1]

@@ -1,4 +1,4 @@
-"""What ends the prober is one line that says where, and what to do."""
+"""The end of a prober is one line with the place and the remedy."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def make(kind):
 def test_what_the_users_code_does_is_placed(
     kind: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it raises, crashes, or fills the device before anything is probed."""
+    """If it raises, crashes, or fills the device before anything is probed."""
     (tmp_path / "their_layers.py").write_text(MODEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     request = ProfileRequest(

@@ -187,7 +187,7 @@ def test_a_profile_for_gpus_is_traced_where_there_are_none() -> None:
 
 
 def test_a_process_probes_as_this_one_does() -> None:
-    """What `profile` starts gives the same, number by number."""
+    """The process that `profile` starts gives the same, number by number."""
     request = a_request(micro_batches=(1, 2))
     made = profile(request, ignore)
     here = profile_on_device(source=Source.TRACED, micro_batches=(1, 2))

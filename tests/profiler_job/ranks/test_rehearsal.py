@@ -347,7 +347,7 @@ def test_the_job_of_each_rank_of_a_plan_is_made(
 def test_other_code_than_was_planned_or_profiled_is_not_rehearsed(
     plan: HybridPlan, profile: ModelProfile
 ) -> None:
-    """What it held would say nothing about the plan."""
+    """Its memory would prove nothing about the plan."""
     other = replace(plan.fingerprint, source_digest="sha256:" + "0" * 64)
     pairs: Sequence[tuple[HybridPlan, ModelProfile]] = (
         (replace(plan, fingerprint=other), profile),

@@ -140,7 +140,7 @@ def test_other_code_than_was_profiled_ends_with_its_own_code(tmp_path: Path) -> 
 def test_a_gpu_holds_more_than_tensors_and_only_what_is_the_ranks(
     tmp_path: Path,
 ) -> None:
-    """What others use of it was read before torch has touched it."""
+    """The use by others was read before torch has touched it."""
     plan = replace(a_small_plan(), offers=(an_offer(devices_per_node=2),))
     done = rehearsed(tmp_path, plan)
     assert done.returncode == ExitCode.DONE, done.stderr

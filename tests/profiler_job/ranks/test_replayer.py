@@ -1,4 +1,4 @@
-"""What is replayed: a plan, with the workload and the profile that it was made from."""
+"""Input of a replay: a plan, with the workload and profile that it was made from."""
 
 from __future__ import annotations
 

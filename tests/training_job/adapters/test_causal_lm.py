@@ -306,7 +306,7 @@ def test_recomputing_all_layers_changes_nothing() -> None:
 
 @each_family
 def test_all_layers_run_on_fake_tensors(family: str) -> None:
-    """What the profiler and the replay see has the shapes of what really runs.
+    """Shapes of the profiler and the replay are those of a real run.
 
     Torch before 2.15 multiplies by experts in bf16 alone where there are no numbers.
     """
@@ -435,7 +435,7 @@ def test_a_forward_pass_leaves_nothing_behind(family: str) -> None:
 
 
 def resident_bytes() -> int:
-    """Return what this process holds of the machine's memory."""
+    """Bytes of the machine's memory that this process holds."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * 4096
 

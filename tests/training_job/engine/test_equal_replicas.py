@@ -125,7 +125,7 @@ def test_replicas_that_differ_do_not_train(their_job: Job) -> None:
 
 
 def test_replicas_are_compared_after_a_resume_too(their_job: Job) -> None:
-    """What no checkpoint holds may differ then as well."""
+    """State that no checkpoint holds may differ then as well."""
     plan = {
         "entrypoint": "tiny_model:shifted",
         "replicas": 2,

@@ -1,4 +1,4 @@
-"""What a plan asks for is run as planned, or refused by name."""
+"""Every wish of a plan is run as planned, or refused by name."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_every_rank_under_its_cap_or_dead_with_the_bytes(depth: int, job: Job) -
 
 
 def test_a_plan_for_gpus_never_trains_on_the_cpu(job: Job) -> None:
-    """Where there is none, that is the line."""
+    """If there is none, that is the line."""
     offer = an_offer(devices_per_node=4096)
     ends = job.try_to_run((0, 5), 3, plan={"offers": (offer,)}, local_rank=4095)
     (line,) = texts(ends)

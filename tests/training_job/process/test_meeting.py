@@ -31,7 +31,7 @@ OPTIONS = Options(
 
 @pytest.fixture
 def options() -> Options:
-    """Return what ranks are told that meet at a port of this machine."""
+    """Options of ranks that meet at a port of this machine."""
     return replace(OPTIONS, meet_at=("127.0.0.1", free_ports(1)[0]))
 
 

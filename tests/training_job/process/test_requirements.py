@@ -47,7 +47,7 @@ def test_what_is_supported_passes(versions: dict[str, str]) -> None:
     ],
 )
 def test_what_is_too_old_is_refused(versions: dict[str, str], message: str) -> None:
-    """What was found, what is needed, and the exit code of what no retry mends."""
+    """The version found, the one needed, and the exit code of what no retry mends."""
     with pytest.raises(IncompatibleError) as caught:
         require_supported(having(**versions))
     assert f"Plimsoll needs {message.format(sys.executable)}" in str(caught.value)

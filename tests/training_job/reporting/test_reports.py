@@ -94,7 +94,7 @@ def test_a_loss_that_is_no_number_is_still_json(tmp_path: Path) -> None:
 
 
 def test_several_ranks_may_have_a_file_each(job: Job) -> None:
-    """Where many nodes share a folder, `{rank}` in the name tells them apart."""
+    """If many nodes share a folder, `{rank}` in the name keeps them apart."""
     job.run((0, 2, 5), 2, report="of-{rank}")
     for rank in range(2):
         found = events(job.report(f"of-{rank}"), "observation")

@@ -1,4 +1,4 @@
-"""What runs here is known by its source and versions."""
+"""Code that runs here is known by its source and versions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_single_file_is_a_workload(
 
 
 def test_content_moved_between_files_is_another_source(workload: Path) -> None:
-    """Where one file ends and the next begins counts."""
+    """The border between two files counts."""
     (workload / "gpt.py").write_text("from . import a, b\n")
     (workload / "a.py").write_text("x\n")
     (workload / "b.py").write_text("y\n")
