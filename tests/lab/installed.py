@@ -85,8 +85,8 @@ class Installed:
     def conditions(self, namespace: str, plan: str) -> dict[str, dict[str, Any]]:
         """Conditions of a TrainingPlan, by type."""
         found = self.cluster.get("tplan", plan, namespace=namespace)
-        said = found.get("status", {}).get("conditions", ())
-        return {one["type"]: one for one in said}
+        listed = found.get("status", {}).get("conditions", ())
+        return {one["type"]: one for one in listed}
 
     def wait_for(
         self, namespace: str, plan: str, kind: ConditionType, *, timeout_s: float
@@ -99,8 +99,8 @@ class Installed:
         """
 
         def is_settled() -> bool:
-            said = self.conditions(namespace, plan)
-            states = {word: one["status"] for word, one in said.items()}
+            conditions = self.conditions(namespace, plan)
+            states = {word: one["status"] for word, one in conditions.items()}
             return states.get(kind) == "True" or states.get(SUCCEEDED) == "False"
 
         try:
@@ -109,11 +109,11 @@ class Installed:
             )
             assert self.conditions(namespace, plan)[kind]["status"] == "True"
         except AssertionError as error:
-            said = json.dumps(self.conditions(namespace, plan), indent=1)
+            conditions = json.dumps(self.conditions(namespace, plan), indent=1)
             place = ("--namespace", namespace)
             pods = self.cluster.kubectl("get", "jobs,pods,events", *place)
             log = "\n".join(self.log().splitlines()[-LOG_LINES:])
-            raise AssertionError(f"{error}\n{said}\n{pods}\n{log}") from error
+            raise AssertionError(f"{error}\n{conditions}\n{pods}\n{log}") from error
 
     @property
     def metrics(self) -> str:

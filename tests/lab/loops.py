@@ -200,7 +200,7 @@ class Process:
         )
 
     def scope(self, namespace: str) -> Scope:
-        """Return what observes and launches the plans of a namespace."""
+        """Scope that observes and launches the plans of a namespace."""
         if namespace not in self.scopes:
             counted = CountedApi(self.api, self.effects)
             store = Store(CountedDatabase(self.database, self.effects), namespace)

@@ -100,7 +100,7 @@ def test_every_edit_is_planned_anew_while_no_rank_runs(
 
 
 @pytest.mark.parametrize(
-    ("conditions", "said"),
+    ("conditions", "message"),
     [
         ({"Launched": "True", "Succeeded": "Unknown"}, LAUNCHED),
         ({"Launched": "True", "Succeeded": "True"}, OVER),
@@ -110,14 +110,14 @@ def test_every_edit_is_planned_anew_while_no_rank_runs(
     ],
 )
 def test_what_was_launched_stays_as_it_is(
-    plan: Plan, conditions: dict[str, str], said: str
+    plan: Plan, conditions: dict[str, str], message: str
 ) -> None:
     """But for `suspend` and `runPolicy`; the message says what to do instead."""
     plan.say(**conditions)
     frozen = [edit for edit in EDITS if edit[0] not in FREE]
     num_taken, errors = plan.tried(edited(*edit) for edit in frozen)
     assert num_taken == 0
-    assert FORBIDDEN.findall(errors) == [(field, said) for field, _ in frozen]
+    assert FORBIDDEN.findall(errors) == [(field, message) for field, _ in frozen]
     free = [edited(*edit) for edit in EDITS if edit[0] in FREE]
     assert plan.tried(free) == (len(free), "")
 
@@ -147,7 +147,7 @@ def test_null_is_no_edit(server: Cluster, namespace: str) -> None:
     given = LEAST | {"search": search, "override": None}
     plan = Plan.create(server, namespace, given)
     plan.say(Launched="True")
-    plan.tell({"attempt": 1})
+    plan.set_status({"attempt": 1})
     again = LEAST | {"search": {"maxMicroBatch": 4, "minSamplesPerSecond": None}}
     assert plan.tried([given, again]) == (2, "")
 
@@ -163,7 +163,7 @@ def test_the_largest_spec_is_judged_in_time(server: Cluster, namespace: str) -> 
     }
     parse_spec(spec)
     plan = Plan.create(server, namespace, spec)
-    plan.tell(A_STATUS)
+    plan.set_status(A_STATUS)
     assert plan.tried([spec | {"suspend": False}]) == (1, "")
     other = {"cuts": layers, "recomputedLayers": [*layers[1:], 0]}
     num_taken, error = plan.tried([spec | {"override": other}])

@@ -23,7 +23,7 @@ import yaml
 from tests.lab.cluster import Cluster
 from tests.lab.loops import A_SPEC, OFFERS, TABLE
 from tests.lab.proxy import Proxy, proxied
-from tests.lab.running import Operator, said, settings_for
+from tests.lab.running import Operator, condition_of, settings_for
 from tests.lab.tokens import lasting
 from tests.lab.trainingplans import an_object
 
@@ -112,7 +112,7 @@ class Office:
     def verdict(self, name: str) -> str:
         """Status of the condition `Accepted` of a plan."""
         plan = self.cluster.get("tplan", name, namespace=self.namespace)
-        return said(plan.get("status", {}), "Accepted")[0]
+        return condition_of(plan.get("status", {}), "Accepted")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ async def an_office(
         try:
             await asyncio.to_thread(operator.wait_until_it_leads)
             yield office
-            assert "Traceback" not in "\n".join(operator.said())
+            assert "Traceback" not in "\n".join(operator.log_lines())
         finally:
             office.renewing.cancel()
             await asyncio.to_thread(operator.stop)

@@ -43,10 +43,10 @@ class Traces:
         files = [path for path in (self.slot.state, self.slot.lock) if path.exists()]
         groups = cgroups.find(f"plimsoll-{self.slot.number}-node*")
         named = {
-            "link": (self.slot.host_link, said("ip", "link")),
-            "route": (str(self.slot.pods), said("ip", "route")),
+            "link": (self.slot.host_link, output_of("ip", "link")),
+            "route": (str(self.slot.pods), output_of("ip", "route")),
             "mount": (str(self.slot.state), mounts),
-            "rule": ("kube-proxy", said("nft", "list", "ruleset")),
+            "rule": ("kube-proxy", output_of("nft", "list", "ruleset")),
         }
         return [
             *alive,
@@ -55,7 +55,7 @@ class Traces:
         ]
 
 
-def said(program: str, *arguments: str) -> str:
+def output_of(program: str, *arguments: str) -> str:
     """Output of a program of the system; nothing if there is none.
 
     Without root a lab has no link, no route and no rule, and these programs may be

@@ -94,7 +94,7 @@ class Plan:
         found: dict[str, Any] = json.loads(read)
         return found
 
-    def tell(self, status: dict[str, Any]) -> None:
+    def set_status(self, status: dict[str, Any]) -> None:
         """Write its status as the operator does."""
         words = ("patch", "tplan", "a", "--subresource=status", "--type=merge")
         patch = json.dumps({"status": status})
@@ -102,11 +102,11 @@ class Plan:
 
     def say(self, **conditions: str) -> None:
         """Give it conditions."""
-        told = [
+        listed = [
             {"type": kind, "status": status, "reason": "Said"}
             for kind, status in conditions.items()
         ]
-        self.tell({"conditions": told})
+        self.set_status({"conditions": listed})
 
     def put(self, sent: dict[str, Any]) -> None:
         """Replace it."""
