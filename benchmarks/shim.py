@@ -34,7 +34,7 @@ MOST_PERCENT = 5.0
 
 
 class Worker:
-    """A process that trains when it is told to."""
+    """A process that trains when it is asked to."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """Talk to a process that has just been started."""

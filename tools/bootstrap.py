@@ -247,7 +247,7 @@ def set_up(env: Path, extra: str, torch: str | None) -> None:
         if is_ready(env, extra, torch):
             return
         require_prerequisites()
-        # Asked before anything is removed, so that a wrong wish costs nothing.
+        # Asked before anything is removed, so that a wrong request costs nothing.
         torch = torch or "fetch"
         folder = existing_torch(env) if torch == "existing" else None
         if folder is None:

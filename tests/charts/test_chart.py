@@ -138,7 +138,7 @@ def test_names_follow_the_release() -> None:
 
 
 def test_a_release_may_have_a_name_that_no_service_may() -> None:
-    """Dots become dashes; where a digit comes first, the way out is told."""
+    """Dots become dashes; where a digit comes first, the remedy is printed."""
     dotted = rendered(release="team.one")
     assert set(of_kind(dotted, "Service")) == {
         "team-one-plimsoll-ingest",

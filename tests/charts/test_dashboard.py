@@ -42,7 +42,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     "expression", [e for _, e in EXPRESSIONS], ids=[name for name, _ in EXPRESSIONS]
 )
 def test_a_panel_shows_something(expression: str, prometheus: str) -> None:
-    """Its metrics and labels are those that the operator tells."""
+    """Its metrics and labels are those that the operator exports."""
     assert ask(prometheus, filled_in(expression))
 
 

@@ -280,7 +280,7 @@ def test_a_large_llama_is_planned_without_a_gpu(
     gpus: int,
     futures: dict[str, Future[Example]],
 ) -> None:
-    """Its state alone fills the devices; nodes and price are told.
+    """Its state alone fills the devices; nodes and price are shown.
 
     One fewer is undecided until what such devices hold besides tensors is measured.
     """

@@ -59,7 +59,7 @@ def test_images_are_named_by_prefix_and_version() -> None:
 
 
 def test_the_chart_names_what_no_stranger_can_publish() -> None:
-    """As images are called unless told otherwise: on nodes of the lab, in examples."""
+    """As images are called unless set otherwise: on nodes of the lab, in examples."""
     chart = yaml.safe_load((ROOT / "charts/plimsoll/values.yaml").read_text())
     named = {
         "operator": chart["image"]["repository"],

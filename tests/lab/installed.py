@@ -1,9 +1,9 @@
 """The operator on a lab as its users get it: built images, the chart, nothing else.
 
 In: a cluster of nodes that has the images of the release (fixture `release_nodes`).
-Out: an `Installed`, ready, with its metrics; what it is told of TrainingPlans goes
-through kubectl. Called by the tests that train on a cluster, and by those that break
-what they train on.
+Out: an `Installed`, ready, with its metrics; calls about TrainingPlans go through
+kubectl. Called by the tests that train on a cluster, and by those that break what they
+train on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Installed:
         """Install the release, and wait until it is ready.
 
         Raises:
-            AssertionError: it is not ready in time; carries what the operator said.
+            AssertionError: it is not ready in time; carries the operator's log.
         """
         words = ("helm", "install", NAME, str(CHART), "--namespace", self.namespace)
         self.cluster.run(*words, "--values=-", stdin=json.dumps(self.values))
@@ -59,7 +59,7 @@ class Installed:
         """Wait until all replicas are ready.
 
         Raises:
-            AssertionError: they are not in time; carries what the operator said.
+            AssertionError: they are not in time; carries the operator's log.
         """
         words = ("rollout", "status", f"deployment/{NAME}", f"--timeout={READY_S:g}s")
         place = ("--namespace", self.namespace)
@@ -94,8 +94,8 @@ class Installed:
         """Wait until a condition of a TrainingPlan is True.
 
         Raises:
-            AssertionError: the plan has failed, or time is up; carries what is said of
-                it, and what the operator said.
+            AssertionError: the plan has failed, or time is up; carries its conditions
+                and the operator's log.
         """
 
         def is_settled() -> bool:

@@ -281,7 +281,7 @@ def is_over(status: dict[str, Any]) -> bool:
 
 
 def condition_of(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
-    """Status, reason and message of a condition; empty where nothing is said."""
+    """Status, reason and message of a condition; empty if it is not there."""
     for one in status.get("conditions", ()):
         if one["type"] == kind:
             return one["status"], one["reason"], one.get("message", "")

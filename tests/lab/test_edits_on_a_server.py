@@ -92,7 +92,7 @@ def edited(field: str, value: object) -> object:
 def test_every_edit_is_planned_anew_while_no_rank_runs(
     plan: Plan, conditions: dict[str, str] | None
 ) -> None:
-    """Before anything was said, before the first attempt, and between two."""
+    """Before any status, before the first attempt, and between two."""
     if conditions is not None:
         plan.say(**conditions)
     specs = [edited(*edit) for edit in EDITS]

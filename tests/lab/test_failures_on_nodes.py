@@ -140,7 +140,7 @@ def test_a_fixed_plan_that_runs_out_when_rehearsed(failing: Ground) -> None:
 
 
 def test_a_rank_that_takes_too_much_of_the_host(failing: Ground) -> None:
-    """Is killed by the kernel; the keeper lives to tell whose memory it was."""
+    """Is killed by the kernel; the supervisor lives to report whose memory it was."""
     status = failing.ended("greedy")
     state, reason, message = condition_of(status, "Succeeded")
     assert (state, reason) == ("False", "HostOOMKilled")
@@ -160,7 +160,7 @@ def test_a_rank_that_took_too_much_of_the_host_gets_more(failing: Ground) -> Non
 
 
 def test_an_error_of_the_application(failing: Ground) -> None:
-    """Is tried again from the last checkpoint; then the line that raised is told."""
+    """Is tried again from the last checkpoint; then the line that raised is shown."""
     status = failing.ended("broken")
     state, reason, message = condition_of(status, "Succeeded")
     assert (state, reason) == ("False", "AppError")
@@ -181,7 +181,7 @@ def test_a_run_over_its_time(failing: Ground) -> None:
 
 
 def test_an_image_that_cannot_be_pulled(failing: Ground) -> None:
-    """Is told in the kubelet's words, until the plan has waited for long enough."""
+    """Is reported in the kubelet's words, until the plan has waited for long enough."""
     status = failing.ended("unpulled")
     for kind in ("Profiled", "Succeeded"):
         state, reason, message = condition_of(status, kind)
@@ -191,7 +191,7 @@ def test_an_image_that_cannot_be_pulled(failing: Ground) -> None:
 
 
 def test_a_pod_that_no_node_has_room_for(failing: Ground) -> None:
-    """Is told in the scheduler's words, until the plan has waited for long enough."""
+    """Is reported in the scheduler's words, until the plan has waited long enough."""
     status = failing.ended("unplaced")
     assert condition_of(status, "Launched")[:2] == ("False", "PendingTimeout")
     state, reason, message = condition_of(status, "Succeeded")

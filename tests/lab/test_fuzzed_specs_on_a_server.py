@@ -1,6 +1,6 @@
 """Two thousand faulty plans against a real API server and a real operator.
 
-Each is refused by the server, or is told `Accepted=False` with the field that the types
+Each is refused by the server, or gets `Accepted=False` with the field that the types
 name; good plans that come in between wait for nobody.
 """
 
@@ -63,7 +63,7 @@ TABLE = (
 KEPT = "spec.template"
 """Field that both the server and the operator judge by more than its type."""
 NAMED = re.compile(r"spec\.[a-zA-Z]+")
-"""Opens what is said of a spec that can be read and does not fit the cluster."""
+"""Opens the message about a spec that can be read and does not fit the cluster."""
 FAULTS = ("Traceback", "a fault of Plimsoll")
 """In the log of an operator that has met what it was not made for."""
 
@@ -156,7 +156,7 @@ def check_refused(sent: Sent) -> None:
 
 
 def check_reported(plan: Object) -> str:
-    """Fail unless a plan was told what is wrong; return who found it."""
+    """Fail unless a plan's status has what is wrong; return who found it."""
     status, reason, text = verdict(plan)
     error = fault_in(plan["spec"])
     if error is None and status == "True":

@@ -68,7 +68,7 @@ class Replicas:
 
 
 class Candidate:
-    """One that waits for the Lease, and then holds it until it is told to leave."""
+    """One that waits for the Lease, and then holds it until it is asked to leave."""
 
     def __init__(self, replicas: Replicas, holder: str, timing: Timing) -> None:
         """Begin to wait."""

@@ -55,7 +55,7 @@ def floor_of(problem: Problem, rates: dict[int, float], count: int) -> float:
 def wrongly_failed(
     question: Asked, answer: Solution | Infeasible, dice: random.Random
 ) -> Iterator[str]:
-    """Yield the counts said to fail that fit, and are fast enough, at some seconds."""
+    """Yield the counts certified to fail that fit and are fast enough, at some time."""
     counts = answer.certificate.counts
     failing = [c.num_gpus for c in counts if c.verdict is Verdict.FAILS]
     if not failing:

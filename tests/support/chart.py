@@ -1,6 +1,6 @@
 """The chart, rendered by the lab's helm, as objects to ask questions of.
 
-In: values, on top of the chart's own. Out: objects as plain data, or what helm said.
+In: values, on top of the chart's own. Out: objects as plain data, or helm's message.
 Called by tests/charts.
 """
 
@@ -47,7 +47,7 @@ def rendered(
     """All objects of a release.
 
     Raises:
-        AssertionError: helm refused; carries what it said.
+        AssertionError: helm refused; carries its message.
     """
     known = [f"--api-versions={api}" for api in apis]
     place = ("template", release, str(CHART), "--namespace", NAMESPACE)

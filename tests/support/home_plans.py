@@ -80,7 +80,7 @@ class HomePlan:
         asyncio.run(write())
 
     def attempt(self, number: int, losses: Mapping[int, float]) -> None:
-        """Write down an attempt, and what its first rank has told."""
+        """Write down an attempt, and the reports of its first rank."""
 
         async def write() -> None:
             async with open_state_dir(self.root) as home:

@@ -180,14 +180,14 @@ class HomeRun:
 
 
 def run_in(folder: Path) -> None:
-    """Run the manifest beside a folder with a home in it; print what was said."""
+    """Run the manifest beside a folder with a state directory; print its output."""
     words = ["run", str(folder.parent / "plan.yaml"), "--home", str(folder / "home")]
     sys.stderr = sys.stdout
     sys.stdout.write(f"exit {main([*words, '--device', 'cpu'])}\n")
 
 
 def wait_for_room(folder: Path) -> None:
-    """Train on a small disk, fill it, ask to stop, make room; print what was said.
+    """Train on a small disk, fill it, ask to stop, make room; print its output.
 
     The manifest, a home to copy and a file that names the code's folder lie beside it.
     """

@@ -101,7 +101,7 @@ class World:
     )
     """Children, in order, each with the time."""
     reasons: list[str] = field(default_factory=list)
-    """Of Succeeded and Launched, each as it was first said."""
+    """Of Succeeded and Launched, each as it was first written."""
 
     def seen(self) -> ObservedState:
         """Look."""
@@ -204,7 +204,7 @@ class World:
         raise AssertionError(f"not settled after {most_passes} passes: {self.status}")
 
     def one_pass(self) -> bool:
-        """Decide once and act; tell whether anything was left to do."""
+        """Whether anything was left to do; decides once and acts."""
         made = self.decided(self.status)
         again = self.decided(made.status)
         if not made.status.is_over:
@@ -232,7 +232,7 @@ class World:
         )
 
     def require_no_claims(self, status: Status) -> None:
-        """Whatever is said to be so, is so: it can be seen in home and store now.
+        """A reported state is real: it can be seen in state directory and store now.
 
         What an attempt has begun with stands while it is open, and where it was the
         last one.
@@ -278,7 +278,7 @@ class World:
         return self.spec.launch.policy is LaunchPolicy.PLAN_ONLY
 
     def save(self, status: Status) -> None:
-        """Write down what is said."""
+        """Write down a status."""
         self.status = status
 
     def effect(self, act: Callable[[], None]) -> None:
@@ -405,7 +405,7 @@ class World:
                 self.end(key, script.pop(0) if script else Ending.DONE)
 
     def observe(self, number: int) -> None:
-        """Let the ranks of an attempt tell what they use; no two use the same."""
+        """Let the ranks of an attempt report what they use; no two use the same."""
         self.observed[number] = ObservedStatus(
             peak_bytes=2**20 + number, error_percent=Decimal(number)
         )

@@ -2,7 +2,7 @@
 
 In: where metrics are served. Out: answers to expressions. Called by the tests of the
 dashboard, which serve a sample of all metrics, and by those that run an operator.
-Debian's Prometheus cannot look for targets in a cluster: it is told the address.
+Debian's Prometheus cannot look for targets in a cluster: it is given the address.
 """
 
 from __future__ import annotations

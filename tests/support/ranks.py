@@ -172,6 +172,6 @@ def be_rank(
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
-    except Exception as error:  # noqa: BLE001 - told to the test
+    except Exception as error:  # noqa: BLE001 - passed to the test
         died = Died(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         out.send_bytes(pickle.dumps(died))

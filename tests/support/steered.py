@@ -1,4 +1,4 @@
-"""A small chain that does in a pod what a test tells it: waits, fails, takes memory.
+"""A small chain that does in a pod what a test orders: waits, fails, takes memory.
 
 Mounted into pods as the module `steered`, beside a folder `/orders` that the test
 writes to. An order is a file `<plan>-train`, `<plan>-profile` or `<plan>-rehearsal` in

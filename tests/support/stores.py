@@ -213,7 +213,7 @@ async def save_until_full(
 
 
 def fill_quota(path: Path) -> tuple[int, str]:
-    """Save profiles until no file may grow; return how many, and what is said."""
+    """Save profiles until no file may grow; return how many, and the message."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
     async def work(store: Store) -> tuple[int, str]:
@@ -271,7 +271,7 @@ PEAKS = tuple(
 
 
 def observe_for_ever(place: Path | str, first: int, reports: Connection) -> None:
-    """Save reports and say each one that is saved, until killed."""
+    """Save reports and send each one that is saved, until killed."""
 
     async def work(store: Store) -> None:
         for rank in itertools.count(first):
@@ -294,7 +294,7 @@ def an_end(**fields: Any) -> End:
 
 
 def stay_in_transaction(place: Path | str, reports: Connection) -> None:
-    """Write a profile without committing it, say so, and stay there until killed."""
+    """Write a profile without committing it, report that, and stay until killed."""
 
     async def work(database: Database) -> None:
         async with database.write() as session:

@@ -74,7 +74,7 @@ async def resolve_plan(
     *,
     anew: bool,
 ) -> StoredPlan:
-    """The plan that a manifest is run as; nobody else runs it in `home` meanwhile.
+    """The plan that a manifest is run as; nobody else runs it in this state directory.
 
     `offers` are what the manifest and what was typed mean now. If `anew`, what is under
     way is left where it is, and another begins.

@@ -88,7 +88,7 @@ def measured_ranks(path: Path) -> MeasuredRanks:
 
 
 async def learn_from(root: Path, found: MeasuredRanks) -> None:
-    """Keep ranks in the store of a home, and fit anew; known ones are kept once."""
+    """Keep ranks in a state directory, and fit anew; known ones are kept once."""
     async with open_state_dir(root) as home:
         for rank in found.ranks:
             await learn_measured(home.store, rank, time.time())

@@ -186,7 +186,7 @@ PLACE = {Bound.LOWER: 0, Bound.EXPECTED: 1, Bound.UPPER: 2}
 
 
 def num_communicators(mesh: Mesh, num_ties: int) -> tuple[int, int]:
-    """Groups of several ranks in which a rank talks, at least and at most.
+    """Groups of several ranks in which a rank communicates, at least and at most.
 
     The world, the stages of its replica, the replicas of its stage; and for each tie of
     trained tensors the stages that hold it, unless those are all or one. The trainer

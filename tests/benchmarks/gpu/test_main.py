@@ -266,7 +266,7 @@ HOWS = ("text", "depth", "observed", "models", "phases", "no phases", "plans", "
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_damaged_file_is_set_aside(bench: Bench, how: str) -> None:
-    """It is found before anything is measured, and kept under a name that is told."""
+    """It is found before anything is measured, and kept under a printed name."""
     bench.run("--models", ONE)
     path = bench.out / "gpu.json"
     damaged = damage(json.loads(path.read_text()), how)

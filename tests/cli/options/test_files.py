@@ -35,7 +35,7 @@ def test_what_is_missing_says_what_writes_it(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No such file, a folder, another kind of document: the next step is said."""
+    """No such file, a folder, another kind of document: the next step is named."""
     monkeypatch.chdir(tmp_path)
     a_profile_file(tmp_path)
     an_offers_file(tmp_path)

@@ -169,7 +169,7 @@ def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
 def test_what_certifies_a_plan_is_named(reason: str, message: str, line: str) -> None:
     """The replay, and with it the rehearsal, or why there was none.
 
-    Not again what the line of the plan before has said.
+    The line of the plan before is not repeated.
     """
     condition = Condition(
         type=ConditionType.CERTIFIED,
@@ -241,7 +241,7 @@ def styles(line: Text) -> set[str]:
 
 
 def a_dry_status() -> Status:
-    """Build what is said of a plan that is not to be launched."""
+    """Build the status of a plan that is not to be launched."""
     status = a_status("Valid", "Measured", "Proven", "Replayed", *["PlanOnly"] * 2)
     *before, launched, succeeded = status.conditions
     launched = replace(launched, status=Truth.FALSE)

@@ -168,7 +168,7 @@ def test_what_nobody_goes_on_with_says_how(
     word: str,
     line: str,
 ) -> None:
-    """Until it is over: then it is told as what it has become."""
+    """Until it is over: then it is named as what it has become."""
     [attempt] = a_run().attempts
     attempts = (replace(attempt, ending=ending),)
     status = a_status("Valid", "Running", truth=Truth.UNKNOWN)

@@ -1,4 +1,4 @@
-"""Bars of memory: where their parts lie, and what is said beside them."""
+"""Bars of memory: where their parts lie, and the text beside them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_parts_fill_a_bar_up_to_what_is_expected(
 
 
 def test_a_measured_peak_stands_beside_its_prediction() -> None:
-    """A hundredth above what was expected is said as such, for the rank and in all."""
+    """A hundredth above what was expected is shown as such, for the rank and in all."""
     record = a_run()
     plan = record.plan
     assert plan is not None

@@ -196,7 +196,7 @@ def test_checkpoints_elsewhere_are_not_passed_over(tmp_path: Path) -> None:
 
 
 def test_what_has_trained_to_its_end_is_over(tmp_path: Path) -> None:
-    """Also where its command was killed before it said so: nothing is added to it."""
+    """Also if its command was killed before it printed that: nothing is added to it."""
 
     async def work(home: StateDir) -> None:
         first = await asked(home)
@@ -247,7 +247,7 @@ def test_an_end_that_nobody_was_told_is_told_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("over", [False, True])
 def test_anew_is_anew(over: bool, tmp_path: Path) -> None:
-    """Whatever is under way, or was not told."""
+    """Whatever is under way, or was not reported."""
 
     async def work(home: StateDir) -> None:
         first = await asked(home)

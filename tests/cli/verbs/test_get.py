@@ -70,7 +70,7 @@ def page(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_plan_of_which_all_was_killed_is_interrupted(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody is left to write that down; and it is told what goes on with it."""
+    """Nobody is left to write that down; the output names the next command."""
     plan.train(SLEEPS)
     plan.children.end_all()
     assert state(plan, capsys) == ("Interrupted", False)
@@ -105,7 +105,7 @@ def test_ranks_that_ended_with_nobody_there_are_not_told_as_killed(
 def test_a_plan_that_a_command_runs_is_where_its_status_says(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing else is said of it."""
+    """Nothing else is printed of it."""
     with plan.home.locked(NAME):
         assert state(plan, capsys) == ("Running", True)
         assert "plimsoll run" not in page(plan, capsys)

@@ -1,4 +1,4 @@
-"""`plimsoll logs --follow` ends when nothing can be said any more."""
+"""`plimsoll logs --follow` ends when no more output can come."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def follow(plan: HomePlan) -> ExitCode | int:
 
 
 def wait_for_output(folder: Path) -> None:
-    """Wait until a rank has said something."""
+    """Wait until a rank has printed something."""
     while not (folder / "0.out").exists() or not (folder / "0.out").stat().st_size:
         time.sleep(0.02)
 

@@ -314,7 +314,7 @@ def test_the_help_has_every_exit_code_and_says_how_a_run_goes_on() -> None:
 def test_what_was_learned_is_listed_and_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An empty home says what counts instead; an unknown product is told."""
+    """For an empty state directory it prints what counts instead."""
     home = tmp_path / "home"
     asyncio.run(make_home(home))
     assert main(["calibrations", "--home", str(home)]) == ExitCode.DONE

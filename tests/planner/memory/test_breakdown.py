@@ -185,7 +185,7 @@ def test_what_a_replay_differs_by_is_working_memory(
 
 
 def replay_of(plan: HybridPlan, difference: int) -> Replay:
-    """Replay a plan to its expected peaks and a difference, as a replay tells them."""
+    """Replay of a plan with its expected peaks and a difference."""
 
     def allocated(stage: Stage) -> int:
         expected = max(peak.allocated.expected_bytes for peak in stage.peaks)

@@ -30,7 +30,7 @@ OFFER = an_offer(device_kind=DeviceKind.EMULATED, device_product="process")
 
 
 def calibrated(torch_version: str) -> DeviceOverhead:
-    """Build what few ranks of an emulated device said."""
+    """Build the reports of few ranks of an emulated device."""
     key = OverheadKey(device_product="process", torch_version=torch_version)
     return an_overhead(key=key, num_observations=8)
 

@@ -70,7 +70,7 @@ def test_what_groups_decide_holds_for_all_cuts(problem: Problem, groups: int) ->
 def test_what_groups_fail_by_is_what_is_proven(
     stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With more stages than groups too; no single plan is looked at, so no rank told.
+    """With more stages than groups too; no single plan is visited, so no rank is named.
 
     The rank of one plan was named, whose need no other plan has to share.
     """

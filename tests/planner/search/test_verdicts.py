@@ -242,7 +242,7 @@ def corners(question: Asked) -> Iterator[Problem]:
 
 
 def failed_by_rate(question: Asked) -> list[int]:
-    """Counts that are said to be too slow for a relative floor."""
+    """Counts that are certified too slow for a relative floor."""
     counts = solve(question.problem()).certificate.counts
     return [c.num_gpus for c in counts if c.binding is Binding.RATE]
 
@@ -267,7 +267,7 @@ def test_no_corner_of_the_box_admits_a_count_that_fails_by_a_relative_floor(
 
 
 def test_a_count_outside_the_limits_has_one_tuple() -> None:
-    """Degrees that the limits rule out are said so, not left out."""
+    """Degrees that the limits rule out are listed as such, not left out."""
     problem = Problem(
         profile=chain_profile([Layer()] * 2),
         offers=(an_offer(),),

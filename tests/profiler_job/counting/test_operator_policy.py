@@ -191,7 +191,7 @@ def dropped(x: Tensor, weight: Tensor) -> Tensor:
 def test_what_is_held_is_what_fake_tensors_of_a_gpu_hold(
     call: Callable[[Tensor, Tensor], Tensor],
 ) -> None:
-    """Forward runs on those, and tells; it is backward that they cannot."""
+    """Forward runs on those, and reports; it is backward that they cannot."""
     with FakeTensorMode():
         expected = held_bytes(call, "cuda")
         with cuda_operators():

@@ -47,7 +47,7 @@ BUSY = 71234 * MIB
     ],
 )
 def test_the_first_visible_gpu_counts(visible: str | None, used: int | None) -> None:
-    """By its index or its UUID, or the beginning of that; a slice cannot be told."""
+    """By its index or its UUID, or the beginning of that; a slice cannot be named."""
     assert used_bytes(LINES, visible) == used
 
 

@@ -215,7 +215,7 @@ def test_a_cap_just_above_the_peak_is_enough_and_one_below_is_not() -> None:
 
 
 def test_a_device_that_cannot_hold_the_layers_is_full_while_they_are_built() -> None:
-    """Before any step; what was in use then is told."""
+    """Before any step; the bytes in use then are reported."""
     below = run_on_device(rehearsal_of, CASES["one rank"], 0, cap_bytes=2**16)
     assert below.full_device is not None
     assert below.full_device.phase is Phase.BUILD
@@ -225,9 +225,9 @@ def test_a_device_that_cannot_hold_the_layers_is_full_while_they_are_built() -> 
 
 @pytest.mark.parametrize("other_bytes", [None, 0, 5 * 2**20])
 def test_memory_that_others_use_is_no_verdict(other_bytes: int | None) -> None:
-    """A rank that runs out beside them is told apart, with their bytes; unless it fits.
+    """A rank that runs out beside them is reported with their bytes; unless it fits.
 
-    Where nobody can tell what they use, it counts as a verdict.
+    If their use is unknown, it counts as a verdict.
     """
     case = CASES["one rank"]
     fits = run_on_device(rehearsal_of, case, 0, other_bytes)

@@ -186,7 +186,7 @@ def test_a_device_that_others_fill_says_nothing_before_the_first_step_either(
 def test_bytes_are_a_whole_number(
     given: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which the option's name is said with."""
+    """With the name of the option."""
     words = ["rehearse", "--plan", "p", "--profile", "q", "--entrypoint", GPT]
     with pytest.raises(SystemExit):
         main([*words, f"--device-memory={given}"])

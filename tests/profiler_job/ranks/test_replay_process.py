@@ -124,7 +124,7 @@ def test_what_was_found_is_told_before_the_process_ends(
 ) -> None:
     """A library that ends it in its own way, or holds on to stdout, loses nothing.
 
-    In a pod without PYTHONUNBUFFERED, replays ended well and had said nothing.
+    In a pod without PYTHONUNBUFFERED, replays ended well and had printed nothing.
     """
     (tmp_path / "abrupt.py").write_text(ABRUPT)
     monkeypatch.chdir(ROOT)

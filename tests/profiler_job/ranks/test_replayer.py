@@ -69,7 +69,7 @@ def test_a_plan_for_gpus_is_replayed_where_there_are_none(
 def test_a_profile_of_other_code_is_refused(
     plan: HybridPlan, profile: ModelProfile
 ) -> None:
-    """The search widens the profile by the replay: they must tell of one workload."""
+    """The search widens the profile by the replay: they must be of one workload."""
     other = replace(profile.fingerprint, source_digest="sha256:" + "0" * 64)
     with pytest.raises(ForeignFingerprintError, match="the source is not"):
         replay(plan, replace(profile, fingerprint=other), GPT)

@@ -1,4 +1,4 @@
-"""Only a whole checkpoint of this model is read; what is wrong is said by name."""
+"""Only a whole checkpoint of this model is read; a fault is reported by name."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_all_ranks_refuse_what_one_finds(job: Job) -> None:
 
 
 def test_another_optimizer_is_found_when_its_state_is_read(job: Job) -> None:
-    """The model is the same, so only reading tells."""
+    """The model is the same, so only reading finds it."""
     job.run(CUTS, 2, saves=True)
     ends = job.try_to_run(CUTS, 3, saves=True, entrypoint="tiny_model:with_momentum")
     first, second = texts(ends)

@@ -119,7 +119,7 @@ def test_a_part_that_comes_after_the_failure_goes_as_well(job: Job) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_is_trained_waits_for_room(job: Job) -> None:
-    """Each save that finds none is told; at the end the ranks wait, and say for what.
+    """Each save that finds none is reported; at the end the ranks wait, with a message.
 
     Once there is room they save, and are done: nothing is trained again. Nor is the
     room taken by parts of what could not be saved.

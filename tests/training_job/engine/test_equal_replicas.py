@@ -141,7 +141,7 @@ def test_replicas_are_compared_after_a_resume_too(their_job: Job) -> None:
 
 
 def test_copies_of_a_tied_tensor_are_compared_over_stages(their_job: Job) -> None:
-    """A table that is said to be alike everywhere, and is not; it has one name."""
+    """A table that is declared alike everywhere, and is not; it has one name."""
     line = differing(their_job, "tied", (0, 1, 2))
     assert "ranks 0 and 1 would train different models: 'shift' of layer 'in'" in line
 

@@ -171,7 +171,7 @@ def test_the_newest_observation_of_each_rank_is_told(pod: Pod, office: Office) -
 
 
 def test_a_full_device_is_part_of_the_end(pod: Pod, office: Office) -> None:
-    """Rank, phase and bytes, told and left as a message; the exit code says it too."""
+    """Rank, phase and bytes, reported and left as a message; and by the exit code."""
     failure = {"event": "failure", "phase": "backward", "asked_bytes": 512}
     script = report(pod.root, 0, failure) + "; raise SystemExit(83)"
     code, *_ = pod.run(a_task(script))
@@ -331,7 +331,7 @@ def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
 def test_a_token_that_has_expired_is_read_again(
     pod: Pod, office: Office, kind: TaskKind, paths: list[str]
 ) -> None:
-    """A 401 is waited out: what there is to tell is told with the next one."""
+    """A 401 is waited out: reports go out with the next one."""
 
     def answer(_: str) -> int:
         if office.tries == 1:
@@ -351,7 +351,7 @@ def test_a_token_that_has_expired_is_read_again(
 
 @pytest.mark.parametrize("what", NO_ANSWERS)
 def test_what_is_no_answer_is_waited_out(pod: Pod, office: Office, what: str) -> None:
-    """Reports and the end are told again, and the training has ended as it did."""
+    """Reports and the end are sent again, and the training has ended as it did."""
     seen: set[str] = set()
 
     def answer(path: str) -> int | bytes:

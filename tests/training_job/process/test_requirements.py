@@ -18,7 +18,7 @@ from tests.support.fake_torch import fake_torch
 
 
 def having(**versions: str) -> Callable[[str], str | None]:
-    """Installed packages by their versions, newest ones where nothing is said."""
+    """Installed packages by their versions, newest ones if nothing is given."""
     newest = {"torch": "2.15.0+cu132", "numpy": "2.5.2"}
     return (newest | versions).get
 

@@ -55,7 +55,7 @@ def test_a_target_that_recovers_loses_nothing(warnings: list[str]) -> None:
 
 
 def test_a_dead_target_is_one_line(warnings: list[str]) -> None:
-    """The first loss is said, later ones are not, and handing over takes no time."""
+    """The first loss is reported, later ones are not; handing over takes no time."""
 
     def deliver(_: bytes) -> None:
         raise OSError("away")
@@ -72,7 +72,7 @@ def test_a_dead_target_is_one_line(warnings: list[str]) -> None:
 
 
 def test_a_target_that_never_answers_holds_nobody(warnings: list[str]) -> None:
-    """Closing waits as long as it was told, no longer."""
+    """Closing waits as long as it was allowed, no longer."""
     go = threading.Event()
     sink = a_sink(lambda _: assert_true(go.wait(PATIENCE_S)), warnings)
     begin_s = time.monotonic()

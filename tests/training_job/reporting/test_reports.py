@@ -64,7 +64,7 @@ def test_reports_follow_the_news(tmp_path: Path) -> None:
 
 
 def test_a_larger_peak_is_news(tmp_path: Path) -> None:
-    """More than 5 % above what was told."""
+    """More than 5 % above the last report."""
     peaks = [1, 1, 1, 100, 1, 1, 104, 1, 1, 106, 1, 1]
     watch = PeakWatch(Script(*peaks))
     lines = file_sink(tmp_path / "report", print)
