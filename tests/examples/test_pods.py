@@ -26,7 +26,7 @@ RELEASE = Release(runtime_image="registry.example/runtime:1", ingest_url="http:/
 
 
 def a_pod(spec: TrainingPlanSpec) -> dict[str, Any]:
-    """Pod of a gang with two GPUs."""
+    """Pod of a worker group with two GPUs."""
     command = Command(words=("-m", "plimsoll_trainer"))
     parts = PodParts(
         task=Task(

@@ -109,6 +109,6 @@ class HomePlan:
         return self.children.folder(TaskKind.TRAIN, str(attempt))
 
     def wait_for_end(self, folder: Path) -> None:
-        """Wait until a rank has ended and its keeper has left."""
+        """Wait until a rank has ended and its supervisor has left."""
         while not (folder / END).exists() or self.children.alive():
             time.sleep(POLL_S)

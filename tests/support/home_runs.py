@@ -1,7 +1,7 @@
 """Runs of `plimsoll run` in processes of their own, watched and killed by tests.
 
 A run has a folder with its manifest and its home. What belongs to it is found by the
-mark that every process of a child carries.
+mark that every process of a task carries.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class Ended:
 
 @dataclass
 class GangWatch:
-    """Looks all the time whether two gangs are alive."""
+    """Checks all the time whether two worker groups are alive."""
 
     run: HomeRun
     most_gangs: int = 0
@@ -271,7 +271,7 @@ class GangWatch:
 
 @contextmanager
 def watched(run: HomeRun) -> Generator[GangWatch]:
-    """Watch the gangs of a run."""
+    """Watch the worker groups of a run."""
     made = GangWatch(run)
     thread = threading.Thread(target=made.watch, daemon=True)
     thread.start()

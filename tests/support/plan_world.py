@@ -95,7 +95,7 @@ class World:
     """Use of the ranks of each attempt, by its number."""
     num_effects: int = 0
     gangs: list[int] = field(default_factory=list)
-    """Attempts whose gang was started, in order."""
+    """Attempts whose worker group was started, in order."""
     started: list[tuple[TaskKind, float]] = field(
         default_factory=list[tuple[TaskKind, float]]
     )

@@ -34,7 +34,7 @@ def test_less_than_two_losses_are_no_line(
 
 
 def test_steps_that_all_ranks_tell_have_the_seconds_of_the_slowest() -> None:
-    """Rank 1 is a step behind, and remembers one step less."""
+    """Rank 1 is a step behind, and keeps one step less."""
     plan = a_run().plan
     assert plan is not None
     ahead = told_by(plan, 0, 1, num_steps=5, step_s=(3.0, 4.0, 5.0))

@@ -44,7 +44,7 @@ def wait_for_output(folder: Path) -> None:
 def test_logs_of_ranks_that_were_killed_end(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With their keeper, so that nobody writes down that they have ended."""
+    """With their supervisor, so that nobody writes down that they have ended."""
     folder = plan.train(TALKS.format(seconds=600))
     wait_for_output(folder)
     killing, begin_s = threading.Timer(1.5, plan.children.end_all), time.monotonic()
@@ -58,7 +58,7 @@ def test_logs_of_ranks_that_were_killed_end(
 def test_logs_are_followed_to_where_they_are_kept(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A child that is cleared away; no line is lost, and none comes twice."""
+    """A task that is cleared away; no line is lost, and none comes twice."""
     folder = plan.train(TALKS.format(seconds=600))
     wait_for_output(folder)
     clearing = threading.Timer(1.0, plan.children.clear, (TaskKind.TRAIN, "1"))

@@ -12,7 +12,7 @@ from plimsoll_profiler.counting.live_bytes import LiveBytes
 
 
 def test_views_are_not_counted_and_the_dead_are_taken_off() -> None:
-    """1000 floats are 4000 bytes, however many views; the peak remembers."""
+    """1000 floats are 4000 bytes, however many views; the peak stays."""
     with LiveBytes() as live:
         first = torch.empty(1000)
         view = first.view(10, 100)

@@ -128,7 +128,7 @@ def test_another_precision_or_name_is_refused_where_the_profile_is_at_hand() -> 
 
 
 def test_a_profile_of_other_sums_is_made_anew_or_refused() -> None:
-    """One of before there was a choice is foreign; one that says so is contradicted."""
+    """One from before there was a choice does not match; a contradiction is refused."""
     for given, error in (
         (None, ForeignFingerprintError),
         (Precision.BF16, PlanMismatchError),

@@ -59,7 +59,7 @@ def test_whoever_comes_waits_for_the_last_one(options: Options, last: int) -> No
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_whoever_is_asked_to_go_waits_no_longer(options: Options, rank: int) -> None:
-    """With or without rank 0: a pod of a gang that never began leaves in seconds."""
+    """With or without rank 0: a pod whose worker group never began leaves soon."""
     stop = StopSignal()
     with ThreadPoolExecutor() as pool:
         waits = pool.submit(come, rank, options, stop)
