@@ -1,4 +1,4 @@
-"""`plimsoll calibrations`: what devices were seen to hold besides tensors."""
+"""`plimsoll calibrations`: bytes observed on devices besides tensors."""
 
 from __future__ import annotations
 
