@@ -21,7 +21,7 @@ import click
 
 @click.command()
 def greet() -> None:
-    """Print a greeting."""
+    """Say hello."""
     click.echo("hello")
 '''
 
