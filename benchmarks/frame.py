@@ -117,7 +117,7 @@ def start_python(statement: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Circumstances:
-    """What a figure depends on besides the code; part of every entry."""
+    """Circumstances of a figure besides the code; part of every entry."""
 
     date: str
     versions: dict[str, str]

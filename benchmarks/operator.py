@@ -204,7 +204,7 @@ async def accept_watched(api: Api, namespace: str, running: Running) -> float:
 
 def conditions(*, launched: bool) -> list[Object]:
     """Conditions as the operator writes them."""
-    said = {
+    found = {
         "Accepted": ("True", "Valid"),
         "Profiled": ("True", "Measured") if launched else ("False", "ProfileMissing"),
         "Planned": ("True", "Proven") if launched else ("Unknown", "Waiting"),
@@ -223,7 +223,7 @@ def conditions(*, launched: bool) -> list[Object]:
             "observedGeneration": 1,
             "lastTransitionTime": NOW,
         }
-        for kind, (status, reason) in said.items()
+        for kind, (status, reason) in found.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""What planning costs: a whole answer, from a profile to plan and certificate.
+"""Cost of planning: a whole answer, from a profile to plan and certificate.
 
 Bars: a chain of 34 layers with every count up to 16 within 1 s, one of 100 layers with
 every count up to 512 within 10 s, both on two cores, with equal blocks and with blocks
@@ -177,7 +177,7 @@ class Size:
     num_offers: int = 1
 
     def text(self, *, distinct: bool) -> str:
-        """Say it in a few words."""
+        """The question in a few words."""
         into = f" into {self.num_stages} stages" if self.num_stages else ""
         offers = f", {self.num_offers} offers" if self.num_offers > 1 else ""
         return (

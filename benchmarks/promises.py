@@ -1,7 +1,7 @@
 """Do answers keep what they promise? Against all plans of small random questions.
 
-    proof        no count said to fail is the answer, for any seconds drawn from inside
-                 their intervals, with relative and absolute floors
+    proof        no count certified to fail is the answer, for any seconds drawn from
+                 inside their intervals, with relative and absolute floors
     memory       no plan of the count that is as fast needs less memory
     freedom      with more to choose from (recompute, then cuts as well) a plan that is
                  as fast is never heavier
@@ -38,7 +38,7 @@ NUM_FREEDOMS = NUM_PLANS // 10
 
 
 def judge_proof(seed: int) -> Counter[str]:
-    """Counts said to fail that may be the answer, of one question."""
+    """Counts certified to fail that may be the answer, of one question."""
     question = asked(seed)
     answer = solve(question.problem())
     found = Counter({"questions": 1})

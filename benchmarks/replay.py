@@ -1,4 +1,4 @@
-"""What replaying costs: a Llama of 70B on 7 stages, on two cores.
+"""Cost of replaying: a Llama of 70B on 7 stages, on two cores.
 
 Bar: 60 s from the command to the answer, loading torch and the workload included. The
 plan is that of examples/llama-70b.yaml with 7 stages fixed by hand: 32 micro-batches,

@@ -1,4 +1,4 @@
-"""What the library of the emulated device costs a training step: under 5 %.
+"""Cost of the emulated device's library for a training step: under 5 %.
 
 Two processes train the same model, one with the library preloaded and one without. They
 take turns, a few steps at a time, and each pair of turns gives one ratio, so that a
@@ -34,7 +34,7 @@ MOST_PERCENT = 5.0
 
 
 class Worker:
-    """A process that trains when it is told to."""
+    """A process that trains when it is asked to."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """Talk to a process that has just been started."""

@@ -45,7 +45,7 @@ LEAST_MEMORY = Objective(
 )
 MOST_GPUS = 5
 AMPLE_BYTES = 2**34
-SAYS_FULL = "can't allocate memory"
+FULL_TEXT = "can't allocate memory"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +55,8 @@ class Run:
     is_done: bool
     is_full: bool
     """Some rank died of memory."""
-    said: str = ""
-    """What else a rank died of."""
+    message: str = ""
+    """Other cause of a rank's death."""
 
 
 def measure() -> Iterator[Measurement]:
@@ -150,9 +150,9 @@ def run_plan(name: str, plan: HybridPlan, caps: list[int]) -> Run:
     """Run a plan's ranks, each under its cap."""
     ended = ranks.try_ranks(run_rank, caps, name, arrangement_of(plan))
     died = [end.text for end in ended if isinstance(end, ranks.Died)]
-    is_full = any(SAYS_FULL in text for text in died)
+    is_full = any(FULL_TEXT in text for text in died)
     return Run(
-        is_done=not died, is_full=is_full, said="" if is_full else " ".join(died)
+        is_done=not died, is_full=is_full, message="" if is_full else " ".join(died)
     )
 
 
@@ -162,9 +162,9 @@ def require_no_other_death(runs: Sequence[Run]) -> None:
     Raises:
         CannotRunError: one did.
     """
-    said = next((run.said for run in runs if run.said), "")
-    if said:
-        raise CannotRunError(f"a rank died, and not of memory: {said}")
+    message = next((run.message for run in runs if run.message), "")
+    if message:
+        raise CannotRunError(f"a rank died, and not of memory: {message}")
 
 
 class Step:

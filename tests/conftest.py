@@ -12,7 +12,7 @@ from tools.ci import IN_CI
 
 pytest_plugins = ["tests.lab.fixtures", "tests.support.drawing"]
 
-# Tests start torch some hundred times. Where Python is told to keep no compiled
+# Tests start torch some hundred times. If Python is set to keep no compiled
 # modules, as in many images, each start compiles them anew: some 8 s more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -47,7 +47,7 @@ class SetUpError(Exception):
 
 
 def require_prerequisites() -> None:
-    """Raise `SetUpError` saying what to install, unless the machine has it all."""
+    """Raise `SetUpError` with what to install, unless the machine has it all."""
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         raise SetUpError("Plimsoll runs on Linux with glibc (Debian, Fedora, ...)")
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
@@ -76,7 +76,7 @@ def stamp_of(extra: str, torch: str) -> str:
 
 
 def recorded(pattern: str) -> str:
-    """Return what constraints.txt says at the group of `pattern`."""
+    """Value in constraints.txt at the group of `pattern`."""
     found = re.search(pattern, CONSTRAINTS.read_text(), re.MULTILINE)
     if found is None:
         raise SetUpError(
@@ -128,8 +128,8 @@ def existing_torch(env: Path) -> Path:
     )
     advice = "name a Python with a newer one in PYTHON, or leave TORCH away to fetch it"
     if found.returncode:
-        said = (found.stderr.strip().splitlines() or ["nothing"])[-1]
-        raise SetUpError(f"TORCH=existing, but {sys.executable} says {said}: {advice}")
+        line = (found.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise SetUpError(f"TORCH=existing, but {sys.executable} says {line}: {advice}")
     # The last two lines: importing torch may print others.
     version, file = found.stdout.splitlines()[-2:]
     if is_older(version, oldest("torch")):
@@ -247,7 +247,7 @@ def set_up(env: Path, extra: str, torch: str | None) -> None:
         if is_ready(env, extra, torch):
             return
         require_prerequisites()
-        # Asked before anything is removed, so that a wrong wish costs nothing.
+        # Asked before anything is removed, so that a wrong request costs nothing.
         torch = torch or "fetch"
         folder = existing_torch(env) if torch == "existing" else None
         if folder is None:

@@ -81,11 +81,11 @@ def stop(command: int, codes: dict[int, int], asked: list[int]) -> None:
         codes: of children that have ended; grows.
         asked: signals that came; grows.
     """
-    stops_s, is_told = time.monotonic() + STOP_S, False
+    stops_s, is_signalled = time.monotonic() + STOP_S, False
     os.killpg(0, signal.SIGINT)
     while reap(codes) and len(asked) == 1 and time.monotonic() < stops_s:
-        if command in codes and not is_told:
-            is_told = True
+        if command in codes and not is_signalled:
+            is_signalled = True
             send_all(signal.SIGTERM)
         time.sleep(POLL_S)
     while reap(codes):

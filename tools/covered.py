@@ -1,4 +1,4 @@
-"""Say which lines and branches the unit tests covered, all rooms together.
+"""Report of the lines and branches that the unit tests covered, all rooms together.
 
 In: the data that each part of the gate `all` left. Out: coverage's own table.
 """

@@ -26,7 +26,7 @@ DOCKERFILES = {
     "examples": Path("examples/Dockerfile"),
 }
 USUAL = ("operator", "runtime")
-"""What a cluster needs; the examples stand on an image with torch, of many GB."""
+"""Images for a cluster; the examples stand on an image with torch, of many GB."""
 PREFIX = "registry.example/plimsoll/"
 """Of the names that chart and examples have: no registry is ever called so (RFC 2606),
 and what is not on a node already cannot come from a stranger."""
@@ -36,7 +36,7 @@ PASSED_ON = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"),
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INSECURE_HOST"),
 )
-"""Where packages come from; stages that are thrown away see it, no image keeps it."""
+"""Sources of packages; stages that are thrown away see them, no image keeps them."""
 AUTHORITIES = "/run/secrets/ca"
 DOCKER = ("docker", "build")
 BUILDAH = ("buildah", "bud", "--isolation=chroot", "--layers")

@@ -22,7 +22,7 @@ OF_A_PLAN = "trainingplan"
 """The label of metrics that `metrics.plans` of the chart switches off."""
 OF_BUCKETS = "le"
 SUFFIXES = {"counter": "_total", "info": "_info"}
-"""What Prometheus' names end in, beside those of the instruments."""
+"""Endings of Prometheus' names, beside those of the instruments."""
 HEADER = """\
 # Metrics
 
@@ -35,7 +35,7 @@ few has them behind it.
 OF_PLANS = """
 ## Of each TrainingPlan
 
-Told unless `metrics.plans` is false, by the replica that decides. `namespace` and
+Published unless `metrics.plans` is false, by the replica that decides. `namespace` and
 `trainingplan` are those of the TrainingPlan.
 """
 ALERTS = """
@@ -46,7 +46,7 @@ The rules of `metrics.prometheusRule`.
 
 
 def name_of(family: Metric) -> str:
-    """Return what Prometheus calls a metric."""
+    """Name of a metric in Prometheus."""
     return family.name + SUFFIXES.get(family.type, "")
 
 
@@ -64,11 +64,11 @@ def labels_of(family: Metric) -> dict[str, list[str]]:
 
 def labels_text(family: Metric) -> str:
     """Labels of a metric for people."""
-    told: list[str] = []
+    texts: list[str] = []
     for label, values in labels_of(family).items():
         few = ", ".join(f"`{value}`" for value in values) if len(values) > 1 else ""
-        told.append(f"`{label}`: {few}" if few else f"`{label}`")
-    return "; ".join(told)
+        texts.append(f"`{label}`: {few}" if few else f"`{label}`")
+    return "; ".join(texts)
 
 
 def metric_rows(registry: CollectorRegistry, *, per_plan: bool) -> Iterator[list[str]]:
@@ -106,14 +106,14 @@ def page() -> str:
     """Whole page."""
     registry = a_registry()
     header = ("metric", "type", "labels", "meaning")
-    told = ("alert", "severity", "after", "what", "meaning, and what to do")
+    alert_header = ("alert", "severity", "after", "what", "meaning, and what to do")
     lines = [
         "\n## Of the operator\n",
         *table(header, metric_rows(registry, per_plan=False)),
         OF_PLANS,
         *table(header, metric_rows(registry, per_plan=True)),
         ALERTS,
-        *table(told, alert_rows()),
+        *table(alert_header, alert_rows()),
     ]
     return HEADER + "\n".join(lines) + "\n"
 

@@ -40,7 +40,7 @@ class Part:
     after: tuple[str, ...] = ()
     """Names of parts that it waits for, and that must not fail."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What its environment has on top."""
+    """Variables that its environment has on top."""
     is_shown: bool = False
     """Its output is shown also when it passes."""
     may_fail: bool = False
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of a part."""
+    """Result of a part."""
 
     part: Part
     exit_code: int

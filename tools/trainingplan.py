@@ -73,7 +73,7 @@ a cluster it is an object like any other, in a namespace.
 | `metadata.name` | {shapes_of(Metadata)["name"]} |
 
 - [spec](#spec): what a person writes
-- [status](#status): what is told back
+- [status](#status): what is reported back
 - [Conditions](#conditions) and their reasons
 - [Failures](#failures): what follows them
 - [Edits](#edits): what may change when
@@ -147,11 +147,11 @@ the types refuse, but for this:
 
 TRUTHS = (Truth.UNKNOWN, Truth.TRUE, Truth.FALSE)
 Paths = dict[type[Record], str]
-"""Where each record is written about; one that stands in two places is once."""
+"""Path that each record is described at; one that stands in two places is once."""
 
 
 def paths_below(kind: type[Record], path: str, found: Paths) -> Paths:
-    """Return `found` with the paths of a record and of all inside it."""
+    """`found` with the paths of a record and of all inside it."""
     found[kind] = path
     for field, shape in shapes_of(kind).items():
         place, inner = f"{path}.{kind.wire_name(field)}", shape
@@ -191,7 +191,7 @@ def default_text(schema: Schema, name: str) -> str:
 
 
 def value_text(shape: Shape, paths: Paths) -> str:
-    """Return what may stand in a field, as messages about it say."""
+    """Words for the values of a field, as in messages about it."""
     match shape:
         case OptionalShape(inner=inner):
             return value_text(inner, paths)
@@ -207,7 +207,7 @@ def value_text(shape: Shape, paths: Paths) -> str:
 
 
 def anchor(heading: str) -> str:
-    """Return what links to a heading."""
+    """Fragment of a link to a heading."""
     return re.sub(r"[^a-z-]", "", heading.lower().replace(" ", "-"))
 
 
@@ -273,7 +273,7 @@ def page() -> str:
 
 
 def files() -> dict[Path, str]:
-    """Return what is written where."""
+    """Content of each file that is written, by its path."""
     schema = json.dumps(manifest_schema(), indent=2)
     return {
         ROOT / "docs" / "trainingplan.md": page(),

@@ -50,7 +50,7 @@ class MeasuredDevice:
         return f"{self.product}, torch {self.versions['torch']}"
 
     def offer(self, capacity_bytes: int = 0) -> Offer:
-        """One node of such devices, which are as large as they are or as is said."""
+        """One node of such devices, as large as they are or as given."""
         return Offer(
             name=self.product,
             device_kind=self.kind,
@@ -107,9 +107,9 @@ def ask_gpu() -> dict[str, object]:
         raise NoGpuError(f"the GPU does not answer within {TIMEOUT_S:g} s") from None
     answers = done.stdout.splitlines()
     if done.returncode or not answers:
-        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        line = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise NoGpuError(
-            f"torch finds no GPU that works ({said}): run this where one is, or try it "
+            f"torch finds no GPU that works ({line}): run this where one is, or try it "
             "on emulated devices with make gpu DEVICE=cpu"
         )
     answer: dict[str, object] = json.loads(answers[-1])

@@ -38,7 +38,7 @@ class UnusableFolderError(PlimsollError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folder:
-    """Where results lie."""
+    """Folder of results."""
 
     place: Path
     say: Callable[[str], None]
@@ -70,7 +70,7 @@ class Folder:
         return results
 
     def read(self, device: MeasuredDevice) -> Results | None:
-        """What is there; what is of no use is set aside."""
+        """Results in the folder; a file of no use is set aside."""
         if not self.data.exists():
             return None
         content = self.data.read_bytes()
@@ -97,7 +97,7 @@ class Folder:
                 write_whole(path, text)
 
     def texts(self, results: Results) -> Iterator[tuple[Path, str]]:
-        """What is written, and where."""
+        """Path and text of each file."""
         yield self.data, json.dumps(results.to_json(), indent=1) + "\n"
         path = self.data.resolve()
         shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

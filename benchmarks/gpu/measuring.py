@@ -33,7 +33,7 @@ MOST_SAMPLES = 4096
 EMULATED_EDGE_SAMPLES = 4
 """Micro-batch that an emulated device is made just large enough for."""
 FAILURES = (PlimsollError, OSError)
-"""What costs the part that was under way: a plan, a rank, a side of the edge."""
+"""Errors that cost the part under way: a plan, a rank, a side of the edge."""
 
 OnLine = Callable[[str], None]
 
@@ -120,7 +120,7 @@ class Measuring:
     def predicted(
         self, choice: Choice, planned: ModelProfile, timed: ModelProfile
     ) -> Predicted:
-        """What is predicted of a choice.
+        """Prediction for a choice.
 
         Raises:
             PlimsollError: there is no plan, or no replay.

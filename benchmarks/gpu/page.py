@@ -52,7 +52,7 @@ def page(results: Results | None, data: str) -> str:
 
 
 def heading(results: Results) -> str:
-    """What was measured, and when."""
+    """Subject and date of the measurement."""
     size = " Sizes of the models are divided, as the device is emulated." * (
         results.is_tiny
     )
@@ -105,7 +105,7 @@ def left_out(models: Iterable[ModelResult]) -> Iterator[str]:
 
 
 def details(model: ModelResult) -> Iterator[str]:
-    """What was found of one model."""
+    """Results of one model."""
     versions = ", ".join(f"{name} {text}" for name, text in model.versions.items())
     yield f"### {model.model}\n\nMeasured with {versions}.\n"
     for error in model.errors:
@@ -133,7 +133,7 @@ def profile_cells(line: ProfileRow) -> Iterator[str]:
 
 
 def edge_line(edge: EdgeRow) -> str:
-    """What was predicted of one side of the edge, and what happened."""
+    """Prediction of one side of the edge, and what happened."""
     did = "ran" if edge.ran else "ran out of memory"
     return (
         f"- micro-batch {edge.micro_batch} on one device, predicted "
@@ -160,7 +160,7 @@ def rank_cells(row: RankRow) -> Iterator[str]:
 
 
 def overhead(results: Results) -> Iterator[str]:
-    """What the device holds beside tensors, by micro-batch."""
+    """Bytes that the device holds beside tensors, by micro-batch."""
     rows = [row for model in results.models.values() for row in model.ranks]
     rows = [row for row in rows if is_alone(row) and not row.full_phase]
     if not rows:

@@ -28,7 +28,7 @@ BATCHES_PER_STAGE = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """What is fixed of a plan."""
+    """Fixed parts of a plan."""
 
     num_stages: int
     micro_batch: int

@@ -54,7 +54,7 @@ class RankRow:
     """Measured, of the steady steps."""
     other_bytes: int | None
     full_phase: str = ""
-    """Where it ran out of memory; empty: it did not."""
+    """Phase in which it ran out of memory; empty: it did not."""
 
     @property
     def peak(self) -> Used:
@@ -90,11 +90,11 @@ class ModelResult:
     ranks: tuple[RankRow, ...] = ()
     edge: tuple[EdgeRow, ...] = ()
     errors: tuple[str, ...] = ()
-    """What could not be measured, and why."""
+    """Measurements that failed, and why."""
 
 
 def rank_key(rank: MeasuredRank) -> tuple[str, int]:
-    """What tells a measured rank from others."""
+    """Key of a measured rank among others."""
     return rank.observation.plan_digest, rank.observation.rank
 
 

@@ -1,4 +1,4 @@
-"""What was predicted beside what was measured, as rows of results.
+"""Predictions beside measurements, as rows of results.
 
 In: profiles, plans, rehearsals. Out: `RankRow` and `ProfileRow`. Called by `measuring`.
 """

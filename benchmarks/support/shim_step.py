@@ -1,4 +1,4 @@
-"""A process that trains small models whenever it is told to, and times itself.
+"""A process that trains small models whenever it is asked to, and times itself.
 
 Each line on stdin names a model and a number of steps; the answer is their seconds. The
 process is started with and without the emulated device's library, and does the same.

@@ -53,7 +53,7 @@ ranks.PRELOAD.append("plimsoll_trainer.adapters.causal_lm")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTruth:
-    """What one rank held and took."""
+    """Memory and seconds of one rank."""
 
     whole_life_bytes: int
     steady_bytes: int
@@ -174,7 +174,7 @@ def planned(found: Solution | Infeasible) -> HybridPlan:
 
 
 def arrangement_of(plan: HybridPlan) -> Arrangement:
-    """Read a plan back as what a rank is told."""
+    """Arrangement of ranks, read back from a plan."""
     return Arrangement(
         cuts=tuple(stage.chunks[0].first_layer for stage in plan.stages),
         replicas=plan.stages[0].data_degree,

@@ -1,4 +1,4 @@
-"""What can go wrong with data, as a tree; every text is one printable line.
+"""Errors in data, as a tree; every text is one printable line.
 
     PlimsollError                     root of all packages; the CLI prints it and exits
     └── InvalidInputError             somebody handed us something that breaks a rule

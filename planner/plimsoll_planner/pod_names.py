@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 TASK_VARIABLE: Final = "PLIMSOLL_TASK"
-"""What a pod is to do: a `records.task.Task` as JSON."""
+"""The task of a pod: a `records.task.Task` as JSON."""
 INGEST_VARIABLE: Final = "PLIMSOLL_INGEST_URL"
 """Path of a pod's termination message."""
 IMAGE_VARIABLE: Final = "PLIMSOLL_IMAGE"
 """The image that the code runs in: a part of its fingerprint."""
 ROOT: Final = "/run/plimsoll"
-"""Where all is mounted that a pod reads and writes for us."""
+"""Mount of everything that a pod reads and writes for us."""
 
 
 def report_name(rank: int | str) -> str:

@@ -41,9 +41,9 @@ class SearchField:
     option: str
     """Of `plimsoll plan`."""
     help: str
-    """What it means, for the command line and for the page of the TrainingPlan."""
+    """Meaning, for the command line and for the page of the TrainingPlan."""
     given: int | None = None
-    """What stands for it where nobody sets it and the record has no default."""
+    """Value if nobody sets the field and the record has no default."""
 
     @property
     def part(self) -> str:
@@ -87,7 +87,7 @@ INPUTS: Final = (
         help="What will train; its bytes and abilities are planned with.",
     ),
 )
-"""What whoever asks finds in a file or by its name; the rest of a row is the same."""
+"""Fields that come from a file or by name; the rest of a row is the same."""
 FIELDS: Final = (
     SearchField(
         record="global_batch_size",

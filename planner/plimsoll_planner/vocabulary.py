@@ -17,7 +17,7 @@ from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.search_fields import FIELDS, INPUTS, RECORDS
 
 MARKED: Final = re.compile(r"`([a-z_.]+)`")
-"""What a text marks as a name."""
+"""Mark of a name in a text."""
 PART_OF: Final = {record.__name__: part for part, record in RECORDS.items()}
 
 

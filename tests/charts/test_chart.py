@@ -44,9 +44,9 @@ LONGEST = "r" * 53
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_lint_finds_nothing(values: dict[str, Any]) -> None:
     """In its strict form, where a warning is a failure."""
-    status, said = helm("lint", "--strict", str(CHART), values=values)
-    assert status == 0, said
-    assert "[WARNING]" not in said
+    status, output = helm("lint", "--strict", str(CHART), values=values)
+    assert status == 0, output
+    assert "[WARNING]" not in output
 
 
 def test_the_versions_are_that_of_the_project() -> None:
@@ -58,14 +58,14 @@ def test_the_versions_are_that_of_the_project() -> None:
 def test_an_old_kubernetes_is_refused() -> None:
     """With the version that it takes; those of a vendor count as what they are."""
     place = ("template", "plimsoll", str(CHART), "--kube-version")
-    status, said = helm(*place, "1.28.9")
+    status, output = helm(*place, "1.28.9")
     assert status
-    assert ">=1.29.0" in said
+    assert ">=1.29.0" in output
     assert helm(*place, "1.29.4-gke.1043002")[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"replica": 1}, "replica"),
         ({"database": {"sqlite": {"path": "/x"}}}, "path"),
@@ -87,13 +87,13 @@ def test_an_old_kubernetes_is_refused() -> None:
         ({"serviceAccount": {"create": False}}, "needs serviceAccount.name"),
     ],
 )
-def test_wrong_values_are_refused(values: dict[str, Any], said: str) -> None:
+def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
     """A misspelt value would otherwise be dropped in silence; the field is named."""
-    assert said in refusal(values)
+    assert message in refusal(values)
 
 
 def test_the_schema_knows_every_value() -> None:
-    """What values.yaml offers is in the schema, with nothing beside it."""
+    """Every value of values.yaml is in the schema, with nothing beside it."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(schema["properties"]) - {"global"} == set(values)
@@ -138,16 +138,16 @@ def test_names_follow_the_release() -> None:
 
 
 def test_a_release_may_have_a_name_that_no_service_may() -> None:
-    """Dots become dashes; where a digit comes first, the way out is told."""
+    """Dots become dashes; where a digit comes first, the remedy is printed."""
     dotted = rendered(release="team.one")
     assert set(of_kind(dotted, "Service")) == {
         "team-one-plimsoll-ingest",
         "team-one-plimsoll-metrics",
     }
     place = ("template", "1plimsoll", str(CHART))
-    status, said = helm(*place)
+    status, output = helm(*place)
     assert status
-    assert "set fullnameOverride" in said
+    assert "set fullnameOverride" in output
     numbered = rendered({"fullnameOverride": "own"}, release="123")
     labels = one(numbered, "Deployment", "own")["metadata"]["labels"]
     assert labels["app.kubernetes.io/instance"] == "123"
@@ -155,14 +155,14 @@ def test_a_release_may_have_a_name_that_no_service_may() -> None:
 
 def test_names_of_digits_stay_words() -> None:
     """YAML would read numbers, and an API server refuse them."""
-    told = {
+    values = {
         "database": {"existingSecret": "12"},
         "serviceAccount": {"name": "34"},
         "leaderElection": {"leaseName": "56"},
         "priorityClassName": "78",
         "watchNamespaces": ["90"],
     }
-    objects = rendered(told)
+    objects = rendered(values)
     pod = one(objects, "Deployment")["spec"]["template"]["spec"]
     assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("34", "78")
     sources = [each["valueFrom"] for each in pod["containers"][0]["env"]]
@@ -183,14 +183,14 @@ def test_names_of_digits_stay_words() -> None:
     ],
 )
 def test_a_repository_may_be_at_a_port(repository: str) -> None:
-    """What stands before the first slash is a host; a tag comes behind the last."""
+    """The part before the first slash is a host; a tag comes behind the last."""
     objects = rendered({"image": {"repository": repository}})
     pod = one(objects, "Deployment")["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"{repository}:{__version__}"
 
 
 def notes(cluster: Cluster, values: dict[str, Any]) -> str:
-    """Return what a person reads once the chart is installed."""
+    """Notes that a person reads once the chart is installed."""
     command = ("helm", "install", "plimsoll", str(CHART), "--dry-run=client")
     done = cluster.run(*command, "--values=-", stdin=json.dumps(values))
     return done.stdout.partition("NOTES:")[2]
@@ -198,21 +198,21 @@ def notes(cluster: Cluster, values: dict[str, Any]) -> str:
 
 def test_notes_say_what_to_do_next(control_plane: Cluster) -> None:
     """And what to expect of what was chosen."""
-    said = notes(control_plane, {"watchNamespaces": ["one", "two"]})
-    assert "serves the TrainingPlans of one, two." in said
-    assert "rollout status deployment/plimsoll" in said
-    assert "leaves the definition, all TrainingPlans and the claim plimsoll." in said
-    assert "is lost" not in said
+    text = notes(control_plane, {"watchNamespaces": ["one", "two"]})
+    assert "serves the TrainingPlans of one, two." in text
+    assert "rollout status deployment/plimsoll" in text
+    assert "leaves the definition, all TrainingPlans and the claim plimsoll." in text
+    assert "is lost" not in text
     for name in ("image", "runtimeImage"):
-        assert f"\n{name}.repository is registry.example/plimsoll/" in said
+        assert f"\n{name}.repository is registry.example/plimsoll/" in text
     values = {
         "database": {"sqlite": {"persistence": False}},
         "metrics": {"serviceMonitor": {"enabled": True}},
         "image": {"repository": "registry.example.org/operator"},
         "runtimeImage": {"repository": "mine:5000/plimsoll/runtime"},
     }
-    said = notes(control_plane, values)
-    assert "serves the TrainingPlans of all namespaces." in said
-    assert "What it measures is lost with its pod" in said
-    assert "does not know monitoring.coreos.com/v1" in said
-    assert "repository is" not in said
+    text = notes(control_plane, values)
+    assert "serves the TrainingPlans of all namespaces." in text
+    assert "What it measures is lost with its pod" in text
+    assert "does not know monitoring.coreos.com/v1" in text
+    assert "repository is" not in text

@@ -42,7 +42,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     "expression", [e for _, e in EXPRESSIONS], ids=[name for name, _ in EXPRESSIONS]
 )
 def test_a_panel_shows_something(expression: str, prometheus: str) -> None:
-    """Its metrics and labels are those that the operator tells."""
+    """Its metrics and labels are those that the operator exports."""
     assert ask(prometheus, filled_in(expression))
 
 
@@ -52,10 +52,10 @@ def test_a_choice_offers_what_there_is(prometheus: str) -> None:
     for variable in DASHBOARD["templating"]["list"]:
         query = variable["query"]
         if variable["type"] == "query":
-            said = re.fullmatch(r"label_values\((.*), (\w+)\)", query["query"])
-            assert said, query
-            (series,) = ask(prometheus, filled_in(said[1]))
-            offered[variable["name"]] = series["metric"][said[2]]
+            match = re.fullmatch(r"label_values\((.*), (\w+)\)", query["query"])
+            assert match, query
+            (series,) = ask(prometheus, filled_in(match[1]))
+            offered[variable["name"]] = series["metric"][match[2]]
     assert offered == ALL_OF_IT
 
 
@@ -109,11 +109,15 @@ def test_panels_stand_beside_each_other() -> None:
 
 
 def test_grafana_finds_it_by_its_label() -> None:
-    """Where it is asked for; folder and namespace are a matter of Grafana's set-up."""
+    """If asked for; folder and namespace are a matter of Grafana's set-up."""
     name = "plimsoll-dashboard"
     assert name not in of_kind(rendered(), "ConfigMap")
-    told = {"enabled": True, "namespace": "grafana", "annotations": {"folder": "GPU"}}
-    found = one(rendered({"grafanaDashboard": told}), "ConfigMap", name)
+    settings = {
+        "enabled": True,
+        "namespace": "grafana",
+        "annotations": {"folder": "GPU"},
+    }
+    found = one(rendered({"grafanaDashboard": settings}), "ConfigMap", name)
     assert json.loads(found["data"]["plimsoll.json"]) == DASHBOARD
     assert found["metadata"]["namespace"] == "grafana"
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -122,8 +126,10 @@ def test_grafana_finds_it_by_its_label() -> None:
 
 @pytest.mark.parametrize("labels", [None, {"grafana_dashboard": None}])
 def test_it_may_have_no_label_of_grafana(labels: dict[str, None] | None) -> None:
-    """Where something else than a label leads to it."""
-    told = {"enabled": True, "labels": labels}
-    found = one(rendered({"grafanaDashboard": told}), "ConfigMap", "plimsoll-dashboard")
+    """If something else than a label leads to it."""
+    settings = {"enabled": True, "labels": labels}
+    found = one(
+        rendered({"grafanaDashboard": settings}), "ConfigMap", "plimsoll-dashboard"
+    )
     assert "grafana_dashboard" not in found["metadata"]["labels"]
     assert json.loads(found["data"]["plimsoll.json"]) == DASHBOARD

@@ -106,8 +106,8 @@ def test_an_authority_of_the_database_may_be_in_its_secret() -> None:
     mount = mounts["database-ca"]
     assert mount["readOnly"] is True
     address = f"?sslmode=verify-full&sslrootcert={mount['mountPath']}/ca.crt"
-    for told in ("charts/plimsoll/values.yaml", "docs/security.md"):
-        assert address in (CHART.parents[1] / told).read_text()
+    for path in ("charts/plimsoll/values.yaml", "docs/security.md"):
+        assert address in (CHART.parents[1] / path).read_text()
     assert "database-ca" not in volumes_of(rendered())
 
 
@@ -148,7 +148,7 @@ def test_settings_reach_the_operator() -> None:
 
 
 def test_a_change_of_settings_starts_the_operator_again() -> None:
-    """What is read at the start alone would otherwise wait for the next one."""
+    """A value read at the start alone would otherwise wait for the next one."""
     hashes = {
         one(rendered(values), "Deployment")["spec"]["template"]["metadata"][
             "annotations"
@@ -163,8 +163,8 @@ def test_images_are_of_the_release_or_as_told() -> None:
     usual = f"registry.example/plimsoll/operator:{__version__}"
     assert operator_of(rendered())["image"] == usual
     digest = f"sha256:{'0' * 64}"
-    told = {"repository": "example/op", "tag": "9", "digest": digest}
-    container = operator_of(rendered({"image": {**told, "pullPolicy": "Always"}}))
+    settings = {"repository": "example/op", "tag": "9", "digest": digest}
+    container = operator_of(rendered({"image": {**settings, "pullPolicy": "Always"}}))
     assert container["image"] == f"example/op@{digest}"
     assert container["imagePullPolicy"] == "Always"
 
@@ -204,7 +204,7 @@ def test_it_is_asked_how_it_is() -> None:
 
 def test_where_it_runs_can_be_told() -> None:
     """Each of the usual fields arrives in the pod; left alone it is not there."""
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "nodeSelector": {"disk": "fast"},
         "tolerations": [{"operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
@@ -213,9 +213,9 @@ def test_where_it_runs_can_be_told() -> None:
         "imagePullSecrets": [{"name": "pull"}],
         "terminationGracePeriodSeconds": 5,
     }
-    pod = pod_of(rendered(told))
-    assert {name: pod[name] for name in told} == told
-    left = set(told) - {"terminationGracePeriodSeconds"}
+    pod = pod_of(rendered(values))
+    assert {name: pod[name] for name in values} == values
+    left = set(values) - {"terminationGracePeriodSeconds"}
     assert not left & set(pod_of(rendered()))
 
 
@@ -223,8 +223,8 @@ def test_labels_and_annotations_can_be_added_to_its_pods() -> None:
     """The selector stays as it is: it can never be changed."""
     part_of = "app.kubernetes.io/part-of"
     more = {"team": "one", part_of: "two"}
-    told = {"podLabels": more, "podAnnotations": {"note": "two"}}
-    deployment = one(rendered(told), "Deployment")["spec"]
+    values = {"podLabels": more, "podAnnotations": {"note": "two"}}
+    deployment = one(rendered(values), "Deployment")["spec"]
     metadata = deployment["template"]["metadata"]
     assert more.items() <= metadata["labels"].items()
     assert deployment["selector"]["matchLabels"].keys().isdisjoint(more)

@@ -89,7 +89,7 @@ def a_changed_chart(folder: Path) -> Path:
 def test_a_release_comes_and_its_pods_may_be_made(
     server: Cluster, namespace: str
 ) -> None:
-    """Where a namespace enforces the pod security standard `restricted`."""
+    """If a namespace enforces the pod security standard `restricted`."""
     server.kubectl("label", "namespace", namespace, ENFORCED)
     install(server, namespace, **FULL)
     server.wait(f"crd/{DEFINITION}", "condition=Established")

@@ -25,7 +25,7 @@ def test_each_port_has_its_service() -> None:
 
 
 def test_reports_come_from_served_namespaces_alone() -> None:
-    """Metrics from those that are told; nothing is said of where it goes itself."""
+    """Metrics from the named ones; its own connections are not restricted."""
     assert of_kind(rendered(), "NetworkPolicy") == {}
     policy = one(rendered(ENABLED), "NetworkPolicy")["spec"]
     assert policy["policyTypes"] == ["Ingress"]
@@ -34,11 +34,11 @@ def test_reports_come_from_served_namespaces_alone() -> None:
         {"ports": [{"port": "http"}]},
     ]
     peers = [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
-    told = {
+    values = {
         "watchNamespaces": ["one", "two"],
         "networkPolicy": {"enabled": True, "metricsFrom": peers},
     }
-    reports, metrics = one(rendered(told), "NetworkPolicy")["spec"]["ingress"]
+    reports, metrics = one(rendered(values), "NetworkPolicy")["spec"]["ingress"]
     (peer,) = reports["from"]
     assert peer["namespaceSelector"]["matchExpressions"] == [
         {

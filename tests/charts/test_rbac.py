@@ -1,4 +1,4 @@
-"""What the operator may do: this list, and nothing beside it."""
+"""Rights of the operator: this list, and nothing beside it."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_all_namespaces_are_served_by_one_role_of_the_cluster() -> None:
 
 def test_named_namespaces_are_served_by_a_role_in_each() -> None:
     """Only the list of nodes and the check of tokens stay cluster-wide."""
-    told = {"watchNamespaces": ["one", NAMESPACE], "rbac": {"aggregate": False}}
-    objects = rendered(told)
+    values = {"watchNamespaces": ["one", NAMESPACE], "rbac": {"aggregate": False}}
+    objects = rendered(values)
     assert allowed(one(objects, "ClusterRole", OF_CLUSTER)) == EVERYWHERE
     roles = {place: allowed(role) for place, role in by_place(objects, "Role").items()}
     assert roles == {
@@ -80,10 +80,10 @@ def test_named_namespaces_are_served_by_a_role_in_each() -> None:
     }
 
 
-@pytest.mark.parametrize("told", [{}, {"watchNamespaces": ["one", "two"]}])
-def test_every_role_is_bound_to_the_operator(told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["one", "two"]}])
+def test_every_role_is_bound_to_the_operator(values: dict[str, Any]) -> None:
     """A binding beside each role, in its namespace, to the account of the pods."""
-    objects = rendered({**told, "rbac": {"aggregate": False}})
+    objects = rendered({**values, "rbac": {"aggregate": False}})
     account = {"kind": "ServiceAccount", "name": "plimsoll", "namespace": NAMESPACE}
     assert one(objects, "ServiceAccount")["automountServiceAccountToken"] is False
     pod = one(objects, "Deployment")["spec"]["template"]["spec"]
@@ -116,8 +116,8 @@ def test_every_right_is_explained() -> None:
     (section,) = PAGE.read_text().split("\n## What the operator may do\n")[1:]
     lines = section.partition("\n## ")[0].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
-    told = {resource.strip("`"): verbs for resource, verbs, why in rows if why}
-    assert told == SERVED | EVERYWHERE | OWN
+    explained = {resource.strip("`"): verbs for resource, verbs, why in rows if why}
+    assert explained == SERVED | EVERYWHERE | OWN
 
 
 def test_people_get_what_they_have_of_a_namespace() -> None:
@@ -145,11 +145,11 @@ def test_people_get_what_they_have_of_a_namespace() -> None:
 
 def test_accounts_and_rights_can_be_brought() -> None:
     """Then the chart makes none, and the pods run under the account that is named."""
-    told = {
+    values = {
         "rbac": {"create": False},
         "serviceAccount": {"create": False, "name": "mine"},
     }
-    objects = rendered(told)
+    objects = rendered(values)
     kinds = {each["kind"] for each in objects}
     assert not {kind for kind in kinds if "Role" in kind or kind == "ServiceAccount"}
     pod = one(objects, "Deployment")["spec"]["template"]["spec"]

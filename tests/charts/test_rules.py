@@ -82,7 +82,7 @@ def promtool() -> str:
 
 
 def judge(promtool: str, folder: Path, series: dict[str, str], firing: set[str]) -> str:
-    """Return what differs when these series should make these alerts fire."""
+    """Differences when these series should make these alerts fire."""
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in firing]
     question = {"expr": FIRING, "eval_time": f"{LAST_MIN}m", "exp_samples": samples}
     test: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_nothing_fires_where_nothing_happens(promtool: str, tmp_path: Path) -> N
 def test_the_series_of_these_tests_are_those_of_the_operator() -> None:
     """Name, labels and values of labels: else rules would be held to other words."""
     faults = {name: "" for series in FAULTS.values() for name in series or ()}
-    told = {
+    exported = {
         (sample.name, key, value)
         for family in a_registry().collect()
         for sample in family.samples
@@ -132,10 +132,10 @@ def test_the_series_of_these_tests_are_those_of_the_operator() -> None:
     }
     for series in HEALTHY | faults:
         name, _, labels = series.partition("{")
-        assert (name, "", "") in told, series
+        assert (name, "", "") in exported, series
         for key, value in re.findall(r'(\w+)="([^"]*)"', labels):
             if key not in OF_PROMETHEUS:
-                assert (name, key, value) in told, series
+                assert (name, key, value) in exported, series
 
 
 @pytest.mark.parametrize("alert", FAULTS)
@@ -159,8 +159,12 @@ def test_every_alert_says_what_it_means() -> None:
 
 def test_the_rules_come_where_the_cluster_knows_the_kind() -> None:
     """As they are in the file; with the labels that a Prometheus selects by."""
-    told = {"enabled": True, "namespace": "other", "additionalLabels": {"release": "p"}}
-    values = {"metrics": {"prometheusRule": told}}
+    settings = {
+        "enabled": True,
+        "namespace": "other",
+        "additionalLabels": {"release": "p"},
+    }
+    values = {"metrics": {"prometheusRule": settings}}
     assert of_kind(rendered(values), "PrometheusRule") == {}
     assert of_kind(rendered(apis=[MONITORING]), "PrometheusRule") == {}
     rule = one(rendered(values, apis=[MONITORING]), "PrometheusRule")
@@ -171,8 +175,12 @@ def test_the_rules_come_where_the_cluster_knows_the_kind() -> None:
 
 def test_the_monitor_scrapes_the_service_of_metrics() -> None:
     """Labels of a metric stay: `namespace` is that of a TrainingPlan."""
-    told = {"enabled": True, "interval": "10s", "additionalLabels": {"release": "p"}}
-    values = {"metrics": {"serviceMonitor": told}}
+    settings = {
+        "enabled": True,
+        "interval": "10s",
+        "additionalLabels": {"release": "p"},
+    }
+    values = {"metrics": {"serviceMonitor": settings}}
     assert of_kind(rendered(values), "ServiceMonitor") == {}
     objects = rendered(values, apis=[MONITORING])
     monitor = one(objects, "ServiceMonitor")

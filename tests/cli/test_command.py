@@ -28,7 +28,7 @@ def greet() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_verb_has_the_name_and_the_help_of_its_module(name: str) -> None:
-    """What the list says of it without loading it is what its own help says."""
+    """The list, which does not load it, has the first sentence of its own help."""
     command = plimsoll.get_command(click.Context(plimsoll), name)
     assert command is not None
     assert command.name == name

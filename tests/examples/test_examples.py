@@ -54,7 +54,7 @@ STEPS, FEWER_STEPS = 60, 20
 """Of those that train long, in their manifests and for each change."""
 AT_A_TIME = 2
 NO_DEVICES = ("--output", "json")
-"""Where the manifest lists its machines; a `HomeRun` without options names devices."""
+"""If the manifest lists its machines; a `HomeRun` without options names devices."""
 STATE_BYTES_PER_PARAMETER = 16
 """AdamW in mixed precision: parameter 2, gradient 2, master copy 4, moments 8."""
 MOST_OVER_STATE = 1.1
@@ -76,7 +76,7 @@ class Example:
         return self.ended.status
 
     def message(self, condition: ConditionType) -> str:
-        """Return what is said of a condition."""
+        """Message of a condition."""
         found = self.status.condition(condition)
         assert found is not None
         return found.message
@@ -212,7 +212,7 @@ def test_a_model_trains_on_the_fewest_devices(
 
 
 def test_the_quickstart_writes_its_report(futures: dict[str, Future[Example]]) -> None:
-    """Where it says, in a folder that was not there before."""
+    """At the place that it names, in a folder that was not there before."""
     example = done(futures, QUICKSTART)
     assert (example.run.folder / "build/quickstart.html").is_file()
 
@@ -280,7 +280,7 @@ def test_a_large_llama_is_planned_without_a_gpu(
     gpus: int,
     futures: dict[str, Future[Example]],
 ) -> None:
-    """Its state alone fills the devices; nodes and price are told.
+    """Its state alone fills the devices; nodes and price are shown.
 
     One fewer is undecided until what such devices hold besides tensors is measured.
     """

@@ -42,7 +42,7 @@ def test_an_editor_takes_it(path: Path) -> None:
 
 @every_manifest
 def test_its_image_is_that_of_this_release(path: Path) -> None:
-    """Where it names one: `make images` builds it by this name."""
+    """If it names one: `make images` builds it by this name."""
     named = re.findall(r"image: (\S+)", path.read_text())
     assert set(named) <= {name_of("examples", PREFIX)}
 

@@ -26,7 +26,7 @@ RELEASE = Release(runtime_image="registry.example/runtime:1", ingest_url="http:/
 
 
 def a_pod(spec: TrainingPlanSpec) -> dict[str, Any]:
-    """Pod of a gang with two GPUs."""
+    """Pod of a worker group with two GPUs."""
     command = Command(words=("-m", "plimsoll_trainer"))
     parts = PodParts(
         task=Task(
@@ -76,7 +76,7 @@ def test_the_page_shows_what_is_remarked_on_the_example() -> None:
 
 
 def test_the_page_shows_what_the_example_has() -> None:
-    """What is added to a manifest for a cluster, word for word."""
+    """Lines added to a manifest for a cluster, word for word."""
     page = (ROOT / "docs" / "cluster.md").read_text()
     section = page.partition("\n## The first plan\n")[2].partition("\n## ")[0]
     shown = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])

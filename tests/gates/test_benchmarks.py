@@ -59,7 +59,7 @@ def test_a_bar_holds_or_not(
 def test_a_bar_that_does_not_hold_fails_the_run(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The figure is written down as it is, and the exit code tells."""
+    """The figure is written down as it is, and the exit code shows it."""
     assert run("slow", lambda: [figure(9.0, goal=Goal(at_most=1))]) == 1
     assert json.loads((results / "slow.json").read_text())[0]["holds"] is False
     assert "NO" in capsys.readouterr().out

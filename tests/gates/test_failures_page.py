@@ -77,7 +77,7 @@ def test_a_row_names_the_exit_code(ending: Ending) -> None:
 
 
 def test_all_that_status_says_on_the_way_is_told() -> None:
-    """What the summary takes on while another step is waited for, and no more."""
+    """Reasons of the summary while another step is waited for, and no more."""
     unknown = chain.from_iterable(reasons(kind, Truth.UNKNOWN) for kind in REASONS)
     waited = {WAITING, *unknown, *reasons(ConditionType.ACCEPTED, Truth.FALSE)}
     waited |= reasons(ConditionType.LAUNCHED, Truth.FALSE)

@@ -76,10 +76,10 @@ def test_a_preparation_that_crashes_is_a_failure(
 def test_tests_for_a_gpu_leave_nothing_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are said, and are no reason to look for a command."""
-    said = "2 need a GPU\\n3 passed, {} skipped in 1 s"
+    """They are reported, and are no reason to look for a command."""
+    output = "2 need a GPU\\n3 passed, {} skipped in 1 s"
     for num, last in ((2, "all gates passed; 2 tests need a GPU"), (3, "passed, but")):
-        part = a_part("some", f"print('{said.format(num)}')", is_shown=True)
+        part = a_part("some", f"print('{output.format(num)}')", is_shown=True)
         code, lines = summary(capsys, monkeypatch, part)
         assert code == 0
         assert lines[-1].startswith(last)

@@ -59,7 +59,7 @@ def test_images_are_named_by_prefix_and_version() -> None:
 
 
 def test_the_chart_names_what_no_stranger_can_publish() -> None:
-    """As images are called unless told otherwise: on nodes of the lab, in examples."""
+    """As images are called unless set otherwise: on nodes of the lab, in examples."""
     chart = yaml.safe_load((ROOT / "charts/plimsoll/values.yaml").read_text())
     named = {
         "operator": chart["image"]["repository"],
@@ -71,13 +71,13 @@ def test_the_chart_names_what_no_stranger_can_publish() -> None:
 
 def test_what_the_machine_says_of_packages_is_passed_on() -> None:
     """The base and the index as they are; authorities as a secret, at its own path."""
-    said = {
+    variables = {
         "BASE_IMAGE": "localhost/base:1",
         "PIP_INDEX_URL": "https://index.example/simple",
         "SSL_CERT_FILE": "/etc/own.crt",
         "HOME": "/root",
     }
-    words = images.command("operator", BUILDAH, said)
+    words = images.command("operator", BUILDAH, variables)
     assert [word for word in words if word.startswith(("--build-arg", "--secret"))] == [
         f"--build-arg=VERSION={images.version()}",
         "--build-arg=BASE_IMAGE=localhost/base:1",
@@ -120,20 +120,22 @@ def test_an_unknown_image_is_one_line(
     """It names those that there are; nothing is built."""
     monkeypatch.setattr(sys, "argv", ["images", "oprator"])
     assert images.main() == 2
-    said = capsys.readouterr().err
-    assert said == "images: no image 'oprator'; there are operator, runtime, examples\n"
+    printed = capsys.readouterr().err
+    assert (
+        printed == "images: no image 'oprator'; there are operator, runtime, examples\n"
+    )
 
 
 def test_a_failed_build_ends_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was built before it is named, what comes after it is not begun."""
+    """Images built before it are named, those after it are not begun."""
     script = 'case "$*" in *operator*) echo "$*" ;; *) exit 1 ;; esac'
     a_program(tmp_path, "buildah", script)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["images", "operator", "runtime", "examples"])
     assert images.main() == 1
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     built = f"{images.PREFIX}operator:{images.version()}"
-    assert said.out == f"built {built}\n"
-    assert said.err == "images: runtime was not built, see above\n"
+    assert printed.out == f"built {built}\n"
+    assert printed.err == "images: runtime was not built, see above\n"

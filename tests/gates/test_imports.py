@@ -66,7 +66,7 @@ OUTSIDE: dict[str, set[str]] = {
         "import_module(f'{verbs.__name__}.{cmd_name}')",  # its own verbs
     },
 }
-"""What each package may import besides the standard library; grows with its use."""
+"""Imports of each package besides the standard library; grows with its use."""
 ROOMS = "rooms of the command"
 CIRCLES = "no two modules or folders of a package import each other"
 OPERATOR = "operator/plimsoll_operator"
@@ -264,7 +264,7 @@ BY_NAME = {"__import__", "import_module", "importlib.import_module"}
 
 
 def strangers(package: str, text: str) -> set[str]:
-    """Return what a module of `package` imports and may not."""
+    """Names that a module of `package` imports and may not."""
     allowed = OURS[package] | OUTSIDE[package] | sys.stdlib_module_names
     return set(imports_of(ast.parse(text))) - allowed
 
@@ -289,5 +289,5 @@ def test_a_package_imports_only_what_is_on_its_list(root: str) -> None:
     ],
 )
 def test_the_list_bites(text: str) -> None:
-    """What is not on it is found, wherever in a module it stands."""
+    """A name that is not on it is found, wherever in a module it stands."""
     assert strangers("plimsoll_planner", text)

@@ -29,7 +29,7 @@ def pages() -> list[Path]:
 
 
 def prose_of(page: Path) -> str:
-    """Return what is not an example."""
+    """Text of a page without its examples."""
     return FENCED.sub("", page.read_text())
 
 

@@ -97,15 +97,15 @@ def test_a_signal_ends_the_gate_and_all_its_processes(
         for _ in range(times):
             gate.send_signal(number)
             time.sleep(0.5)
-        said, _ = gate.communicate(timeout=100)
+        output, _ = gate.communicate(timeout=100)
     _, alive = psutil.wait_procs(below, timeout=60)
     for process in alive:
         process.kill()
     assert alive == []
     assert gate.returncode == code
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     if number is not signal.SIGKILL:
-        lines = said.splitlines()
+        lines = output.splitlines()
         assert lines[-1] == "interrupted: 3 parts stopped, 5 not begun"
         words = {line.split()[0]: line.split()[1] for line in lines[-5:-1]}
         assert words == {"good": "ok"} | dict.fromkeys(
@@ -124,9 +124,9 @@ def test_what_a_part_leaves_behind_is_named(
     )
     words = (sys.executable, "-c", script, sys.executable, "-c", LEAVES)
     done = subprocess.run(words, cwd=ROOT, check=False)
-    said = capfd.readouterr().out
-    found = re.search(r"left behind, and still there 0.2 s later: (\d+), (.*)", said)
-    assert found is not None, said
+    printed = capfd.readouterr().out
+    found = re.search(r"left behind, and still there 0.2 s later: (\d+), (.*)", printed)
+    assert found is not None, printed
     psutil.Process(int(found[1])).kill()
     assert found[2] == "sleep 300"
     assert done.returncode == code
@@ -161,8 +161,8 @@ def test_gates_that_use_one_folder_take_turns(tmp_path: Path) -> None:
     with locked(lock, "make test"):
         waiting = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert waiting.stdout is not None
-        said = waiting.stdout.readline()
-        assert said == (
+        line = waiting.stdout.readline()
+        assert line == (
             f"waiting for make test (process {os.getpid()}), which has locked {lock}\n"
         )
     assert waiting.communicate(timeout=60)[0] == "begun\n"

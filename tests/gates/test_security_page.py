@@ -26,7 +26,7 @@ PORTS = {field.name: field.default for field in dataclasses.fields(Configuration
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         f"{PROFILE_MIB} MiB for a profile and {OTHERS_MIB} MiB for the others",
         f"{server.PER_MIN} reports of a pod a minute",
@@ -41,9 +41,9 @@ PORTS = {field.name: field.default for field in dataclasses.fields(Configuration
         f"ranks of a worker group: port {PORT} ",
     ],
 )
-def test_a_figure_is_that_of_the_code(said: str) -> None:
+def test_a_figure_is_that_of_the_code(text: str) -> None:
     """Whoever sizes a cluster or writes a policy by this page relies on it."""
-    assert said in PAGE
+    assert text in PAGE
 
 
 def test_every_route_has_a_row() -> None:

@@ -1,4 +1,4 @@
-"""What a person meets first: set-up, its messages, and the pinned versions."""
+"""First steps of a person: set-up, its messages, and the pinned versions."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_torch_asked_for_by_number_has_pins_of_its_own(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["env-local", "TORCH=2.10"], "TORCH=2.10, and the oldest that works is 2.11"),
         (["test-torch", "TORCH=2.10"], "TORCH=2.10, and the oldest that works is 2.1"),
@@ -167,7 +167,7 @@ def test_a_torch_asked_for_by_number_has_pins_of_its_own(tmp_path: Path) -> None
     ],
 )
 def test_a_torch_that_cannot_be_had_is_one_line(
-    words: list[str], said: str, tmp_path: Path
+    words: list[str], message: str, tmp_path: Path
 ) -> None:
     """Before anything is locked, fetched or removed."""
     before = set(ROOT.iterdir())
@@ -175,7 +175,7 @@ def test_a_torch_that_cannot_be_had_is_one_line(
         done = make(*words, *place, f"PYTHON={sys.executable}")
         assert done.returncode != 0
         line, *rest = done.stderr.splitlines()
-        assert said in line
+        assert message in line
         assert all(text.startswith("make") for text in rest)
         assert not done.stdout
     assert list(tmp_path.iterdir()) == []
@@ -187,9 +187,9 @@ def test_a_release_is_set_up_without_advice_to_reuse_another(
 ) -> None:
     """TORCH=existing reuses any release; it is named where the newest is fetched."""
     monkeypatch.setattr(bootstrap, "install", lambda env, *_: env.mkdir())
-    for torch, is_told in ((bootstrap.oldest("torch"), False), (None, True)):
+    for torch, is_advised in ((bootstrap.oldest("torch"), False), (None, True)):
         bootstrap.set_up(tmp_path / str(torch), "dev", torch)
-        assert ("TORCH=existing" in capsys.readouterr().out) is is_told
+        assert ("TORCH=existing" in capsys.readouterr().out) is is_advised
 
 
 def test_variables_of_the_caller_do_not_reach_make_in_tests(
@@ -266,7 +266,7 @@ def test_a_wrong_wish_costs_nothing(
 
 
 def test_half_an_environment_is_not_ready(tmp_path: Path) -> None:
-    """What a removal left behind does not pass for an environment."""
+    """Remains of a removal do not pass for an environment."""
     a_ready_environment(tmp_path, "dev", "fetch")
     (tmp_path / "bin" / "plimsoll").unlink()
     assert not bootstrap.is_ready(tmp_path, "dev", None)

@@ -37,7 +37,7 @@ PACKAGES = {
         "plimsoll_cli",
     ),
 }
-"""What each extra must be able to import, module by module."""
+"""Modules that each extra must be able to import."""
 WITHOUT_TORCH = ("planner", "operator", "cli")
 IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -21,7 +21,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """What one image consists of."""
+    """Content of one image."""
 
     name: str
     layers: tuple[Path, ...]

@@ -33,7 +33,7 @@ class Cached:
     """None when it was there already."""
 
     def __str__(self) -> str:
-        """Say where it came from, as `prepare` and `up` print it."""
+        """Origin of the files, as `prepare` and `up` print it."""
         return "cached" if self.made_in_s is None else f"made in {self.made_in_s:.0f} s"
 
 

@@ -1,4 +1,4 @@
-"""What tests on a lab's API server begin with."""
+"""Fixtures of tests on a lab's API server."""
 
 from __future__ import annotations
 

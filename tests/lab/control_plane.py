@@ -25,7 +25,7 @@ PORT_ATTEMPTS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listen:
-    """Where the control plane listens."""
+    """Address that the control plane listens at."""
 
     host: str
     api_port: int = 6443

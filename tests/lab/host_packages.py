@@ -44,8 +44,8 @@ def container_spec() -> dict[str, Any]:
 
     Without torch, or where nodes cannot see them, there is nothing to add.
     """
-    said = subprocess.run(["ctr", "oci", "spec"], capture_output=True, check=True)
-    spec: dict[str, Any] = json.loads(said.stdout)
+    done = subprocess.run(["ctr", "oci", "spec"], capture_output=True, check=True)
+    spec: dict[str, Any] = json.loads(done.stdout)
     found = packages()
     if has_torch() and not str(found).startswith(HIDDEN):
         compile_once(found)

@@ -33,7 +33,7 @@ class HostPython:
 
 
 def host_python(*, sources: Sequence[Path] = ()) -> HostPython:
-    """Return how to run this interpreter in a pod; `sources` join its module path.
+    """Command of this interpreter in a pod; `sources` join its module path.
 
     Raises:
         LabError: the interpreter lies in a folder that nodes cannot see.

@@ -1,9 +1,9 @@
 """The operator on a lab as its users get it: built images, the chart, nothing else.
 
 In: a cluster of nodes that has the images of the release (fixture `release_nodes`).
-Out: an `Installed`, ready, with its metrics; what it is told of TrainingPlans goes
-through kubectl. Called by the tests that train on a cluster, and by those that break
-what they train on.
+Out: an `Installed`, ready, with its metrics; calls about TrainingPlans go through
+kubectl. Called by the tests that train on a cluster, and by those that break what they
+train on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Installed:
         """Install the release, and wait until it is ready.
 
         Raises:
-            AssertionError: it is not ready in time; carries what the operator said.
+            AssertionError: it is not ready in time; carries the operator's log.
         """
         words = ("helm", "install", NAME, str(CHART), "--namespace", self.namespace)
         self.cluster.run(*words, "--values=-", stdin=json.dumps(self.values))
@@ -59,7 +59,7 @@ class Installed:
         """Wait until all replicas are ready.
 
         Raises:
-            AssertionError: they are not in time; carries what the operator said.
+            AssertionError: they are not in time; carries the operator's log.
         """
         words = ("rollout", "status", f"deployment/{NAME}", f"--timeout={READY_S:g}s")
         place = ("--namespace", self.namespace)
@@ -77,16 +77,16 @@ class Installed:
         self.cluster.run("kubectl", *gone, *place)
 
     def log(self) -> str:
-        """Return what the operator has written, all replicas together."""
+        """Log of the operator, all replicas together."""
         words = ("logs", OF_RELEASE, "--tail=-1")
         place = ("--namespace", self.namespace)
         return self.cluster.run("kubectl", *words, *place, check=False).stdout
 
     def conditions(self, namespace: str, plan: str) -> dict[str, dict[str, Any]]:
-        """Return what is said of a TrainingPlan, by type."""
+        """Conditions of a TrainingPlan, by type."""
         found = self.cluster.get("tplan", plan, namespace=namespace)
-        said = found.get("status", {}).get("conditions", ())
-        return {one["type"]: one for one in said}
+        listed = found.get("status", {}).get("conditions", ())
+        return {one["type"]: one for one in listed}
 
     def wait_for(
         self, namespace: str, plan: str, kind: ConditionType, *, timeout_s: float
@@ -94,13 +94,13 @@ class Installed:
         """Wait until a condition of a TrainingPlan is True.
 
         Raises:
-            AssertionError: the plan has failed, or time is up; carries what is said of
-                it, and what the operator said.
+            AssertionError: the plan has failed, or time is up; carries its conditions
+                and the operator's log.
         """
 
         def is_settled() -> bool:
-            said = self.conditions(namespace, plan)
-            states = {word: one["status"] for word, one in said.items()}
+            conditions = self.conditions(namespace, plan)
+            states = {word: one["status"] for word, one in conditions.items()}
             return states.get(kind) == "True" or states.get(SUCCEEDED) == "False"
 
         try:
@@ -109,11 +109,11 @@ class Installed:
             )
             assert self.conditions(namespace, plan)[kind]["status"] == "True"
         except AssertionError as error:
-            said = json.dumps(self.conditions(namespace, plan), indent=1)
+            conditions = json.dumps(self.conditions(namespace, plan), indent=1)
             place = ("--namespace", namespace)
             pods = self.cluster.kubectl("get", "jobs,pods,events", *place)
             log = "\n".join(self.log().splitlines()[-LOG_LINES:])
-            raise AssertionError(f"{error}\n{said}\n{pods}\n{log}") from error
+            raise AssertionError(f"{error}\n{conditions}\n{pods}\n{log}") from error
 
     @property
     def metrics(self) -> str:

@@ -77,7 +77,7 @@ def keep(options: argparse.Namespace) -> None:
 
 
 def announce(message: dict[str, Any]) -> None:
-    """Tell whoever started us, if it still listens."""
+    """Write to whoever started us, if it still listens."""
     try:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()

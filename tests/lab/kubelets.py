@@ -1,6 +1,6 @@
 """Kubelets that nobody runs: what they would say of the pods of a namespace.
 
-In: a script of endings. Out: the status of pods, and in the store what pods would tell,
+In: a script of endings. Out: the status of pods, and in the store the reports of pods,
 as the ingest puts it there. For tests whose API server has no nodes.
 """
 
@@ -151,12 +151,12 @@ class Kubelets:
         if pod["status"]["phase"] == "Pending" and kind is TaskKind.TRAIN:
             began = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             state = {"running": {"startedAt": began}}
-            said = {
+            status = {
                 "phase": "Running",
                 "conditions": [{"type": "Ready", "status": "True"}],
                 "containerStatuses": [container_status(pod, state)],
             }
-            await self._say(pod, said)
+            await self._say(pod, status)
             return
         ending = self._ending(job, kind)
         if isinstance(ending, ExitCode):
@@ -165,12 +165,12 @@ class Kubelets:
     async def _end(
         self, pod: Object, job: Object, kind: TaskKind, ending: ExitCode
     ) -> None:
-        """Let a pod end, and tell what it tells before."""
-        message = await self._tell(pod, job, kind, ending)
+        """Let a pod end, after its reports."""
+        message = await self._report(pod, job, kind, ending)
         await self._say(pod, finished(pod, int(ending), message, time.time()))
 
     def _ending(self, job: Object, kind: TaskKind) -> str | ExitCode:
-        """Return how the pods of a Job end."""
+        """End of the pods of a Job."""
         metadata = job["metadata"]
         [owner] = metadata["ownerReferences"]
         script = self.endings.get((owner["name"], kind.value), [])
@@ -186,10 +186,10 @@ class Kubelets:
                 PODS, self.namespace, name, {"status": status}, part="status"
             )
 
-    async def _tell(
+    async def _report(
         self, pod: Object, job: Object, kind: TaskKind, ending: ExitCode
     ) -> str:
-        """Tell what a pod of ours tells; return its termination message."""
+        """Store the reports of a pod of ours; return its termination message."""
         notes = job["metadata"]["annotations"]
         subject, store = notes[SUBJECT_ANNOTATION], self._store_of(job)
         if ending is ExitCode.DONE and kind is TaskKind.PROFILE:
@@ -203,15 +203,13 @@ class Kubelets:
             found = await self._plan_in(job["metadata"]["name"])
             fits = self.verdicts.pop(0) if self.verdicts else True
             [owner] = job["metadata"]["ownerReferences"]
-            told = a_rehearsal(found, fits=fits)
-            await learn_rehearsal(store, owner["uid"], told, time.time())
+            rehearsal = a_rehearsal(found, fits=fits)
+            await learn_rehearsal(store, owner["uid"], rehearsal, time.time())
         if kind is not TaskKind.TRAIN:
             return ""
-        return await self._tell_of_training(pod, job, ending)
+        return await self._report_training(pod, job, ending)
 
-    async def _tell_of_training(
-        self, pod: Object, job: Object, ending: ExitCode
-    ) -> str:
+    async def _report_training(self, pod: Object, job: Object, ending: ExitCode) -> str:
         """Report the ranks of a pod, and their end."""
         [owner] = job["metadata"]["ownerReferences"]
         number = int(job["metadata"]["labels"][ATTEMPT_LABEL])
@@ -240,7 +238,7 @@ class Kubelets:
         return to_text(end)
 
     def _store_of(self, job: Object) -> Store:
-        """Return where the pods of a Job report to."""
+        """Store that the pods of a Job report to."""
         [owner] = job["metadata"]["ownerReferences"]
         return self.stores.get(owner["name"], self.store).within(self.namespace)
 

@@ -1,11 +1,11 @@
 """The operator's loop in this process, on a lab's API server, with kubelets that act.
 
 Observer, executor, queue, solver and store are the real ones, and so are the server and
-its controllers. There are no nodes: pods stay unbound, and `Kubelets` say of them what
-a kubelet would, by a script. What a pod would tell us goes into the store as the ingest
-puts it there.
+its controllers. There are no nodes: pods stay unbound, and `Kubelets` write their
+status as a kubelet would, by a script. Reports of a pod go into the store as by the
+ingest.
 
-    Process    one life of the operator; it may be told to die around any effect
+    Process    one life of the operator; it may be made to die around any effect
     Kubelets   let pods run and end, one ending after the other
 """
 
@@ -200,7 +200,7 @@ class Process:
         )
 
     def scope(self, namespace: str) -> Scope:
-        """Return what observes and launches the plans of a namespace."""
+        """Scope that observes and launches the plans of a namespace."""
         if namespace not in self.scopes:
             counted = CountedApi(self.api, self.effects)
             store = Store(CountedDatabase(self.database, self.effects), namespace)
@@ -346,12 +346,12 @@ class Running:
         )
 
     async def over(self) -> Status:
-        """Wait for the end of the plan, and return what is said then."""
+        """Wait for the end of the plan, and return its status then."""
         plan = await self.until("over", lambda plan: plan.status.is_over)
         return plan.status
 
     async def hear(self) -> None:
-        """Poll the plan and its Jobs, as watches would tell of them."""
+        """Poll the plan and its Jobs, as watches would show them."""
         seen: set[str] = set()
         there: set[str] = set()
         while True:
@@ -395,7 +395,7 @@ async def running(
 
 
 def reason(plan: PlanObject, kind: str) -> str:
-    """Reason of a condition; empty where nothing was said."""
+    """Reason of a condition; empty if there is none."""
     found = next((one for one in plan.status.conditions if one.type == kind), None)
     return found.reason if found is not None else ""
 

@@ -67,16 +67,16 @@ def start(level: Level, *, num_nodes: int = 2, detached: bool = False) -> Lab:
 
 
 def _first_message(keeper: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what the keeper announces: one line of JSON after anything else."""
-    said = []
+    """Announcement of the supervisor: one line of JSON after anything else."""
+    lines = []
     assert keeper.stdout
     with keeper.stdout as output:
         for line in output:
             if line.startswith("{"):
                 message: dict[str, Any] = json.loads(line)
                 return message
-            said.append(line)
-    return {"error": f"the keeper of the lab broke:\n{''.join(said)}"}
+            lines.append(line)
+    return {"error": f"the keeper of the lab broke:\n{''.join(lines)}"}
 
 
 def running() -> list[slots.Slot]:

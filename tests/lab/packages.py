@@ -1,6 +1,6 @@
 """The Debian packages that tests need, and installing those that are missing.
 
-Called by `prepare` (installs, as root) and by the fixtures (skip, saying what to run).
+Called by `prepare` (installs, as root) and by the fixtures (skip, with what to run).
 Real nodes need them, and the store's tests PostgreSQL; the control plane alone needs
 none of them.
 """
@@ -29,7 +29,7 @@ NEEDED = (
 
 
 def missing() -> list[str]:
-    """Return which packages of `NEEDED` are not installed, in that order.
+    """Packages of `NEEDED` that are not installed, in that order.
 
     Raises:
         LabError: this is not Debian, nor anything like it.

@@ -1,4 +1,4 @@
-"""What processes in pods do, seen from the machine that all nodes of a lab are on.
+"""Processes in pods, seen from the machine that all nodes of a lab are on.
 
 In: the name of a plan. Out: a line for each process in its pods. Called where a plan
 does not do as it should: a pod may say nothing because it waits.

@@ -1,4 +1,4 @@
-"""Making everything a lab needs ahead of its start, and telling what that cost.
+"""Making everything a lab needs ahead of its start, with a line on what that cost.
 
 Called by `prepare` and `up`, and by the fixtures where PLIMSOLL_LAB_BUILD or CI is set.
 A fixture would otherwise hide minutes of building in the first test.

@@ -141,7 +141,7 @@ class Processes:
 
 
 def answers(url: str, *, state: Path | None = None) -> bytes | None:
-    """Return what a GET of `url` yields; as the lab's administrator if given `state`.
+    """Answer to a GET of `url`; as the lab's administrator if given `state`.
 
     None stands for every way not to answer: no listener, no certificate yet, not ready.
     """

@@ -24,7 +24,7 @@ from tests.lab.errors import LabError
 from tools.images import BUILDAH, PREFIX, ROOT, command, name_of, sources
 
 BASES = {"examples": images.TORCH}
-"""What an image stands on, where that is not the usual base."""
+"""Base of an image, if it is not the usual one."""
 ARCHIVE = "image.tar"
 NUM_KEPT = 4
 """Archives of an image that stay; other checkouts may be using the latest ones."""
@@ -70,7 +70,7 @@ def _parts(image: str) -> Iterator[bytes]:
 
 
 def _names(image: str) -> dict[str, str]:
-    """Return what an image is called by, and what it stands on."""
+    """Variables of an image: its base, and the prefix of its name."""
     return {"BASE_IMAGE": BASES.get(image, images.BASE), "PREFIX": PREFIX}
 
 

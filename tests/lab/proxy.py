@@ -1,4 +1,4 @@
-"""A way to the API server that can be cut, as a network does it: nobody is told.
+"""A way to the API server that can be cut, as a network does it: nobody is notified.
 
 In: the lab's kubeconfig. Out: one that goes through a proxy of this process, and the
 switch. Connections stay open whatever the switch says; what should pass and may not is

@@ -48,7 +48,7 @@ AGAIN_S: Final = 1.0
 """From the end of an operator to the next one."""
 LEADS: Final = "the Lease is ours"
 LOG_LINES: Final = 20
-TOLD: Final = ("conditions", "attempt", "failures", "workloadRef")
+REPORTED: Final = ("conditions", "attempt", "failures", "workloadRef")
 """Of a status, where a test fails."""
 DEVICES: Final = Gpus(count=16, memory_mib=3)
 """So small that the chain needs two, and enough for all plans of a test."""
@@ -63,7 +63,7 @@ class Operator:
     environment: dict[str, str]
     log: Path
     within: tuple[str, ...] = ()
-    """What runs it in another place than this machine is."""
+    """Command that runs it in another place than this machine."""
     num_starts: int = 0
     _begins_at: int = 0
     """In the log, what the one that was started last says."""
@@ -99,10 +99,10 @@ class Operator:
         """Wait until the one that was started last decides."""
         end_s = time.monotonic() + timeout_s
         while not self._leads():
-            assert time.monotonic() < end_s, self.said()[-LOG_LINES:]
+            assert time.monotonic() < end_s, self.log_lines()[-LOG_LINES:]
             time.sleep(POLL_S)
 
-    def said(self) -> list[str]:
+    def log_lines(self) -> list[str]:
         """Lines that it has written."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
@@ -190,11 +190,11 @@ class Ground:
         """Train a plan by the name `first`: all others find its profile and replay."""
         self.launch("first")
         status = self.ended("first")
-        assert said(status, "Succeeded")[:2] == ("True", "Trained"), status
+        assert condition_of(status, "Succeeded")[:2] == ("True", "Trained"), status
         assert set(self.steps("first-train-1")) == set(range(STEPS))
 
     def order(self, job: str, **what: float) -> None:
-        """Tell the pods of `<plan>-train`, `-profile` or `-rehearsal` what to do."""
+        """Give the pods of `<plan>-train`, `-profile` or `-rehearsal` their orders."""
         file = self.folder / "orders" / job
         part = file.with_suffix(".part")
         part.write_text(json.dumps(what))
@@ -263,34 +263,34 @@ class Ground:
         return items
 
     def account(self, name: str, status: dict[str, Any]) -> str:
-        """Tell all that is known of a plan that did not do as it should."""
+        """All that is known of a plan that did not do as it should."""
         doing = list(processes_of(name))  # first: they go on
         place = ("-n", self.namespace)
         objects = self.cluster.kubectl("get", "jobs,pods,configmaps", *place)
         of_plan = ("-l", f"{PLAN_LABEL}={name}", f"--tail={LOG_LINES}")
         logs = self.cluster.kubectl("logs", *of_plan, "--ignore-errors", *place)
-        said = "\n".join(self.operator.said()[-LOG_LINES:])
-        told = {one: it for one, it in status.items() if one in TOLD}
-        first = f"{name}: {json.dumps(told, indent=1)}"
-        return "\n".join((first, objects, logs, *doing, said))
+        log = "\n".join(self.operator.log_lines()[-LOG_LINES:])
+        reported = {one: it for one, it in status.items() if one in REPORTED}
+        first = f"{name}: {json.dumps(reported, indent=1)}"
+        return "\n".join((first, objects, logs, *doing, log))
 
 
 def is_over(status: dict[str, Any]) -> bool:
     """Whether a plan has come to its end."""
-    return said(status, "Succeeded")[0] in ("True", "False")
+    return condition_of(status, "Succeeded")[0] in ("True", "False")
 
 
-def said(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
-    """Status, reason and message of a condition; empty where nothing is said."""
+def condition_of(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    """Status, reason and message of a condition; empty if it is not there."""
     for one in status.get("conditions", ()):
         if one["type"] == kind:
             return one["status"], one["reason"], one.get("message", "")
     return "", "", ""
 
 
-def is_said(kind: str, reason: str) -> Callable[[dict[str, Any]], bool]:
-    """Return what tells whether a condition has a reason."""
-    return lambda status: said(status, kind)[1] == reason
+def has_reason(kind: str, reason: str) -> Callable[[dict[str, Any]], bool]:
+    """Whether a condition has a reason, as a function of the status."""
+    return lambda status: condition_of(status, kind)[1] == reason
 
 
 @contextmanager
@@ -348,7 +348,7 @@ def prepare(cluster: Cluster, namespace: str, folder: Path) -> None:
 def settings_for(cluster: Cluster, namespace: str, folder: Path) -> dict[str, str]:
     """Environment of an operator that runs on this machine."""
     http, ingest = free_ports(2)
-    told = {
+    variables = {
         "DATABASE": str(folder / "store.db"),
         "NAMESPACE": namespace,
         "WATCH_NAMESPACES": namespace,
@@ -368,7 +368,7 @@ def settings_for(cluster: Cluster, namespace: str, folder: Path) -> dict[str, st
     return (
         kept
         | {"KUBECONFIG": str(cluster.kubeconfig)}
-        | {f"PLIMSOLL_{name}": value for name, value in told.items()}
+        | {f"PLIMSOLL_{name}": value for name, value in variables.items()}
     )
 
 

@@ -101,7 +101,7 @@ class Slot:
         return f"plimsoll-{self.number}-node{node}"
 
     def facts(self) -> dict[str, Any]:
-        """Return what the keeper wrote about the lab; empty while it starts."""
+        """Record of the lab by its supervisor; empty while it starts."""
         try:
             facts: dict[str, Any] = json.loads((self.state / "lab.json").read_text())
         except (OSError, ValueError):

@@ -88,8 +88,11 @@ def test_a_server_judges_as_the_types_do(
 
 def test_a_condition_stands_once(trials: Cluster) -> None:
     """A server knows which field tells conditions apart; JSON Schema cannot."""
-    said = A_STATUS["conditions"][:2]
-    documents = [{"conditions": said}, {"conditions": [*said, said[0]]}]
+    conditions = A_STATUS["conditions"][:2]
+    documents = [
+        {"conditions": conditions},
+        {"conditions": [*conditions, conditions[0]]},
+    ]
     assert accepted(trials, "status", documents) == {0}
 
 
@@ -129,7 +132,7 @@ def test_a_server_writes_whole_numbers_without_a_point(server: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "message"),
     [
         ({"search": {"maxGpus": 4}}, 'unknown field "spec.search.maxGpus"'),
         ({"search": {"maxGPUs": 0}}, "spec.search.maxGPUs in body should be greater"),
@@ -142,10 +145,10 @@ def test_a_server_writes_whole_numbers_without_a_point(server: Cluster) -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(
-    server: Cluster, part: dict[str, Any], said: str
+    server: Cluster, part: dict[str, Any], message: str
 ) -> None:
     """In the words of the server, with the field and what is allowed."""
-    assert said in refused(server, an_object("a", spec=LEAST | part))
+    assert message in refused(server, an_object("a", spec=LEAST | part))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_the_status_is_written_apart_from_the_spec(plan: Plan) -> None:
     """Neither way in changes the other, and only an edit makes a new generation."""
     before = plan.now()
     plan.put({**before, "status": {"attempt": 7}})
-    plan.tell({"attempt": 2})
+    plan.set_status({"attempt": 2})
     found = plan.now()
     assert found["status"]["attempt"] == 2
     assert found["metadata"]["generation"] == before["metadata"]["generation"] == 1
@@ -198,9 +201,9 @@ def test_the_status_is_written_apart_from_the_spec(plan: Plan) -> None:
 def test_the_whole_status_is_kept(plan: Plan) -> None:
     """As the types write it, nulls included: they are absent then."""
     whole = Status.from_json(A_STATUS, "status").to_json()
-    plan.tell(whole)
+    plan.set_status(whole)
     assert plan.now()["status"] == A_STATUS
-    plan.tell(whole | {"plan": None, "workloadRef": None})
+    plan.set_status(whole | {"plan": None, "workloadRef": None})
     read = Status.from_json(plan.now()["status"], "status")
     assert (read.plan, read.workload_ref) == (None, None)
 
@@ -214,7 +217,7 @@ def table(server: Cluster, plan: Plan, *words: str) -> list[list[str]]:
 def test_the_columns_are_what_people_look_for(plan: Plan, server: Cluster) -> None:
     """Amounts as people read them; what it waits for, whatever else was said."""
     assert table(server, plan, "tplan")[1] == ["a"]
-    plan.tell(A_STATUS)
+    plan.set_status(A_STATUS)
     names = ["NAME", "GPUS", "PRODUCT", "PREDICTED", "OBSERVED", "STATUS"]
     cells = ["a", "4", "H100-80GB", "9.32 GiB", "9.32 GiB", "Trained"]
     for words in (("tplan",), ("trainingplans",), ("training",)):

@@ -1,4 +1,4 @@
-"""What may change in a plan and when: rules of the definition, on a real API server.
+"""Edits of a plan and their times: rules of the definition, on a real API server.
 
 The status of a plan says that it was launched, or is over; every field is edited then.
 """
@@ -92,7 +92,7 @@ def edited(field: str, value: object) -> object:
 def test_every_edit_is_planned_anew_while_no_rank_runs(
     plan: Plan, conditions: dict[str, str] | None
 ) -> None:
-    """Before anything was said, before the first attempt, and between two."""
+    """Before any status, before the first attempt, and between two."""
     if conditions is not None:
         plan.say(**conditions)
     specs = [edited(*edit) for edit in EDITS]
@@ -100,7 +100,7 @@ def test_every_edit_is_planned_anew_while_no_rank_runs(
 
 
 @pytest.mark.parametrize(
-    ("conditions", "said"),
+    ("conditions", "message"),
     [
         ({"Launched": "True", "Succeeded": "Unknown"}, LAUNCHED),
         ({"Launched": "True", "Succeeded": "True"}, OVER),
@@ -110,14 +110,14 @@ def test_every_edit_is_planned_anew_while_no_rank_runs(
     ],
 )
 def test_what_was_launched_stays_as_it_is(
-    plan: Plan, conditions: dict[str, str], said: str
+    plan: Plan, conditions: dict[str, str], message: str
 ) -> None:
     """But for `suspend` and `runPolicy`; the message says what to do instead."""
     plan.say(**conditions)
     frozen = [edit for edit in EDITS if edit[0] not in FREE]
     num_taken, errors = plan.tried(edited(*edit) for edit in frozen)
     assert num_taken == 0
-    assert FORBIDDEN.findall(errors) == [(field, said) for field, _ in frozen]
+    assert FORBIDDEN.findall(errors) == [(field, message) for field, _ in frozen]
     free = [edited(*edit) for edit in EDITS if edit[0] in FREE]
     assert plan.tried(free) == (len(free), "")
 
@@ -147,7 +147,7 @@ def test_null_is_no_edit(server: Cluster, namespace: str) -> None:
     given = LEAST | {"search": search, "override": None}
     plan = Plan.create(server, namespace, given)
     plan.say(Launched="True")
-    plan.tell({"attempt": 1})
+    plan.set_status({"attempt": 1})
     again = LEAST | {"search": {"maxMicroBatch": 4, "minSamplesPerSecond": None}}
     assert plan.tried([given, again]) == (2, "")
 
@@ -163,7 +163,7 @@ def test_the_largest_spec_is_judged_in_time(server: Cluster, namespace: str) -> 
     }
     parse_spec(spec)
     plan = Plan.create(server, namespace, spec)
-    plan.tell(A_STATUS)
+    plan.set_status(A_STATUS)
     assert plan.tried([spec | {"suspend": False}]) == (1, "")
     other = {"cuts": layers, "recomputedLayers": [*layers[1:], 0]}
     num_taken, error = plan.tried([spec | {"override": other}])
@@ -173,7 +173,7 @@ def test_the_largest_spec_is_judged_in_time(server: Cluster, namespace: str) -> 
 def test_what_a_later_definition_refuses_does_not_stop_a_plan(
     control_plane: Cluster, namespace: str
 ) -> None:
-    """What stays as it was is not judged again by a bound that was tightened."""
+    """An unchanged value is not judged again by a bound that was tightened."""
     made = trial_definition(OLDER)
     place = ("spec", "versions", 0, "schema", "openAPIV3Schema", "properties", "spec")
     bound = (*place, "properties", "search", "properties", "maxGPUs", "maximum")

@@ -41,7 +41,7 @@ DEVICES_PER_NODE = {"sqlite": 4, "postgresql": 2}
 MOST_ERROR = 0.05
 """Of a prediction."""
 UNPRICED = "Cost per hour: A"
-"""What emulated devices have no answer to."""
+"""Line that emulated devices have no value for."""
 ENDLESS_STEPS = 100_000
 CLAIM = "ckpt"
 
@@ -125,11 +125,11 @@ def a_plan(name: str, **spec: dict[str, Any]) -> dict[str, Any]:
 def test_it_is_proven_launched_and_trained(trained: Trained) -> None:
     """On the fewest devices, by a plan that was replayed, within six minutes."""
     plan = trained.plan()
-    said = {one["type"]: one for one in plan["status"]["conditions"]}
-    assert {kind: one["status"] for kind, one in said.items()} == dict.fromkeys(
+    conditions = {one["type"]: one for one in plan["status"]["conditions"]}
+    assert {kind: one["status"] for kind, one in conditions.items()} == dict.fromkeys(
         ConditionType, "True"
     )
-    assert said[ConditionType.CERTIFIED]["reason"] == "Replayed"
+    assert conditions[ConditionType.CERTIFIED]["reason"] == "Replayed"
     certificate = plan["status"]["certificate"]
     assert certificate["smallerGPUs"] == plan["status"]["plan"]["gpus"] - 1
     assert certificate["verdict"] == "fails"
@@ -216,9 +216,9 @@ def test_a_plan_is_rehearsed_before_it_is_launched(trained: Trained) -> None:
     [container] = pods[0]["spec"]["containers"]
     assert container["resources"]["limits"][GPU_RESOURCE] == "1"
     status = trained.plan("rehearsed")["status"]
-    said = {one["type"]: one for one in status["conditions"]}
-    assert said[ConditionType.CERTIFIED]["reason"] == "Rehearsed"
-    assert "alone on a device" in said[ConditionType.CERTIFIED]["message"]
+    conditions = {one["type"]: one for one in status["conditions"]}
+    assert conditions[ConditionType.CERTIFIED]["reason"] == "Rehearsed"
+    assert "alone on a device" in conditions[ConditionType.CERTIFIED]["message"]
     assert status["attempt"] == 1
 
 

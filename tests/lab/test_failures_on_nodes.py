@@ -1,4 +1,4 @@
-"""What may fail in a plan of its own, row by row, on real nodes.
+"""Failures in a plan of its own, row by row, on real nodes.
 
 Each test says what it provokes, and looks at what a person sees: conditions with reason
 and message, attempts and counts, and that the plan ends as it should. What may fail
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.cluster import Cluster
-from tests.lab.running import STEPS, Ground, a_ground, is_said, said
+from tests.lab.running import STEPS, Ground, a_ground, condition_of, has_reason
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long, pytest.mark.timeout(600)]
 
 SLOWLY_S = 0.3
 """Of a step, where a test wants to do something meanwhile."""
 SMALLER = 0.85
-"""What a device really has, as a part of what the plan needs."""
+"""Memory that a device really has, as a part of what the plan needs."""
 RAISED_AT = 7
 SAVED_AT = 5
 """The last checkpoint before that."""
@@ -86,7 +86,7 @@ def test_a_device_that_is_full_while_profiling(failing: Ground) -> None:
     """Ends the plan before anything is planned, with what was asked for."""
     status = failing.ended("full")
     for kind in ("Profiled", "Succeeded"):
-        state, reason, message = said(status, kind)
+        state, reason, message = condition_of(status, kind)
         assert (state, reason) == ("False", "ProfileOOM")
         assert "memory" in message
     assert status["attempt"] == 0
@@ -95,9 +95,9 @@ def test_a_device_that_is_full_while_profiling(failing: Ground) -> None:
 def test_a_fixed_plan_that_does_not_fit(failing: Ground) -> None:
     """Is launched with a warning, runs out of memory once, and is not planned anew."""
     status = failing.ended("fixed")
-    assert said(status, "Planned")[1] == "Overridden"
-    assert "does not fit" in said(status, "Planned")[2]
-    state, reason, message = said(status, "Succeeded")
+    assert condition_of(status, "Planned")[1] == "Overridden"
+    assert "does not fit" in condition_of(status, "Planned")[2]
+    state, reason, message = condition_of(status, "Succeeded")
     assert (state, reason) == ("False", "GPUOutOfMemory")
     assert "out of device memory" in message
     fewest = failing.status("first")["plan"]["gpus"]
@@ -108,7 +108,7 @@ def test_a_fixed_plan_that_does_not_fit(failing: Ground) -> None:
 def test_a_device_with_less_than_it_says_is_planned_around(failing: Ground) -> None:
     """Another plan is found, replayed and trained, from where the first one came to."""
     status = failing.ended("smaller")
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert status["failures"]["outOfMemory"] >= 1
     assert status["attempt"] == 1 + status["failures"]["outOfMemory"]
     assert status["plan"]["digest"] != failing.status("first")["plan"]["digest"]
@@ -120,8 +120,8 @@ def test_a_device_with_less_than_it_says_is_found_by_a_rehearsal(
 ) -> None:
     """In a pod of its own, before any attempt: the first one trains by what fits."""
     status = failing.ended("rehearsed")
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
-    state, reason, message = said(status, "Certified")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
+    state, reason, message = condition_of(status, "Certified")
     assert (state, reason) == ("True", "Rehearsed")
     assert "alone on a device, predicted" in message
     assert (status["attempt"], status["failures"]["outOfMemory"]) == (1, 0)
@@ -132,7 +132,7 @@ def test_a_fixed_plan_that_runs_out_when_rehearsed(failing: Ground) -> None:
     """Is not launched at all; the message has the bytes, and what to do."""
     status = failing.ended("stuck")
     for kind in ("Certified", "Succeeded"):
-        state, reason, message = said(status, kind)
+        state, reason, message = condition_of(status, kind)
         assert (state, reason) == ("False", "RehearsalOOM")
         assert re.search(r"ran out of memory in [a-z-]+, alone on a device: ", message)
         assert "what spec.override fixes is not planned around" in message
@@ -140,9 +140,9 @@ def test_a_fixed_plan_that_runs_out_when_rehearsed(failing: Ground) -> None:
 
 
 def test_a_rank_that_takes_too_much_of_the_host(failing: Ground) -> None:
-    """Is killed by the kernel; the keeper lives to tell whose memory it was."""
+    """Is killed by the kernel; the supervisor lives to report whose memory it was."""
     status = failing.ended("greedy")
-    state, reason, message = said(status, "Succeeded")
+    state, reason, message = condition_of(status, "Succeeded")
     assert (state, reason) == ("False", "HostOOMKilled")
     assert "killed by the kernel" in message
     assert status["failures"] == {"application": 1, "disruption": 0, "outOfMemory": 0}
@@ -151,18 +151,18 @@ def test_a_rank_that_takes_too_much_of_the_host(failing: Ground) -> None:
 def test_a_rank_that_took_too_much_of_the_host_gets_more(failing: Ground) -> None:
     """Its pod then asks for more, as far as the node has it, and the plan goes on."""
     status = failing.ended("hungry")
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert status["attempt"] == 1 + status["failures"]["application"] > 1
-    found = RAISED_MEMORY.fullmatch(said(status, "Launched")[2])
+    found = RAISED_MEMORY.fullmatch(condition_of(status, "Launched")[2])
     assert found is not None
     most = 512 * 2 ** status["failures"]["application"]
     assert 512 < int(found[1]) <= most
 
 
 def test_an_error_of_the_application(failing: Ground) -> None:
-    """Is tried again from the last checkpoint; then the line that raised is told."""
+    """Is tried again from the last checkpoint; then the line that raised is shown."""
     status = failing.ended("broken")
-    state, reason, message = said(status, "Succeeded")
+    state, reason, message = condition_of(status, "Succeeded")
     assert (state, reason) == ("False", "AppError")
     assert "ValueError: no sample of this step at " in message
     assert "steered.py:" in message
@@ -175,26 +175,26 @@ def test_an_error_of_the_application(failing: Ground) -> None:
 def test_a_run_over_its_time(failing: Ground) -> None:
     """Is asked to save, and ends the plan; what it saved is there."""
     status = failing.ended("endless")
-    assert said(status, "Succeeded")[:2] == ("False", "DeadlineExceeded")
+    assert condition_of(status, "Succeeded")[:2] == ("False", "DeadlineExceeded")
     assert status["attempt"] == 1
     assert sum(status["failures"].values()) == 0
 
 
 def test_an_image_that_cannot_be_pulled(failing: Ground) -> None:
-    """Is told in the kubelet's words, until the plan has waited for long enough."""
+    """Is reported in the kubelet's words, until the plan has waited for long enough."""
     status = failing.ended("unpulled")
     for kind in ("Profiled", "Succeeded"):
-        state, reason, message = said(status, kind)
+        state, reason, message = condition_of(status, kind)
         assert (state, reason) == ("False", "ProfilePendingTimeout")
         assert "none.invalid/none:1" in message
         assert "ErrImagePull" in message or "ImagePullBackOff" in message
 
 
 def test_a_pod_that_no_node_has_room_for(failing: Ground) -> None:
-    """Is told in the scheduler's words, until the plan has waited for long enough."""
+    """Is reported in the scheduler's words, until the plan has waited long enough."""
     status = failing.ended("unplaced")
-    assert said(status, "Launched")[:2] == ("False", "PendingTimeout")
-    state, reason, message = said(status, "Succeeded")
+    assert condition_of(status, "Launched")[:2] == ("False", "PendingTimeout")
+    state, reason, message = condition_of(status, "Succeeded")
     assert (state, reason) == ("False", "PendingTimeout")
     assert "0/2 nodes are available" in message
     assert "Insufficient cpu" in message
@@ -215,11 +215,11 @@ def test_an_evicted_pod(failing: Ground) -> None:
         "metadata": {"name": name, "namespace": ground.namespace},
     }
     path = f"/api/v1/namespaces/{ground.namespace}/pods/{name}/eviction"
-    told = json.dumps(eviction)
-    ground.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=told)
+    body = json.dumps(eviction)
+    ground.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=body)
     ground.order("evicted-train")
     status = ground.ended("evicted")
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert status["attempt"] == 2
     assert status["failures"] == {"application": 0, "disruption": 1, "outOfMemory": 0}
     assert_goes_on(ground, "evicted")
@@ -235,7 +235,7 @@ def test_a_pod_that_a_person_deletes(failing: Ground) -> None:
     ground.delete(f"pod/{pod['metadata']['name']}")
     ground.order("robbed-train")
     status = ground.ended("robbed")
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert (status["attempt"], status["failures"]["disruption"]) == (2, 1)
     assert_goes_on(ground, "robbed")
 
@@ -248,7 +248,7 @@ def test_a_job_that_a_person_deletes(failing: Ground) -> None:
     ground.wait_for_steps("unwanted-train-1", RAISED_AT)
     ground.delete("job/unwanted-train-1")
     status = ground.ended("unwanted")
-    state, reason, message = said(status, "Succeeded")
+    state, reason, message = condition_of(status, "Succeeded")
     assert (state, reason) == ("False", "ChildDeleted")
     assert "unwanted-train-1 was deleted by somebody" in message
     assert status["failures"]["application"] == 1
@@ -261,13 +261,13 @@ def test_a_plan_that_is_suspended(failing: Ground) -> None:
     ground.launch("paused")
     ground.wait_for_steps("paused-train-1", RAISED_AT)
     ground.patch("paused", {"suspend": True})
-    status = ground.wait_for("paused", is_said("Launched", "Suspended"))
-    assert said(status, "Succeeded")[0] == "Unknown"
+    status = ground.wait_for("paused", has_reason("Launched", "Suspended"))
+    assert condition_of(status, "Succeeded")[0] == "Unknown"
     assert ground.pods("paused-train-1") == []
     ground.order("paused-train")
     ground.patch("paused", {"suspend": False})
     status = ground.ended("paused")
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert status["attempt"] == 2
     assert sum(status["failures"].values()) == 0
     assert_goes_on(ground, "paused", loses=0)

@@ -64,7 +64,7 @@ def test_the_end_of_a_long_log_is_short(tmp_path: Path) -> None:
 @pytest.mark.control_plane
 @pytest.mark.usefixtures("control_plane")
 def test_a_failing_test_shows_the_labs_logs(tmp_path: Path) -> None:
-    """What kubectl said and the end of each log are part of the report."""
+    """Output of kubectl and the end of each log are part of the report."""
     (tmp_path / "test_it.py").write_text(FAILS)
     plain = ("-p", "no:cacheprovider", "-p", "tests.lab.fixtures", "--color=no")
     here = ("--rootdir", str(tmp_path), "-c", os.devnull)
@@ -82,7 +82,7 @@ def test_a_failing_test_shows_the_labs_logs(tmp_path: Path) -> None:
 
 @pytest.mark.control_plane
 def test_programs_find_the_cluster(control_plane: Cluster) -> None:
-    """Helm and kubectl reach the lab and tell the version they were built from."""
+    """Helm and kubectl reach the lab and print the version they were built from."""
     assert "v1.36.3" in control_plane.kubectl("version")
     assert "v3.21.4" in control_plane.run("helm", "version").stdout
     assert control_plane.run("helm", "list").stdout.startswith("NAME")

@@ -1,6 +1,6 @@
 """Two thousand faulty plans against a real API server and a real operator.
 
-Each is refused by the server, or is told `Accepted=False` with the field that the types
+Each is refused by the server, or gets `Accepted=False` with the field that the types
 name; good plans that come in between wait for nobody.
 """
 
@@ -36,7 +36,7 @@ from tests.lab import event_loops
 from tests.lab.cluster import Cluster
 from tests.lab.gpus import Gpus
 from tests.lab.kwok import fake_node
-from tests.lab.running import LIMIT_S, Operator, said, settings_for
+from tests.lab.running import LIMIT_S, Operator, condition_of, settings_for
 from tests.lab.trainingplans import an_object, served
 from tests.support.api_values import refusal, without_nulls
 from tests.support.drawing import CHOSEN
@@ -61,9 +61,9 @@ TABLE = (
     "box,H200,8,9.5,6144,emulated\n"
 )
 KEPT = "spec.template"
-"""What both the server and the operator judge by more than the types know of it."""
+"""Field that both the server and the operator judge by more than its type."""
 NAMED = re.compile(r"spec\.[a-zA-Z]+")
-"""Opens what is said of a spec that can be read and does not fit the cluster."""
+"""Opens the message about a spec that can be read and does not fit the cluster."""
 FAULTS = ("Traceback", "a fault of Plimsoll")
 """In the log of an operator that has met what it was not made for."""
 
@@ -94,7 +94,7 @@ class Sent:
 
 @dataclass(kw_only=True)
 class Flood:
-    """What was sent, and what became of it."""
+    """Specs that were sent, and what became of them."""
 
     api: Api
     namespace: str
@@ -138,11 +138,11 @@ class Flood:
 
 def verdict(plan: Object) -> tuple[str, str, str]:
     """Status, reason and message of `Accepted`."""
-    return said(plan.get("status") or {}, "Accepted")
+    return condition_of(plan.get("status") or {}, "Accepted")
 
 
 def fault_in(spec: Any) -> InvalidFieldError | None:
-    """Return what the types have against a spec."""
+    """Objection of the types to a spec."""
     return refusal(TrainingPlanSpec, spec)
 
 
@@ -155,8 +155,8 @@ def check_refused(sent: Sent) -> None:
         assert error.path in sent.refusal
 
 
-def check_told(plan: Object) -> str:
-    """Fail unless a plan was told what is wrong; return who found it."""
+def check_reported(plan: Object) -> str:
+    """Fail unless a plan's status has what is wrong; return who found it."""
     status, reason, text = verdict(plan)
     error = fault_in(plan["spec"])
     if error is None and status == "True":
@@ -183,7 +183,7 @@ def test_every_faulty_plan_is_told_its_fault(
     try:
         operator.wait_until_it_leads()
         event_loops.run(flooded(server, namespace, seed))
-        log = "\n".join(operator.said())
+        log = "\n".join(operator.log_lines())
         assert not any(word in log for word in FAULTS), log
         assert operator.num_starts == 1
     finally:
@@ -201,7 +201,7 @@ async def flooded(server: Cluster, namespace: str, seed: int) -> None:
         for one in flood.sent:
             if one.plan is None:
                 check_refused(one)
-        found = Counter(check_told(one.plan) for one in flood.sent if one.plan)
+        found = Counter(check_reported(one.plan) for one in flood.sent if one.plan)
         good = [one for one in flood.sent if one.kind == "good"]
         longest_s = max(one.waited_s for one in good)
         print(  # noqa: T201 - what was measured

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.control_plane
 QUICK = Timing(duration_s=4, renew_deadline_s=3.0, retry_s=0.3)
 """Long enough for a busy machine to renew in."""
 SLOW = Timing(duration_s=300, renew_deadline_s=240.0, retry_s=0.2)
-"""What happens within `LIMIT_S` does not happen because one of these is over."""
+"""Events within `LIMIT_S` do not happen because one of these is over."""
 LIMIT_S = 120.0
 
 A_HOLDER = """
@@ -55,7 +55,7 @@ class Replicas:
         return Seat(namespace=self.namespace, name="decider", holder=holder)
 
     async def spec(self) -> dict[str, Any]:
-        """Return what the Lease says now."""
+        """Content of the Lease now."""
         found = await self.api.get(LEASES, self.namespace, "decider")
         assert found is not None
         spec: dict[str, Any] = found["spec"]
@@ -68,7 +68,7 @@ class Replicas:
 
 
 class Candidate:
-    """One that waits for the Lease, and then holds it until it is told to leave."""
+    """One that waits for the Lease, and then holds it until it is asked to leave."""
 
     def __init__(self, replicas: Replicas, holder: str, timing: Timing) -> None:
         """Begin to wait."""
@@ -117,7 +117,7 @@ def through_a_proxy(
 
 
 def seconds_between(earlier: str, later: str) -> float:
-    """Return how far apart two times of a Lease are."""
+    """Seconds between two times of a Lease."""
     both = (datetime.fromisoformat(one) for one in (later, earlier))
     return (next(both) - next(both)).total_seconds()
 

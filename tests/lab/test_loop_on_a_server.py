@@ -62,7 +62,7 @@ MOST_WRITES = 12
 
 @pytest.fixture
 def on_server(server: Cluster, namespace: str, tmp_path: Path) -> OnServer:
-    """Return what works in a namespace of the server."""
+    """Runner of work in a namespace of the server."""
 
     def run(work: Work) -> None:
         async def opened() -> None:
@@ -92,13 +92,13 @@ def test_a_plan_comes_to_its_end(on_server: OnServer) -> None:
         found = await home.api.get(PLANS, *run.key)
         assert found is not None
         assert not {"annotations", "finalizers"} & set(found["metadata"])
-        assert all(said.status is Truth.TRUE for said in status.conditions)
+        assert all(condition.status is Truth.TRUE for condition in status.conditions)
         assert (status.attempt, status.workload_ref is None) == (1, False)
         written = run.written
         assert written.pop(f"patch {PLAN} status") <= MOST_WRITES
         assert sum(number for what, number in written.items() if "-train-" in what) == 1
-        told = [one.get("status") for one in run.versions]
-        assert all(one != other for one, other in pairwise(told))
+        statuses = [one.get("status") for one in run.versions]
+        assert all(one != other for one, other in pairwise(statuses))
         assert await home.names(JOBS) == [f"{PLAN}-train-1"]  # for its logs
         assert await home.names(CONFIG_MAPS) == [f"{PLAN}-plan-1", f"{PLAN}-result-1"]
         for kind in (CONFIG_MAPS, SERVICES):
@@ -110,16 +110,16 @@ def test_a_plan_comes_to_its_end(on_server: OnServer) -> None:
 
 
 def test_a_gang_that_is_out_of_memory_is_planned_anew(on_server: OnServer) -> None:
-    """What its ranks reported is kept, and the next attempt has another question."""
+    """Reports of its ranks are kept, and the next attempt has another question."""
 
     async def work(home: Home) -> None:
         home.kubelets.endings[TRAIN] = [ExitCode.DEVICE_OUT_OF_MEMORY]
         await home.create()
         async with running(home) as run:
             status = await run.over()
-        said = status.condition(ConditionType.SUCCEEDED)
-        assert said is not None
-        assert said.reason == "Trained", said.message
+        condition = status.condition(ConditionType.SUCCEEDED)
+        assert condition is not None
+        assert condition.reason == "Trained", condition.message
         assert (status.attempt, status.failures.out_of_memory) == (2, 1)
         [_, first, *_] = await home.names(CONFIG_MAPS)
         assert first == f"{PLAN}-plan-2"
@@ -143,10 +143,13 @@ def test_a_plan_that_ran_out_when_rehearsed_is_planned_anew(
         async with running(home) as run:
             status = await run.over()
             await run.settled()
-        said = status.condition(ConditionType.CERTIFIED)
-        assert said is not None
-        assert said.reason == "Rehearsed", said.message
-        assert "the plan before ran out of memory when it was rehearsed" in said.message
+        condition = status.condition(ConditionType.CERTIFIED)
+        assert condition is not None
+        assert condition.reason == "Rehearsed", condition.message
+        assert (
+            "the plan before ran out of memory when it was rehearsed"
+            in condition.message
+        )
         assert status.holds(ConditionType.SUCCEEDED)
         assert (status.attempt, status.failures.out_of_memory) == (1, 0)
         asked = [one for one in home.kubelets.gpus if one[0] == "rehearsal"]
@@ -172,9 +175,9 @@ def test_a_wish_for_a_rehearsal_waits_no_longer_than_it_may(
             )
             status = await run.over()
             await run.settled()
-        said = status.condition(ConditionType.CERTIFIED)
-        assert said is not None
-        assert (said.reason, said.message) == ("Replayed", NO_DEVICE)
+        condition = status.condition(ConditionType.CERTIFIED)
+        assert condition is not None
+        assert (condition.reason, condition.message) == ("Replayed", NO_DEVICE)
         assert status.holds(ConditionType.SUCCEEDED)
         assert await home.names(JOBS) == [f"{PLAN}-train-1"]
 
@@ -275,10 +278,10 @@ def test_a_gang_that_never_begins_is_given_up(on_server: OnServer) -> None:
             )
             process.moved_s = 4000.0
             status = await run.over()
-        said = status.condition(ConditionType.SUCCEEDED)
-        assert said is not None
-        assert (said.reason, status.attempt) == ("PendingTimeout", 1)
-        assert "pods run" in said.message or "nodes" in said.message
+        condition = status.condition(ConditionType.SUCCEEDED)
+        assert condition is not None
+        assert (condition.reason, status.attempt) == ("PendingTimeout", 1)
+        assert "pods run" in condition.message or "nodes" in condition.message
 
     on_server(work)
 
@@ -376,7 +379,7 @@ def somebodys(kind: str, name: str) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("kind", "made", "condition", "said"),
+    ("kind", "made", "condition", "expected"),
     [
         (JOBS, somebodys("Job", f"{PLAN}-train-1"), "Launched", "Pending"),
         (SERVICES, somebodys("Service", f"{PLAN}-ranks"), "Launched", "Pending"),
@@ -389,7 +392,7 @@ def somebodys(kind: str, name: str) -> Object:
     ],
 )
 def test_what_stands_in_the_way_is_waited_for(
-    on_server: OnServer, kind: Kind, made: Object, condition: str, said: str
+    on_server: OnServer, kind: Kind, made: Object, condition: str, expected: str
 ) -> None:
     """It is named, left alone, and the plan goes on when it is gone."""
 
@@ -402,7 +405,7 @@ def test_what_stands_in_the_way_is_waited_for(
                 "waiting",
                 lambda plan: "belongs to somebody" in message(plan, condition),
             )
-            assert reason(plan, condition) == said
+            assert reason(plan, condition) == expected
             assert message(plan, condition) == (
                 f"{made['kind']} {home.namespace}/{name} belongs to somebody else: "
                 "delete it, or give the plan another name"

@@ -1,4 +1,4 @@
-"""What may fail around all plans, on real nodes: operator, store, API server, nodes.
+"""Failures around all plans, on real nodes: operator, store, API server, nodes.
 
 The operator keeps what it knows in PostgreSQL here, which is stopped and started like
 the rest. Whatever fails, a plan ends as it would have: one gang at a time, no step that
@@ -19,7 +19,7 @@ import pytest
 
 from tests.lab.cluster import Cluster
 from tests.lab.processes import answers
-from tests.lab.running import STEPS, Ground, a_ground, is_over, is_said, said
+from tests.lab.running import STEPS, Ground, a_ground, condition_of, has_reason, is_over
 from tests.support.postgresql import Server, a_server
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long, pytest.mark.timeout(600)]
@@ -35,7 +35,7 @@ SOONEST_S, LATEST_S = 0.5, 6.0
 """From the start of an operator to its end by SIGKILL."""
 LOST_S = 5
 RESTARTED = "Restarting the watch-stream"
-"""What kopf says of a watch that is told `410 Gone`."""
+"""Line of kopf about a watch that is answered `410 Gone`."""
 COMPACT = """
 import json, sys, urllib.request
 def ask(path, body):
@@ -79,7 +79,7 @@ def begin(ground: Ground, name: str, *, pause_s: float = SLOWLY_S) -> None:
 def assert_trained_once(ground: Ground, name: str) -> None:
     """Fail unless a plan was trained by one gang, to its end, and has told of it."""
     status = ground.ended(name)
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert status["attempt"] == 1
     assert sum(status["failures"].values()) == 0
     assert status["observed"]["peakBytes"] > 0
@@ -93,9 +93,9 @@ def test_a_store_that_is_down(ground: Ground, database: Server) -> None:
     num_starts = ground.operator.num_starts
     database.stop()
     ground.launch("waiting")
-    status = ground.wait_for("waiting", is_said("Profiled", "StoreUnavailable"))
-    assert said(status, "Profiled")[0] == "Unknown"
-    assert said(status, "Succeeded")[0] == "Unknown"
+    status = ground.wait_for("waiting", has_reason("Profiled", "StoreUnavailable"))
+    assert condition_of(status, "Profiled")[0] == "Unknown"
+    assert condition_of(status, "Succeeded")[0] == "Unknown"
     ground.wait_for_steps("running-train-1", STEPS)
     assert not is_over(ground.status("running"))
     database.start()
@@ -149,7 +149,7 @@ def test_an_operator_that_is_killed_again_and_again(ground: Ground) -> None:
 
 
 def test_an_api_server_that_has_forgotten(ground: Ground) -> None:
-    """What happened while nobody watched is found by a new list: the watch is too old.
+    """Events of a gap in a watch are found by a new list: the watch is too old.
 
     The API server is started anew, a plan is edited, and etcd drops all that was
     before. The operator is held meanwhile, so that it hears of nothing; where that
@@ -162,12 +162,12 @@ def test_an_api_server_that_has_forgotten(ground: Ground) -> None:
     ground.patch("edited", {"suspend": True})
     compact(ground.cluster)
     ground.operator.signal(signal.SIGCONT)
-    ground.wait_for("edited", is_said("Launched", "Suspended"))
+    ground.wait_for("edited", has_reason("Launched", "Suspended"))
     assert restarts(ground) > num_before or ground.operator.num_starts > num_starts
     ground.order("edited-train")
     ground.patch("edited", {"suspend": False})
     status = ground.ended("edited")
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert (status["attempt"], sum(status["failures"].values())) == (2, 0)
 
 
@@ -207,7 +207,7 @@ def test_a_node_that_nobody_can_reach(ground: Ground) -> None:
         status = ground.ended("stranded")
     finally:
         ground.cluster.start(kubelet)
-    assert said(status, "Succeeded")[:2] == ("True", "Trained")
+    assert condition_of(status, "Succeeded")[:2] == ("True", "Trained")
     assert (status["attempt"], status["failures"]["disruption"]) == (2, 1)
     late, again = (ground.steps(f"stranded-train-{number}") for number in (1, 2))
     assert fenced < max(late) < STEPS - 1  # it trained on until it wanted to save
@@ -217,8 +217,8 @@ def test_a_node_that_nobody_can_reach(ground: Ground) -> None:
 
 
 def restarts(ground: Ground) -> int:
-    """Return how often a watch of the operator was told that it is too old."""
-    return sum(RESTARTED in line for line in ground.operator.said())
+    """Number of times that a watch of the operator was answered that it is too old."""
+    return sum(RESTARTED in line for line in ground.operator.log_lines())
 
 
 def restart_api_server(cluster: Cluster) -> None:

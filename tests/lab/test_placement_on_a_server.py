@@ -66,7 +66,7 @@ def server(control_plane: Cluster) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a test makes its pods."""
+    """Server and namespace of a test's pods."""
 
     server: Cluster
     namespace: str
@@ -91,7 +91,7 @@ class Place:
         return str(self.pod(name)["spec"]["nodeName"])
 
     def waits(self, name: str, offer: Offer, **users: Any) -> bool:
-        """Start a pod and tell whether the scheduler finds no node for it."""
+        """Start a pod and return whether the scheduler finds no node for it."""
         self.start(name, offer, **users)
 
         def decision() -> str:

@@ -64,15 +64,15 @@ def server(plans: Cluster) -> Iterator[Cluster]:
     """Server on which the policy is in force."""
     plans.kubectl("create", "namespace", NAMESPACE)
     plans.apply(*POLICY)
-    plans.wait_until("the policy", lambda: bool(said(plans, BEYOND[0])))
+    plans.wait_until("the policy", lambda: bool(refusal(plans, BEYOND[0])))
     yield plans
     documents = {"apiVersion": "v1", "kind": "List", "items": POLICY}
     plans.kubectl("delete", "--filename=-", stdin=json.dumps(documents))
     plans.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def said(server: Cluster, more: dict[str, Any]) -> str:
-    """Return why the server does not take a plan there; empty where it does."""
+def refusal(server: Cluster, more: dict[str, Any]) -> str:
+    """Refusal of a plan by the server; empty if it takes the plan."""
     sent = json.dumps(an_object("a", spec=a_spec(more)))
     words = (*CREATE, "--namespace", NAMESPACE)
     return server.run(*words, stdin=sent, check=False).stderr
@@ -82,14 +82,14 @@ def said(server: Cluster, more: dict[str, Any]) -> str:
 def test_no_field_leads_beyond(server: Cluster, more: dict[str, Any]) -> None:
     """Each of these plans would be searched with more GPUs than the policy allows."""
     assert limits_of(parse_spec(a_spec(more))).max_gpus > MOST
-    assert "denied request" in said(server, more)
+    assert "denied request" in refusal(server, more)
 
 
 @pytest.mark.parametrize("more", WITHIN, ids=json.dumps)
 def test_what_is_within_is_taken(server: Cluster, more: dict[str, Any]) -> None:
     """Also where parts of a plan are fixed."""
     assert limits_of(parse_spec(a_spec(more))).max_gpus <= MOST
-    assert said(server, more) == ""
+    assert refusal(server, more) == ""
 
 
 def test_override_can_be_refused_as_a_whole(server: Cluster) -> None:
@@ -98,8 +98,8 @@ def test_override_can_be_refused_as_a_whole(server: Cluster) -> None:
     validations = [*bounds, {"expression": UNFIXED, "message": "nothing is fixed here"}]
     server.apply(POLICY[0] | {"spec": POLICY[0]["spec"] | {"validations": validations}})
     fixed = {"override": {"microBatch": 1}}
-    server.wait_until("the policy", lambda: "is fixed here" in said(server, fixed))
-    assert said(server, {}) == ""
+    server.wait_until("the policy", lambda: "is fixed here" in refusal(server, fixed))
+    assert refusal(server, {}) == ""
     server.apply(POLICY[0])
 
 

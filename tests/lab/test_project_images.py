@@ -84,7 +84,7 @@ def finished(cluster: Cluster, pod: dict[str, Any], namespace: str) -> str:
 
 
 def config(image: str) -> dict[str, Any]:
-    """Return what an image says of itself."""
+    """Configuration of an image."""
     with tarfile.open(archive_of(image)) as tar:
         (described,) = json.loads(member(tar, "manifest.json"))
         found: dict[str, Any] = json.loads(member(tar, described["Config"]))
@@ -178,20 +178,20 @@ def test_the_runtime_says_what_it_lacks(
     pod = objects.a_pod("nowhere", restricted("main", runtime_image))
     nodes.apply(pod, namespace=namespace)
     nodes.wait("pod/nowhere", "jsonpath={.status.phase}=Failed", namespace=namespace)
-    said = nodes.kubectl("logs", "nowhere", "-n", namespace)
-    assert said.endswith("name the folder to copy to\n")
+    log = nodes.kubectl("logs", "nowhere", "-n", namespace)
+    assert log.endswith("name the folder to copy to\n")
 
 
 @pytest.mark.parametrize("image", DOCKERFILES)
 def test_an_image_tells_its_version_and_no_secret(image: str) -> None:
     """It runs as a number that is not root, and keeps no place of packages."""
-    said = config(image)
-    labels = said["config"]["Labels"]
+    found = config(image)
+    labels = found["config"]["Labels"]
     assert labels["org.opencontainers.image.version"] == version()
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
-    assert said["config"]["User"] == "65532:65532"
+    assert found["config"]["User"] == "65532:65532"
     for word in ("://", "PIP_", "UV_", "SSL_", "/run/secrets"):
-        assert word not in json.dumps(said), word
+        assert word not in json.dumps(found), word
 
 
 def test_the_examples_bring_what_a_base_with_torch_lacks() -> None:

@@ -100,7 +100,7 @@ def test_up_stays_until_down(control_plane: Cluster) -> None:
         return done.stdout
 
     started = run("up", "--control-plane-only")
-    # Sessions beside ours come and go, so only what is said of our own labs counts.
+    # Sessions beside ours come and go, so only lines about our own labs count.
     number = re.search(r"\(lab (\d+)\)", started)
     assert number
     slot = slots.ALL[int(number[1])]

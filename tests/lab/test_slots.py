@@ -41,7 +41,7 @@ def test_names_of_links_fit_the_kernel() -> None:
 
 
 def test_all_slots_taken_is_explained() -> None:
-    """The seventeenth lab is told how to see and end the others."""
+    """The seventeenth lab gets a message on how to see and end the others."""
     with contextlib.ExitStack() as labs:
         numbers = [labs.enter_context(slots.take()).number for _ in slots.ALL]
         assert numbers == list(range(16))

@@ -23,7 +23,7 @@ import yaml
 from tests.lab.cluster import Cluster
 from tests.lab.loops import A_SPEC, OFFERS, TABLE
 from tests.lab.proxy import Proxy, proxied
-from tests.lab.running import Operator, said, settings_for
+from tests.lab.running import Operator, condition_of, settings_for
 from tests.lab.tokens import lasting
 from tests.lab.trainingplans import an_object
 
@@ -43,7 +43,7 @@ FOLDER = """
 mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&
 ln -s "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@"
 """
-"""Where pods have theirs, for one process alone."""
+"""Script with the token at the path of pods' tokens, for one process alone."""
 
 
 @dataclass(kw_only=True)
@@ -57,7 +57,7 @@ class Office:
     folder: Path
     """Holds `token`."""
     issued: str
-    """What the API server gave out."""
+    """Token from the API server."""
     renewing: asyncio.Task[None] | None = None
     """Gives out a new token every few seconds."""
 
@@ -110,14 +110,14 @@ class Office:
         )
 
     def verdict(self, name: str) -> str:
-        """Return what is said of a plan."""
+        """Status of the condition `Accepted` of a plan."""
         plan = self.cluster.get("tplan", name, namespace=self.namespace)
-        return said(plan.get("status", {}), "Accepted")[0]
+        return condition_of(plan.get("status", {}), "Accepted")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where an operator is."""
+    """Environment of an operator, and the command that it runs in."""
 
     environment: dict[str, str]
     within: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ async def an_office(
         try:
             await asyncio.to_thread(operator.wait_until_it_leads)
             yield office
-            assert "Traceback" not in "\n".join(operator.said())
+            assert "Traceback" not in "\n".join(operator.log_lines())
         finally:
             office.renewing.cancel()
             await asyncio.to_thread(operator.stop)

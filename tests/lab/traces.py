@@ -35,7 +35,7 @@ class Traces:
         return cls(slot=slot, processes=frozenset(each for each in found if each[1]))
 
     def left(self) -> list[str]:
-        """Return what is still there, in words."""
+        """Remains, in words."""
         mounts = Path("/proc/self/mounts").read_text()
         alive = [
             f"process {pid}" for pid, start in self.processes if _lives(pid, start)
@@ -43,10 +43,10 @@ class Traces:
         files = [path for path in (self.slot.state, self.slot.lock) if path.exists()]
         groups = cgroups.find(f"plimsoll-{self.slot.number}-node*")
         named = {
-            "link": (self.slot.host_link, said("ip", "link")),
-            "route": (str(self.slot.pods), said("ip", "route")),
+            "link": (self.slot.host_link, output_of("ip", "link")),
+            "route": (str(self.slot.pods), output_of("ip", "route")),
             "mount": (str(self.slot.state), mounts),
-            "rule": ("kube-proxy", said("nft", "list", "ruleset")),
+            "rule": ("kube-proxy", output_of("nft", "list", "ruleset")),
         }
         return [
             *alive,
@@ -55,8 +55,8 @@ class Traces:
         ]
 
 
-def said(program: str, *arguments: str) -> str:
-    """Return what a program of the system prints; nothing where there is none.
+def output_of(program: str, *arguments: str) -> str:
+    """Output of a program of the system; nothing if there is none.
 
     Without root a lab has no link, no route and no rule, and these programs may be
     missing, or lie in a folder that only root's PATH has.

@@ -68,7 +68,7 @@ def served(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def refused(cluster: Cluster, sent: dict[str, Any]) -> str:
-    """Return why the server does not take an object; empty where it does."""
+    """Refusal of an object by the server; empty if it takes the object."""
     return cluster.run(*CREATE, stdin=json.dumps(sent), check=False).stderr
 
 
@@ -89,12 +89,12 @@ class Plan:
         return plan
 
     def now(self) -> dict[str, Any]:
-        """Return it as it is."""
+        """The object as it is."""
         read = self.server.kubectl("get", "tplan", "a", *self.here, "--output=json")
         found: dict[str, Any] = json.loads(read)
         return found
 
-    def tell(self, status: dict[str, Any]) -> None:
+    def set_status(self, status: dict[str, Any]) -> None:
         """Write its status as the operator does."""
         words = ("patch", "tplan", "a", "--subresource=status", "--type=merge")
         patch = json.dumps({"status": status})
@@ -102,11 +102,11 @@ class Plan:
 
     def say(self, **conditions: str) -> None:
         """Give it conditions."""
-        told = [
+        listed = [
             {"type": kind, "status": status, "reason": "Said"}
             for kind, status in conditions.items()
         ]
-        self.tell({"conditions": told})
+        self.set_status({"conditions": listed})
 
     def put(self, sent: dict[str, Any]) -> None:
         """Replace it."""
@@ -114,7 +114,7 @@ class Plan:
         self.server.kubectl(*words, stdin=json.dumps(sent))
 
     def tried(self, specs: Iterable[object]) -> tuple[int, str]:
-        """Return how many of these specs it could have, and why not the others."""
+        """Number of these specs that it could have, and why not the others."""
         now = self.now()
         stream = "\n".join(json.dumps(now | {"spec": spec}) for spec in specs)
         words = ("kubectl", "replace", "--dry-run=server", FROM_STDIN, *self.here)

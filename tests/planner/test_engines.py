@@ -1,4 +1,4 @@
-"""What Plimsoll's trainer holds follows from the profile's torch."""
+"""Memory of Plimsoll's trainer follows from the profile's torch."""
 
 from __future__ import annotations
 

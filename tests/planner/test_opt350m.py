@@ -142,7 +142,7 @@ class Measured:
 
     @property
     def tensors_gib(self) -> float:
-        """What the formula says without overhead."""
+        """Peak by the formula, without overhead."""
         cuts = tuple(int(cut) for cut in np.cumsum((0, *self.lengths[:-1])))
         chain = the_chain(T4, self.micro_batch)
         return worst_peak(chain, cuts, self.micro_batch, self.count)

@@ -1,4 +1,4 @@
-"""What importing the planner brings along."""
+"""Modules that importing the planner loads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_search_starts_with_numpy_alone() -> None:
 
 
 def test_the_words_of_an_answer_need_no_numpy() -> None:
-    """`plimsoll explain` and the records are told without it."""
+    """`plimsoll explain` and the records are printed without it."""
     code = (
         "import sys, plimsoll_cli.verbs.explain, plimsoll_planner.text.explain; "
         "print('numpy' in sys.modules)"

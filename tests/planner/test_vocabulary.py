@@ -28,7 +28,7 @@ def test_a_path_is_looked_up(path: str, option: str, place: str) -> None:
 
 
 def test_only_what_is_marked_is_a_name() -> None:
-    """What a person typed may read like a field, and a marked word need not be one."""
+    """A person's words may read like a field, and a marked word need not be one."""
     text = "`limits.max_gpus` of limits.max_gpus; `plimsoll run`, `recompute`"
     assert IN_OPTIONS.text(text) == (
         "--max-gpus of limits.max_gpus; `plimsoll run`, `recompute`"

@@ -1,4 +1,4 @@
-"""A module that is not there is told before a process is started."""
+"""A module that is not there is reported before a process is started."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ ODD_TEXTS = (
     *("1" * 12, "1" * 13, "1" * 13 + "m", "0.5m", ".5", "1Ki", "1ki", "1k", "\u0661m"),
     *("2026-11-21T09:30:00Z", "2026-11-21T09:30:00", "202\u0666-11-21T09:30:00Z"),
 )
-"""What one or another pattern takes, or nearly does."""
+"""Texts that one or another pattern takes, or nearly does."""
 STEPS = (-1, 0, 1)
 """Around a bound."""
 UNKNOWN = "unknownField"
@@ -239,7 +239,7 @@ def faults(whole: Any, place: Place, shape: Shape) -> Iterator[Any]:
 
 
 def at(whole: Any, place: Place) -> Any:
-    """Return what stands at a place."""
+    """Value at a place."""
     for name in place:
         whole = whole[name]
     return whole
@@ -264,7 +264,7 @@ def places(whole: Any, before: Place = ()) -> Iterator[Place]:
 
 
 def refusal(kind: type[Record], value: object) -> InvalidFieldError | None:
-    """Return what the types say against a document."""
+    """Error of the types about a value; None if they take it."""
     try:
         kind.from_json(value, "spec")
     except InvalidFieldError as error:

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 HERE = (*("chromium", "chromium-browser"), "google-chrome")
-"""What distributions call it."""
+"""Names that distributions give it."""
 FIRST_FREE = 10
 """Descriptors from here on are nobody's."""
 ON_3_AND_4 = (
@@ -42,7 +42,7 @@ COMPLAINTS = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICa
 
 
 def chromium() -> str | None:
-    """Return where Chromium is, None where it is not."""
+    """Path of Chromium, None if it is not there."""
     return next((found for name in HERE if (found := shutil.which(name))), None)
 
 
@@ -167,7 +167,7 @@ class Page:
         self._url = url
 
     def value(self, expression: str) -> Any:
-        """Return what an expression of JavaScript is."""
+        """Value of an expression of JavaScript."""
         found = self._browser.send(
             "Runtime.evaluate",
             self._session,
@@ -177,7 +177,7 @@ class Page:
         return found["result"].get("value")
 
     def requests(self) -> list[str]:
-        """Return what was asked for besides the page, data in the page left out."""
+        """Addresses asked for besides the page, data in the page left out."""
         return [
             event["params"]["request"]["url"]
             for event in self._browser.events
@@ -187,7 +187,7 @@ class Page:
         ]
 
     def complaints(self) -> list[dict[str, Any]]:
-        """Return what a console would show."""
+        """Lines that a console would show."""
         return [e for e in self._browser.events if e.get("method") in COMPLAINTS]
 
     def picture(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What all plans of a small question say about an answer: every mesh, cut and choice.
+"""Verdict of all plans of a small question on an answer: every mesh, cut and choice.
 
 In: a question of `random_questions` and the planner's answer. Out: what is wrong with
 it. The enumerator shares nothing with the search but the records.
@@ -55,7 +55,7 @@ def floor_of(problem: Problem, rates: dict[int, float], count: int) -> float:
 def wrongly_failed(
     question: Asked, answer: Solution | Infeasible, dice: random.Random
 ) -> Iterator[str]:
-    """Yield the counts said to fail that fit, and are fast enough, at some seconds."""
+    """Yield the counts certified to fail that fit and are fast enough, at some time."""
     counts = answer.certificate.counts
     failing = [c.num_gpus for c in counts if c.verdict is Verdict.FAILS]
     if not failing:

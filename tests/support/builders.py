@@ -482,7 +482,7 @@ def measured_ranks() -> MeasuredRanks:
 
 
 def a_life() -> tuple[Task, Began, End]:
-    """Build what is written down of a gang that ran out of device memory."""
+    """Build the end of a worker group that ran out of device memory."""
     command = Command(
         words=("python3", "-m", "plimsoll_trainer"),
         variables=(Variable(name="RANK", value="0"),),

@@ -28,7 +28,7 @@ from tests.support.builders import a_profile
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:
-    """What a layer holds of one sample, in bytes."""
+    """Bytes of one sample in a layer."""
 
     saved: int = 0
     keeps_input: bool = False
@@ -36,9 +36,9 @@ class Activation:
     forward: int = 0
     backward: int = 0
     held: int = 0
-    """What backward holds on top of that at the end of a stage."""
+    """Bytes that backward holds on top of that at the end of a stage."""
     held_input: int = 0
-    """What it holds on top where the input outlives it."""
+    """Bytes that it holds on top if the input outlives it."""
 
 
 @dataclass(frozen=True, kw_only=True)

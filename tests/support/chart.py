@@ -1,6 +1,6 @@
 """The chart, rendered by the lab's helm, as objects to ask questions of.
 
-In: values, on top of the chart's own. Out: objects as plain data, or what helm said.
+In: values, on top of the chart's own. Out: objects as plain data, or helm's message.
 Called by tests/charts.
 """
 
@@ -47,7 +47,7 @@ def rendered(
     """All objects of a release.
 
     Raises:
-        AssertionError: helm refused; carries what it said.
+        AssertionError: helm refused; carries its message.
     """
     known = [f"--api-versions={api}" for api in apis]
     place = ("template", release, str(CHART), "--namespace", NAMESPACE)
@@ -57,14 +57,14 @@ def rendered(
 
 
 def refusal(values: Values) -> str:
-    """Return why helm does not render these values.
+    """Message of helm, which does not render these values.
 
     Raises:
         AssertionError: it does.
     """
-    status, said = helm("template", NAME, str(CHART), values=values)
+    status, output = helm("template", NAME, str(CHART), values=values)
     assert status, f"rendered: {values}"
-    return said
+    return output
 
 
 def of_kind(objects: Sequence[Object], kind: str) -> dict[str, Object]:

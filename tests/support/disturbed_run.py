@@ -22,7 +22,7 @@ apply = Executor.apply
 
 
 def noted() -> list[str]:
-    """Return what was written down."""
+    """Lines that were written down."""
     return FILE.read_text().split() if FILE.exists() else []
 
 

@@ -65,7 +65,7 @@ class Judge:
     """Answers about the tuples of one problem, for one bound of bytes and seconds."""
 
     def __init__(self, problem: Problem, which: str, seconds: str = "") -> None:
-        """Say which bound: lower, expected or upper; of the seconds, if another."""
+        """Take a bound: lower, expected or upper; of the seconds, if another."""
         self.problem, self.which = problem, which
         self.which_s = seconds or which
         self.costs = problem.profile.costs
@@ -221,7 +221,7 @@ class Judge:
     # Time.
 
     def link(self, mesh: Mesh, one: int, other: int) -> Link | None:
-        """Return what two ranks talk over."""
+        """Link between two ranks."""
         offer = self.problem.offers[mesh.offer]
         pod = pod_size(offer, mesh.gpus)
         if one // pod == other // pod:
@@ -308,7 +308,7 @@ class Judge:
     def needed(
         self, mesh: Mesh, cuts: tuple[int, ...], kind: str, stage: int, number: int
     ) -> tuple[tuple[str, int, int] | None, float]:
-        """Return which operation an operation waits for, and the link's seconds."""
+        """Operation that an operation waits for, and the link's seconds."""
         if kind == "F":
             if stage == 0:
                 return None, 0.0

@@ -41,9 +41,9 @@ EXAMPLE: dict[str, Any] = yaml.safe_load(
     (Path(__file__).parents[2] / "examples" / "tiny-gpt.yaml").read_text()
 )["spec"]
 NEVER = {"profile": {"policy": "Never"}}
-"""What is good is at its end at once, and starts nothing."""
+"""Policy with which a good spec is at its end at once, and starts nothing."""
 OFFERS, CLAIM = A_SPEC["search"]["offers"]["configMap"], "checkpoints"
-"""What good specs name."""
+"""Names in good specs."""
 A_TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
     "spec": {

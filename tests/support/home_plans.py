@@ -66,7 +66,7 @@ class HomePlan:
 
     @cached_property
     def tasks(self) -> TaskProcesses:
-        """What runs of it."""
+        """Its task processes."""
         return TaskProcesses(self.home.plan(self.uid).tasks)
 
     def say(self, status: Status, *, is_suspended: bool = False) -> None:
@@ -80,7 +80,7 @@ class HomePlan:
         asyncio.run(write())
 
     def attempt(self, number: int, losses: Mapping[int, float]) -> None:
-        """Write down an attempt, and what its first rank has told."""
+        """Write down an attempt, and the reports of its first rank."""
 
         async def write() -> None:
             async with open_state_dir(self.root) as home:
@@ -93,8 +93,8 @@ class HomePlan:
         logs.mkdir(parents=True)
         with report_of(logs, 0).open("w") as file:
             for step, loss in losses.items():
-                told = {"event": "step", "step": step, "loss": loss, "step_s": 0.1}
-                file.write(json.dumps(told) + "\n")
+                event = {"event": "step", "step": step, "loss": loss, "step_s": 0.1}
+                file.write(json.dumps(event) + "\n")
 
     def train(self, program: str, attempt: int = 1) -> Path:
         """Start a rank that runs a program; return its folder."""
@@ -109,6 +109,6 @@ class HomePlan:
         return self.tasks.folder(TaskKind.TRAIN, str(attempt))
 
     def wait_for_end(self, folder: Path) -> None:
-        """Wait until a rank has ended and its keeper has left."""
+        """Wait until a rank has ended and its supervisor has left."""
         while not (folder / END).exists() or self.tasks.alive():
             time.sleep(POLL_S)

@@ -54,7 +54,7 @@ FULL_S = 3.0
 
 
 BESIDE_STATUS = ("losses", "proof")
-"""What `run -o json` prints beside a status."""
+"""Fields that `run -o json` prints beside a status."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class HomeRun:
         return asyncio.run(find())
 
     def processes(self) -> dict[Path, list[psutil.Process]]:
-        """Return what is alive of the home, by the folder of its task."""
+        """Live processes of the state directory, by the folder of their task."""
         found: dict[Path, list[psutil.Process]] = {}
         for process in psutil.process_iter():
             try:
@@ -180,37 +180,37 @@ class HomeRun:
 
 
 def run_in(folder: Path) -> None:
-    """Run the manifest beside a folder with a home in it; print what was said."""
+    """Run the manifest beside a folder with a state directory; print its output."""
     words = ["run", str(folder.parent / "plan.yaml"), "--home", str(folder / "home")]
     sys.stderr = sys.stdout
     sys.stdout.write(f"exit {main([*words, '--device', 'cpu'])}\n")
 
 
 def wait_for_room(folder: Path) -> None:
-    """Train on a small disk, fill it, ask to stop, make room; print what was said.
+    """Train on a small disk, fill it, ask to stop, make room; print its output.
 
     The manifest, a home to copy and a file that names the code's folder lie beside it.
     """
     beside = HomeRun(folder.parent)
-    run, log = beside.copy(folder), beside.folder / "said"
+    run, log = beside.copy(folder), beside.folder / "output"
     words = run.spoken()
-    with log.open("w") as said:
+    with log.open("w") as output:
         command = subprocess.Popen(
             words,
             cwd=(beside.folder / "code").read_text(),
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
 
-    def has_said(text: str) -> bool:
+    def has_printed(text: str) -> bool:
         return text in log.read_text() or command.poll() is not None
 
-    while not has_said("loss"):
+    while not has_printed("loss"):
         time.sleep(SAMPLE_S)
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         stops_s = time.monotonic() + FULL_S
-        while not has_said("the disk is full"):
+        while not has_printed("the disk is full"):
             if stops_s < time.monotonic():
                 command.send_signal(signal.SIGINT)
                 stops_s = math.inf
@@ -248,7 +248,7 @@ class Ended:
 
 @dataclass
 class GangWatch:
-    """Looks all the time whether two gangs are alive."""
+    """Checks all the time whether two worker groups are alive."""
 
     run: HomeRun
     most_gangs: int = 0
@@ -271,7 +271,7 @@ class GangWatch:
 
 @contextmanager
 def watched(run: HomeRun) -> Generator[GangWatch]:
-    """Watch the gangs of a run."""
+    """Watch the worker groups of a run."""
     made = GangWatch(run)
     thread = threading.Thread(target=made.watch, daemon=True)
     thread.start()
@@ -309,7 +309,7 @@ def kill_now(processes: list[psutil.Process]) -> int:
 
 
 def wait_until_gone(run: HomeRun, seconds: float = 10.0) -> dict[Path, list[str]]:
-    """Return what is still alive after a while: nothing, if all is well."""
+    """Processes still alive after a while: none, if all is well."""
     end_s = time.monotonic() + seconds
     while (found := run.processes()) and time.monotonic() < end_s:
         time.sleep(SAMPLE_S)

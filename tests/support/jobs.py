@@ -127,7 +127,7 @@ class Job:
 
     @property
     def checkpoints(self) -> Path:
-        """Where runs save that are told to."""
+        """Folder of runs that save."""
         return self.folder / "checkpoints"
 
     def report(self, name: str) -> Path:
@@ -257,7 +257,7 @@ def train_on_a_full_disk(folder: Path) -> None:
 
 
 def num_ranks(options: Options) -> int:
-    """Return how many ranks a plan is for."""
+    """Number of ranks of a plan."""
     plan = json.loads(options.plan.read_text())
     return sum(len(stage["ranks"]) for stage in plan["stages"])
 
@@ -299,5 +299,5 @@ def losses(*reports: Path) -> dict[int, float]:
 
 
 def texts(ends: Collection[int | Died]) -> list[str]:
-    """Return what the ranks that died said, each in one line."""
+    """Last lines of the ranks that died, one for each."""
     return [end.text.splitlines()[0] for end in ends if isinstance(end, Died)]

@@ -1,4 +1,4 @@
-"""A keeper that somebody kills before it has begun: `python -m` runs it."""
+"""A supervisor that is killed before it has begun: `python -m` runs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finds what holds an event loop: callbacks that compute for longer than they may.
 
 The time is that of the loop's own thread on a processor: what others compute beside it
-counts for nothing. A second thread remembers where the loop was while it computed.
+counts for nothing. A second thread notes where the loop was while it computed.
 """
 
 from __future__ import annotations

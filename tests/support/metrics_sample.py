@@ -41,9 +41,9 @@ ALL_OF_IT = {"namespace": "team", "trainingplan": "tiny"}
 
 def a_status(planned: Truth = Truth.TRUE, plan: PlanStatus | None = A_PLAN) -> Status:
     """Build the status of a plan that was accepted."""
-    said = ((ConditionType.ACCEPTED, Truth.TRUE), (ConditionType.PLANNED, planned))
+    pairs = ((ConditionType.ACCEPTED, Truth.TRUE), (ConditionType.PLANNED, planned))
     conditions = tuple(
-        Condition(type=kind, status=status, reason="Because") for kind, status in said
+        Condition(type=kind, status=status, reason="Because") for kind, status in pairs
     )
     return Status(conditions=conditions, plan=plan)
 

@@ -92,16 +92,16 @@ class World:
     observed: dict[int, ObservedStatus] = field(
         default_factory=dict[int, ObservedStatus]
     )
-    """What the ranks of each attempt have used, by its number."""
+    """Use of the ranks of each attempt, by its number."""
     num_effects: int = 0
     gangs: list[int] = field(default_factory=list)
-    """Attempts whose gang was started, in order."""
+    """Attempts whose worker group was started, in order."""
     started: list[tuple[TaskKind, float]] = field(
         default_factory=list[tuple[TaskKind, float]]
     )
     """Tasks, in order, each with the time."""
     reasons: list[str] = field(default_factory=list)
-    """Of Succeeded and Launched, each as it was first said."""
+    """Of Succeeded and Launched, each as it was first written."""
 
     def seen(self) -> ObservedState:
         """Look."""
@@ -139,7 +139,7 @@ class World:
 
     @property
     def digest(self) -> str:
-        """Return that of the plan that is the answer now."""
+        """Digest of the plan that is the answer now."""
         return (
             "" if isinstance(self.answer, Infeasible) else digest_of(self.answer.plan)
         )
@@ -161,7 +161,7 @@ class World:
 
     @property
     def rehearsal(self) -> ObservedRehearsal | None:
-        """What the rehearsal of that plan gave; None: it has no result."""
+        """Result of the rehearsal of that plan; None: it has no result."""
         fits = self.rehearsed.get(self.digest)
         if fits is None or not self.may_rehearse:
             return None
@@ -204,7 +204,7 @@ class World:
         raise AssertionError(f"not settled after {most_passes} passes: {self.status}")
 
     def one_pass(self) -> bool:
-        """Decide once and act; tell whether anything was left to do."""
+        """Whether anything was left to do; decides once and acts."""
         made = self.decided(self.status)
         again = self.decided(made.status)
         if not made.status.is_over:
@@ -215,9 +215,9 @@ class World:
             self.effect(partial(self.save, made.status))
         for action in made.actions:
             self.effect(partial(self.act, action))
-        for said in made.status.conditions[-2:]:
-            if said.reason not in self.reasons:
-                self.reasons.append(said.reason)
+        for condition in made.status.conditions[-2:]:
+            if condition.reason not in self.reasons:
+                self.reasons.append(condition.reason)
         states = {task.state for task in self.tasks.values()}
         return changed or bool(made.actions) or TaskState.RUNNING in states
 
@@ -232,7 +232,7 @@ class World:
         )
 
     def require_no_claims(self, status: Status) -> None:
-        """Whatever is said to be so, is so: it can be seen in home and store now.
+        """A reported state is real: it can be seen in state directory and store now.
 
         What an attempt has begun with stands while it is open, and where it was the
         last one.
@@ -265,7 +265,7 @@ class World:
         return is_over and all(step.status is not Truth.FALSE for step in steps)
 
     def require_observed(self, status: Status) -> None:
-        """What was used stands beside the plan that used it, and nowhere else."""
+        """The observed use stands beside the plan that used it, and nowhere else."""
         latest = self.attempts[-1] if self.attempts else None
         planned = status.plan.digest if status.plan is not None else ""
         is_of_plan = latest is not None and digest_of(latest.plan) == planned
@@ -278,7 +278,7 @@ class World:
         return self.spec.launch.policy is LaunchPolicy.PLAN_ONLY
 
     def save(self, status: Status) -> None:
-        """Write down what is said."""
+        """Write down a status."""
         self.status = status
 
     def effect(self, act: Callable[[], None]) -> None:
@@ -405,7 +405,7 @@ class World:
                 self.end(key, script.pop(0) if script else Ending.DONE)
 
     def observe(self, number: int) -> None:
-        """Let the ranks of an attempt tell what they use; no two use the same."""
+        """Let the ranks of an attempt report what they use; no two use the same."""
         self.observed[number] = ObservedStatus(
             peak_bytes=2**20 + number, error_percent=Decimal(number)
         )

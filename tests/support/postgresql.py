@@ -118,7 +118,7 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What it has said."""
+        """Its log."""
         return (self.folder / "log").read_text()
 
     def stop(self) -> None:
@@ -205,7 +205,7 @@ def installed() -> Path:
 
 
 def find() -> Path | None:
-    """Return where Debian puts it, with the largest version."""
+    """Folder that Debian puts it in, with the largest version."""
     found = Path("/usr/lib/postgresql").glob("*/bin/postgres")
     versions = {int(path.parts[-3]): path.parent for path in found}
     return versions[max(versions)] if versions else None

@@ -1,4 +1,4 @@
-"""What a prober says, built by hand."""
+"""Messages of a prober, built by hand."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def profile_here(request: ProfileRequest) -> ModelProfile:
 
 
 def profile_on_device(**fields: Any) -> ModelProfile | Died:
-    """Profile as an emulated device; `Died` tells what was raised there."""
+    """Profile as an emulated device; `Died` holds what was raised there."""
     request = a_request(**({"source": Source.MEASURED} | fields))
     [made] = try_ranks(profile_here, [request.device_memory_bytes], request)
     return made

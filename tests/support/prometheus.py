@@ -2,7 +2,7 @@
 
 In: where metrics are served. Out: answers to expressions. Called by the tests of the
 dashboard, which serve a sample of all metrics, and by those that run an operator.
-Debian's Prometheus cannot look for targets in a cluster: it is told the address.
+Debian's Prometheus cannot look for targets in a cluster: it is given the address.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RULES: list[dict[str, Any]] = yaml.safe_load(
     (CHART / "files" / "rules.yaml").read_text()
 )["groups"][0]["rules"]
 FILLED_IN = {"$__rate_interval": "1m", "$namespace": ".*", "$trainingplan": ".*"}
-"""What Grafana puts in the place of its variables."""
+"""Values that Grafana puts in the place of its variables."""
 READY_S = 180.0
 
 

@@ -21,7 +21,7 @@ SECONDS = ("forward_s", "backward_s", "recompute_s")
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a question is made of."""
+    """Parts of a question."""
 
     layers: list[Layer]
     byte_error: float
@@ -66,7 +66,7 @@ class Asked:
         )
 
     def tied(self) -> tuple[TiedLayers, ...]:
-        """What the first and the last layer have in common."""
+        """Tensors that the first and the last layer have in common."""
         if not self.is_tied:
             return ()
         ends = self.layers[0], self.layers[-1]

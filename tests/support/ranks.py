@@ -31,7 +31,7 @@ TIMEOUT_S = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What a rank that raised said last."""
+    """Last line of a rank that raised."""
 
     text: str
 
@@ -172,6 +172,6 @@ def be_rank(
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
-    except Exception as error:  # noqa: BLE001 - told to the test
+    except Exception as error:  # noqa: BLE001 - passed to the test
         died = Died(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         out.send_bytes(pickle.dumps(died))

@@ -1,4 +1,4 @@
-"""Pods that tell: their objects as an API server has them, and one in memory.
+"""Pods that report: their objects as an API server has them, and one in memory.
 
 The objects here are those that tests/lab/test_ingest_on_a_server.py makes for real.
 """

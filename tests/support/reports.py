@@ -1,4 +1,4 @@
-"""Runs to report on: answers of the real search, and what ranks would tell."""
+"""Runs to report on: answers of the real search, and reports as of ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASONS = ("Valid", "Measured", "Proven", "Replayed", "Started", "Trained")
 
 
 def a_status(*reasons: str, truth: Truth = Truth.TRUE, message: str = "") -> Status:
-    """Build a status: conditions with these reasons are True, the last as told."""
+    """Build a status: conditions with these reasons are True, the last as given."""
     reasons = reasons or REASONS
     kinds = list(ConditionType)[: len(reasons) - 1]
     kinds.append(ConditionType.SUCCEEDED)
@@ -44,7 +44,7 @@ def a_status(*reasons: str, truth: Truth = Truth.TRUE, message: str = "") -> Sta
 
 
 def told_by(plan: HybridPlan, rank: int, peak_bytes: int, **fields: Any) -> Observation:
-    """Build what a rank of the plan tells that had a peak of some bytes."""
+    """Build the report of a rank of the plan that had a peak of some bytes."""
     peak = ObservedPeak(
         phase=Phase.BACKWARD,
         allocated_bytes=peak_bytes,
@@ -63,7 +63,7 @@ def told_by(plan: HybridPlan, rank: int, peak_bytes: int, **fields: Any) -> Obse
 
 
 def told_by_all(plan: HybridPlan, **fields: Any) -> tuple[Observation, ...]:
-    """Build what all ranks tell whose peaks were as expected."""
+    """Build the reports of all ranks whose peaks were as expected."""
     return tuple(
         told_by(plan, rank, peak.device.expected_bytes, **fields)
         for stage in plan.stages

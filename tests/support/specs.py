@@ -13,5 +13,5 @@ LEAST: Final[dict[str, Any]] = {
 
 
 def a_spec(**parts: Any) -> TrainingPlanSpec:
-    """Ask for a small training, and whatever else is said."""
+    """Ask for a small training, and whatever else is given."""
     return parse_spec(LEAST | parts)

@@ -1,4 +1,4 @@
-"""A small chain that does in a pod what a test tells it: waits, fails, takes memory.
+"""A small chain that does in a pod what a test orders: waits, fails, takes memory.
 
 Mounted into pods as the module `steered`, beside a folder `/orders` that the test
 writes to. An order is a file `<plan>-train`, `<plan>-profile` or `<plan>-rehearsal` in
@@ -86,14 +86,14 @@ def loss(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 def order() -> dict[str, Any]:
-    """Return what this pod is told to do now."""
+    """Orders for this pod now."""
     found = HOST.fullmatch(socket.gethostname())
     try:
         name = found[1] if found is not None else ""
-        told: dict[str, Any] = json.loads((ORDERS / name).read_text() or "{}")
+        given: dict[str, Any] = json.loads((ORDERS / name).read_text() or "{}")
     except OSError:  # no such file; not in a pod that is steered
         return {}
-    return told
+    return given
 
 
 def obey_at_once(given: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def take(num_bytes: int) -> None:
 
 
 def write_down(step: int, first: int) -> None:
-    """Tell the test which steps the first rank of this pod begins."""
+    """Report to the test which steps the first rank of this pod begins."""
     if os.environ.get("RANK") == "0" and first == 0 and ORDERS.is_dir():
         with (ORDERS / f"{socket.gethostname()}.steps").open("a") as steps:
             steps.write(f"{step}\n")

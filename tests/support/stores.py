@@ -91,7 +91,7 @@ def by_hand(
 
 
 def schema_of(place: Path | str) -> dict[str, object]:
-    """Return what the tables of a store are, by their names."""
+    """Columns, keys and indexes of the tables of a store, by their names."""
     with connected(place) as connection:
         found = inspect(connection)
         return {
@@ -119,7 +119,7 @@ def at_once(
 
 
 kept: list[Barrier] = []
-"""What the processes of `at_once` wait at, in each of them."""
+"""Barrier that the processes of `at_once` wait at, in each of them."""
 
 
 def keep(barrier: Barrier) -> None:
@@ -213,7 +213,7 @@ async def save_until_full(
 
 
 def fill_quota(path: Path) -> tuple[int, str]:
-    """Save profiles until no file may grow; return how many, and what is said."""
+    """Save profiles until no file may grow; return how many, and the message."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
     async def work(store: Store) -> tuple[int, str]:
@@ -270,14 +270,14 @@ PEAKS = tuple(
 """As a rank reports them."""
 
 
-def observe_for_ever(place: Path | str, first: int, said: Connection) -> None:
-    """Save reports and say each one that is saved, until killed."""
+def observe_for_ever(place: Path | str, first: int, reports: Connection) -> None:
+    """Save reports and send each one that is saved, until killed."""
 
     async def work(store: Store) -> None:
         for rank in itertools.count(first):
             observation = an_observation(rank=rank, peaks=PEAKS)
             await store.observations.save("uid", observation, a_peak(), 1, 0.0)
-            said.send(rank)
+            reports.send(rank)
 
     in_store(place, work)
 
@@ -293,14 +293,14 @@ def an_end(**fields: Any) -> End:
     return End(**(defaults | fields))
 
 
-def stay_in_transaction(place: Path | str, said: Connection) -> None:
-    """Write a profile without committing it, say so, and stay there until killed."""
+def stay_in_transaction(place: Path | str, reports: Connection) -> None:
+    """Write a profile without committing it, report that, and stay until killed."""
 
     async def work(database: Database) -> None:
         async with database.write() as session:
             session.add(a_row("unsaved"))
             await session.flush()
-            said.send("in it")
+            reports.send("in it")
             await asyncio.sleep(600)
 
     in_database(place, work)

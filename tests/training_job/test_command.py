@@ -24,7 +24,7 @@ TRAINER = "plimsoll_trainer"
 TIMEOUT_S = 120.0
 
 
-def said(process: subprocess.Popen[str]) -> tuple[list[str], str]:
+def output_of(process: subprocess.Popen[str]) -> tuple[list[str], str]:
     """Wait for the end; return the lines of the trainer and all of its output."""
     out, err = process.communicate(timeout=TIMEOUT_S)
     return [line for line in err.splitlines() if line.startswith("plimsoll: ")], out
@@ -44,7 +44,7 @@ def test_torchrun_saves_when_it_is_asked_to_stop(job: Job) -> None:
     process = job.command([*TORCHRUN, "-m", TRAINER], options)
     wait_for_step(job.report("begun"), 2)
     process.send_signal(signal.SIGTERM)
-    (line,), _ = said(process)
+    (line,), _ = output_of(process)
     assert re.fullmatch(
         r"plimsoll: rank 0: stopped after step \d+ as asked, and saved: start again "
         "with the same --checkpoint-dir to go on",
@@ -54,7 +54,7 @@ def test_torchrun_saves_when_it_is_asked_to_stop(job: Job) -> None:
     assert [end["exit_code"] for end in ends] == [ExitCode.CHECKPOINTED] * 2
     done = max(losses(job.report("begun")))
     options = job.options((0, 5), done + 2, report="resumed", saves=True)
-    (line,), _ = said(job.command([TRAINER], options))
+    (line,), _ = output_of(job.command([TRAINER], options))
     assert line.startswith(f"plimsoll: rank 0: resumes after step {done}, from ")
     assert sorted(losses(job.report("resumed"))) == [done + 1, done + 2]
 
@@ -75,7 +75,7 @@ def test_a_loss_that_is_no_number_is_told_once(job: Job) -> None:
     """Training goes on, as torch's own would."""
     options = job.options((0, 5), 3, entrypoint="tiny_model:loss_of_nothing")
     process = job.command([TRAINER], options)
-    (line,), _ = said(process)
+    (line,), _ = output_of(process)
     assert process.returncode == ExitCode.DONE
     assert line.startswith("plimsoll: rank 0: the loss of step 1 is nan, and will ")
 
@@ -84,7 +84,7 @@ def test_alone_it_trains_until_the_device_is_full(job: Job) -> None:
     """A single rank needs no launcher; what does not fit ends it with 83 and a line."""
     options = job.options((0, 5), 5, args='{"width": 16}')
     process = job.command([TRAINER], options, cap_bytes=400_000)
-    (line,), out = said(process)
+    (line,), out = output_of(process)
     assert process.returncode == ExitCode.DEVICE_OUT_OF_MEMORY
     assert line.startswith("plimsoll: rank 0: out of device memory in ")
     assert " bytes more asked for with " in line
@@ -104,18 +104,18 @@ def test_it_becomes_the_device_that_the_plan_is_for(job: Job) -> None:
     )
     options = job.options((0, 5), 2, plan={"offers": (offer,)})
     process = job.command([TRAINER], options)
-    (line,), _ = said(process)
+    (line,), _ = output_of(process)
     assert process.returncode == ExitCode.DEVICE_OUT_OF_MEMORY
     assert f" in use of {300 * 2**10}: plan with" in line
     process = job.command([TRAINER, "--device-memory", "64MiB"], options)
-    assert said(process)[0] == []
+    assert output_of(process)[0] == []
     assert process.returncode == ExitCode.DONE
 
 
 def test_a_world_of_another_size_is_refused(job: Job) -> None:
     """A plan for two ranks does not run alone: one line, no traceback."""
     process = job.command([TRAINER], job.options((0, 2, 5), 5))
-    lines, out = said(process)
+    lines, out = output_of(process)
     assert process.returncode == ExitCode.FAILED
     assert out == ""
     assert lines == [

@@ -124,10 +124,10 @@ def test_the_other_ranks_end_when_one_is_killed(job: Job) -> None:
     """They say in which phase they lost a rank, and that the first one says why."""
     kill = Signal(number=signal.SIGKILL, from_first_step=True)
     ends = job.try_to_run(CUTS, 10_000, signals={1: kill})
-    said = texts(ends)
-    assert len(said) == 3
-    assert said[1].startswith("ended without a word")
-    for text in (said[0], said[2]):
+    lines = texts(ends)
+    assert len(lines) == 3
+    assert lines[1].startswith("ended without a word")
+    for text in (lines[0], lines[2]):
         assert "LostRankError: another rank went away in " in text
         assert "the first rank that failed says why" in text
 
@@ -136,8 +136,8 @@ def test_the_other_ranks_end_when_one_is_silent(job: Job) -> None:
     """A rank that is stopped, as on a node that froze, is waited for no longer."""
     freeze = Signal(number=signal.SIGSTOP, from_first_step=True)
     ends = job.try_to_run(CUTS, 10_000, timeout_s=2.0, signals={1: freeze})
-    said = [text for text in texts(ends) if "LostRankError" in text]
-    assert said
+    lines = [text for text in texts(ends) if "LostRankError" in text]
+    assert lines
 
 
 @pytest.mark.parametrize(("rank", "delay_s"), [(1, 0.0), (2, 0.3)])
@@ -168,7 +168,7 @@ def test_sigterm_to_one_rank_saves_on_all(rank: int, delay_s: float, job: Job) -
 def test_sigterm_without_a_folder_is_no_success(job: Job) -> None:
     """Nothing is saved, so the exit code does not claim it, and the line says how."""
     ends = job.try_to_run(CUTS, 10_000, signals={0: Signal(number=signal.SIGTERM)})
-    said = texts(ends)
-    assert len(said) == 3
-    assert "stopped before step 1 as asked, and nothing is saved" in said[0]
-    assert "give --checkpoint-dir" in said[0]
+    lines = texts(ends)
+    assert len(lines) == 3
+    assert "stopped before step 1 as asked, and nothing is saved" in lines[0]
+    assert "give --checkpoint-dir" in lines[0]

@@ -157,7 +157,7 @@ def test_outside_a_device_there_are_no_counters() -> None:
 def test_a_missing_compiler_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the library is not there and cannot be made, one line says so."""
+    """If the library is not there and cannot be made, one line says so."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoEmulatedDeviceError, match="needs a C compiler once"):

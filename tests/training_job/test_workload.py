@@ -64,7 +64,7 @@ def needs_a_rate(parameters: object) -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (
             forgets_to_return,
@@ -76,9 +76,9 @@ def needs_a_rate(parameters: object) -> torch.optim.Optimizer:
         ),
     ],
 )
-def test_what_is_no_optimizer_is_refused(make: Any, said: str) -> None:
+def test_what_is_no_optimizer_is_refused(make: Any, message: str) -> None:
     """In one line, before anything is built."""
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(WorkloadError, match=message):
         sample_optimizer(a_gpt(optimizer=make), "cpu")
 
 

@@ -80,7 +80,7 @@ class HeldTensor:
         self._tensor = tensor
 
     def wait(self) -> None:
-        """Return at once: nothing is under way."""
+        """End at once: nothing is under way."""
 
 
 Fill = Callable[[Tensor], None]

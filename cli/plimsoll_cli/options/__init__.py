@@ -1,4 +1,4 @@
-"""What is typed, as values and records.
+"""Words of the command line, as values and records.
 
 types               words of the command line as values: numbers, memory, JSON
 question            the options of a question, made of the table of search fields

@@ -85,7 +85,7 @@ def parse_json(text: str | bytes, path: Path) -> object:
 
 
 def kind_text(path: Path, found: object, *needed: type[Document]) -> str:
-    """Say that a file holds something else."""
+    """Message about a file that holds another kind of document."""
     names = " or ".join(kind.__name__ for kind in needed)
     return f"{path}: kind is {shorten(found)}, needs {names}; {WRITERS[needed[0]]}"
 

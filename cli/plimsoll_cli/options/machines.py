@@ -107,7 +107,7 @@ def listed_in(path: Path, machines: Machines) -> tuple[Offer, ...]:
 
 
 def listed(offers: tuple[Offer, ...]) -> str:
-    """Say which kinds of device a table lists."""
+    """Words for the kinds of device that a table lists."""
     kinds = sorted({offer.device_kind for offer in offers})
     return f"lists {' and '.join(kinds) or 'no'} devices"
 

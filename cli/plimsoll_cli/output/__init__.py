@@ -1,4 +1,4 @@
-"""What a terminal shows.
+"""Output on a terminal.
 
 console         the terminal: lines, JSON, what is under way
 tables          tables of any width; bytes and FLOP in their cells

@@ -71,7 +71,7 @@ class RunView:
         self._spinner = Spinner("dots")
         self.status = Status()
         self.outcome: dict[str, object] = {}
-        """What JSON has beside the status, once the plan has ended."""
+        """Fields of the JSON beside the status, once the plan has ended."""
 
     @property
     def is_watched(self) -> bool:
@@ -129,7 +129,7 @@ class RunView:
             self.say(text)
 
     def waits(self, reason: str) -> None:
-        """Say why something cannot be done now, once for each reason, and its end."""
+        """Print why something cannot be done now, once for each reason, and its end."""
         if reason == self._waits:
             return
         self._waits = reason

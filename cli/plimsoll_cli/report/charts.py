@@ -13,7 +13,7 @@ from plimsoll_cli.report.scales import ticks
 
 WIDTH, HEIGHT = 460, 230
 LEFT, RIGHT, TOP, BOTTOM = 54, 76, 14, 40
-"""What surrounds the axes; units of the SVG."""
+"""Margins around the axes; units of the SVG."""
 MOST_BUCKETS = 200
 """Of a line; each keeps its least and its most."""
 Point = tuple[float, float]

@@ -36,7 +36,7 @@ in letter heights of the names."""
 LEAST_WIDTH = 0.15
 """Percent of a bar that is a line at least."""
 UNKNOWN_KIND = "expected"
-"""Where no problem says what a peak consists of."""
+"""Kind of the whole peak if there is no problem to split it by."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

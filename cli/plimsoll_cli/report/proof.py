@@ -44,9 +44,9 @@ class Need:
     within: float
     """Percent of the width, as all places: what is below the load line."""
     over: float
-    """What is beyond it."""
+    """The part beyond it."""
     line: float
-    """Where it stands."""
+    """Position of the load line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class CountRow:
     last: int
     verdict: Verdict
     reason: str
-    """Where it is not memory."""
+    """Set if it is not memory."""
     need: Need | None
     decided: str
 

@@ -32,7 +32,7 @@ class Liveness(StrEnum):
     UNWATCHED = "unwatched"
     """Its processes run, and no command."""
     ENDED = "ended"
-    """Its ranks have ended, and no command has looked at how."""
+    """Its ranks have ended, and no command has read how."""
     GONE = "gone"
     """Nothing of it runs."""
 

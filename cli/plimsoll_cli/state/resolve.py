@@ -51,7 +51,7 @@ class PlanRequest:
     spec: TrainingPlanSpec
     offers: tuple[Offer, ...]
     folder: str
-    """Where the workload's code lies."""
+    """Folder of the workload's code."""
 
     def is_met_by(self, plan: StoredPlan) -> bool:
         """Whether a plan was asked for the same."""
@@ -74,7 +74,7 @@ async def resolve_plan(
     *,
     anew: bool,
 ) -> StoredPlan:
-    """The plan that a manifest is run as; nobody else runs it in `home` meanwhile.
+    """The plan that a manifest is run as; nobody else runs it in this state directory.
 
     `offers` are what the manifest and what was typed mean now. If `anew`, what is under
     way is left where it is, and another begins.

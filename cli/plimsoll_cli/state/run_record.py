@@ -25,7 +25,7 @@ class RunRecord:
     uid: str
     status: Status
     liveness: Liveness
-    """What there is of it besides."""
+    """Whether anything runs it now, and who watches."""
     problem: Problem | None
     """The question of the search; None before there is one."""
     answer: Solution | Infeasible | None

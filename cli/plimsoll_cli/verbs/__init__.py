@@ -5,15 +5,15 @@
     run             from a manifest to a trained model and a report
     get             the plans, and where each one stands
     describe        one plan, with its proof and its memory
-    logs            what the processes of a plan have written
+    logs            output of the processes of a plan
     cancel          stops a plan, so that it can go on later
-    delete          forgets a plan
+    delete          removes a plan
     report          everything about one plan as a page
-    calibrations    what devices were seen to hold besides tensors
+    calibrations    bytes observed on devices besides tensors
 
 With files, one step at a time:
 
-    profile     what the layers of a workload cost
+    profile     the cost of each layer of a workload
     plan        the fewest devices for a profile, and the proof
     explain     why this count and not fewer
     compare     the usual cuts beside the exact ones

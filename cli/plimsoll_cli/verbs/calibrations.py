@@ -1,4 +1,4 @@
-"""`plimsoll calibrations`: what devices were seen to hold besides tensors."""
+"""`plimsoll calibrations`: bytes observed on devices besides tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from plimsoll_planner.records.rehearsal import MeasuredRanks
 from plimsoll_planner.text.explain import counted
 
 OBSERVED = "observed"
-"""Where the file of `make gpu` has its ranks."""
+"""Field of the file of `make gpu` that holds its ranks."""
 ANYWHERE = (1, 3)
 """Samples and communicators at which a line is shown that holds everywhere."""
 
@@ -88,7 +88,7 @@ def measured_ranks(path: Path) -> MeasuredRanks:
 
 
 async def learn_from(root: Path, found: MeasuredRanks) -> None:
-    """Keep ranks in the store of a home, and fit anew; known ones are kept once."""
+    """Keep ranks in a state directory, and fit anew; known ones are kept once."""
     async with open_state_dir(root) as home:
         for rank in found.ranks:
             await learn_measured(home.store, rank, time.time())

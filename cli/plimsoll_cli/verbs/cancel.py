@@ -53,7 +53,7 @@ async def stopped(home: StateDir, name: str) -> None:
 
     Whoever begins to run it meanwhile is asked again, and again.
     """
-    is_told = False
+    is_printed = False
     while True:
         plan = await home.plan(name)
         await home.store.plans.set_suspended(plan.uid, is_suspended=True)
@@ -62,11 +62,11 @@ async def stopped(home: StateDir, name: str) -> None:
                 backend = home.backend(await home.plan(name))
                 await Loop(backend=backend, watcher=view, is_stopping=True).run()
         except AlreadyRunningError:
-            if not is_told:
+            if not is_printed:
                 click.echo(
                     f"{name} is asked to stop; its ranks save and leave", err=True
                 )
-                is_told = True
+                is_printed = True
             await asyncio.sleep(WAIT_S)
         else:
             return

@@ -1,4 +1,4 @@
-"""`plimsoll compare`: what the usual ways to cut a model cost, beside the exact one."""
+"""`plimsoll compare`: cost of the usual ways to cut a model, beside the exact one."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from plimsoll_operator.store.plans import StoredPlan
 @home_option
 @output_option
 def describe(name: str, home: Path, output: str) -> None:
-    """Tell everything about the plan NAME."""
+    """Show everything about the plan NAME."""
     plan, record = asyncio.run(find_record(home.absolute(), name))
     if output == Output.JSON:
         print_json(plan_json(plan, record.liveness))

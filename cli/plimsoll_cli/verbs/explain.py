@@ -25,7 +25,7 @@ from plimsoll_planner.text.explain import explain as explained
 @click.option("--gpus", type=COUNT, help="List every combination of this count.")
 @output_option
 def explain(solution: Path, gpus: int | None, output: str) -> None:
-    """Say why the answer in SOLUTION is the fewest; written by `plan --solution`."""
+    """Show why the answer in SOLUTION is the fewest; written by `plan --solution`."""
     answer = read_answer(solution)
     certificate = answer.certificate
     if gpus is not None and gpus > len(certificate.counts):

@@ -1,4 +1,4 @@
-"""`plimsoll logs`: what the processes of a plan have said."""
+"""`plimsoll logs`: output of the processes of a plan."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def logs(
     follow: bool,
     home: Path,
 ) -> None:
-    """Show what the ranks of NAME have said, each line with its rank."""
+    """Show the output of the ranks of NAME, each line with its rank."""
     if attempt is not None and kind != TaskKind.TRAIN:
         raise click.UsageError("--attempt is of --of train; leave one of them away")
     found = asyncio.run(logs_of(home.absolute(), name, TaskKind(kind), attempt))
@@ -84,7 +84,7 @@ class Logs:
 
     @property
     def folder(self) -> Path:
-        """Where they are now."""
+        """Folder of the logs now."""
         return self.running if self.running.is_dir() else self.kept
 
 

@@ -114,7 +114,7 @@ def replayed_answer(problem: Problem, entrypoint: str) -> ReplayedAnswer:
 
 
 def replay_lines(found: ReplayedAnswer) -> list[str]:
-    """Say what the replay found."""
+    """Lines about the result of the replay."""
     if not found.rounds:
         return []
     last = found.rounds[-1]

@@ -1,4 +1,4 @@
-"""`plimsoll profile`: what a workload costs, layer by layer."""
+"""`plimsoll profile`: cost of a workload, layer by layer."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class RunOptions:
 
     machines: Machines
     offers: tuple[Offer, ...]
-    """What the machines that were typed mean."""
+    """Offers that the machines on the command line stand for."""
     real_memory_bytes: int
     """Of emulated devices that have less than is planned with; else 0."""
     report: Path | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flow:
-    """What the memory of a stage depends on besides its layers and their ways."""
+    """Inputs of a stage's memory besides its layers and their ways."""
 
     in_flight: int
     """k."""

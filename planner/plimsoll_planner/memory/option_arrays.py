@@ -84,7 +84,7 @@ Floats = NDArray[np.float64]
 MOST_OPTIONS = ((20, 160), (128, 64))
 """For each run and first choice, where a stage may begin with so many layers."""
 FEWEST_OPTIONS = 32
-"""Where it may begin with more; chosen so that arrays and time stay within bounds."""
+"""At least so many there; chosen so that arrays and time stay within bounds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -70,7 +70,7 @@ class MemoryKind(StrEnum):
     SAVED = "saved activations"
     """Of all micro-batches in flight; outputs between the stage's layers included."""
     BOUNDARIES = "boundaries"
-    """What is received from other stages, for all micro-batches in flight, and sent to
+    """Tensors received from other stages, for all micro-batches in flight, and sent to
     them; logits that are kept."""
     WORKING = "working memory"
     """Of the layer that decides: what its pass or its optimizer step needs at once,
@@ -127,7 +127,7 @@ def phase_peaks(
 def pass_peaks(
     chain: ChainBytes, load: StageLoad, holdings: HoldingFactors
 ) -> tuple[list[Peak], list[Peak]]:
-    """What passes hold above what stands, of each layer and the exchange.
+    """Peaks of passes above the bytes that stand, of each layer and the exchange.
 
     Returns:
         For forward and for backward; `forward` ends with `exchange` on all stages but

@@ -30,7 +30,7 @@ SWAPS = ((KEPT, RECOMPUTED),)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Ground:
-    """What the options of every run are built from."""
+    """Inputs that the options of every run are built from."""
 
     chain: ChainBytes
     holdings: HoldingFactors

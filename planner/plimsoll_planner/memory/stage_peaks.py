@@ -27,7 +27,7 @@ EVERY = slice(None), slice(None)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StageBytes:
-    """What does not depend on the flow, for all stages [A, B]."""
+    """Bytes that do not depend on the flow, for all stages [A, B]."""
 
     holdings: HoldingFactors
     gradient: Ints

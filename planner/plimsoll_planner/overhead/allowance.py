@@ -59,7 +59,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowance:
-    """What a rank has besides tensors, in three bounds: lower, expected, upper."""
+    """Bytes of a rank besides tensors, in three bounds: lower, expected, upper."""
 
     capacity_bytes: int
     """Of the device, less the headroom."""
@@ -186,7 +186,7 @@ PLACE = {Bound.LOWER: 0, Bound.EXPECTED: 1, Bound.UPPER: 2}
 
 
 def num_communicators(mesh: Mesh, num_ties: int) -> tuple[int, int]:
-    """Groups of several ranks in which a rank talks, at least and at most.
+    """Groups of several ranks in which a rank communicates, at least and at most.
 
     The world, the stages of its replica, the replicas of its stage; and for each tie of
     trained tensors the stages that hold it, unless those are all or one. The trainer

@@ -1,4 +1,4 @@
-"""What a GPU is assumed to hold besides tensors until a rank on it was measured.
+"""Bytes assumed on a GPU besides tensors until a rank on it was measured.
 
 In: nothing. Out: `OUTSIDE`, `ALLOCATOR` and `SHARE_PERMILLE`. Called by `allowance`
 and by the calibration. Emulated devices count tensors; nothing is assumed of them.

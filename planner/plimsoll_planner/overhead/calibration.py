@@ -42,7 +42,7 @@ WITHOUT_ERROR = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverheadRow:
-    """What one measured rank held besides what was predicted."""
+    """Bytes of one measured rank besides those predicted."""
 
     micro_batch: int
     num_communicators: int

@@ -62,7 +62,7 @@ GRANULARITY = OverheadLine(residual_bytes=20 * 2**20)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObservedRank:
-    """What a rank held in its fullest phase."""
+    """Bytes of a rank in its fullest phase."""
 
     attempt: str
     """Id of its attempt."""
@@ -76,12 +76,12 @@ class ObservedRank:
 
     @property
     def fragmented_bytes(self) -> int:
-        """What the allocator took beside the tensors."""
+        """Bytes that the allocator took beside the tensors."""
         return self.reserved_bytes - self.allocated_bytes
 
     @property
     def outside_bytes(self) -> int:
-        """What was outside the allocator, or beyond what was predicted."""
+        """Bytes outside the allocator, or beyond the prediction."""
         beyond = max(0, self.allocated_bytes - self.predicted_allocated_bytes)
         return self.device_bytes - self.reserved_bytes + beyond
 
@@ -111,7 +111,7 @@ class Shortage(Record):
 
     @property
     def least_overhead_bytes(self) -> int:
-        """What the upper bound of the overhead must reach; see the module's text.
+        """Least bytes that the upper bound must reach; see the module's text.
 
         It is never more than leaves nothing for tensors, whatever was asked for.
         """

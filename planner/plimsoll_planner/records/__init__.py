@@ -1,4 +1,4 @@
-"""What every part of Plimsoll exchanges: frozen types, checked, JSON in and out.
+"""Data that the parts of Plimsoll exchange: frozen types, checked, JSON in and out.
 
 The standard library alone, because trainer and profiler carry these modules into users'
 images (docs/decisions/0006). Reading order is import order:

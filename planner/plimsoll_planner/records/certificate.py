@@ -36,7 +36,7 @@ SamplesPerS = Annotated[float, Range(minimum=0, maximum=1e18)]
 
 
 class Rule(StrEnum):
-    """What decided a tuple."""
+    """Rule that decided a tuple."""
 
     BATCH_DOES_NOT_DIVIDE = "batch-does-not-divide"
     OUTSIDE_LIMITS = "outside-limits"
@@ -97,7 +97,7 @@ class NearestMiss(Record):
     needed_bytes: Bytes | None = None
     """Lower bound of that rank's device memory."""
     capacity_bytes: Bytes | None = None
-    """What the device has, less the headroom."""
+    """Memory of the device, less the headroom."""
     samples_per_s: Rate | None = None
     """Upper bound of the throughput of the plan that comes nearest."""
     needed_samples_per_s: Rate | None = None
@@ -123,7 +123,7 @@ class NearestMiss(Record):
 
     @property
     def place(self) -> str:
-        """Where memory is short: `rank 0, backward`, or `some rank`."""
+        """Place where memory is short: `rank 0, backward`, or `some rank`."""
         return "some rank" if self.rank is None else f"rank {self.rank}, {self.phase}"
 
     @property
@@ -205,7 +205,7 @@ class Decisions(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountVerdict(Record):
-    """What was found for one number of GPUs."""
+    """Verdict on one number of GPUs."""
 
     num_gpus: Count
     binding: Binding | None = None
@@ -214,7 +214,7 @@ class CountVerdict(Record):
     num_undecided: Index = 0
     """Plans whose interval straddles the capacity."""
     floor_samples_per_s: SamplesPerS = 0.0
-    """What a plan must reach under expected seconds; 0 where any speed does."""
+    """Rate that a plan must reach under expected seconds; 0 if any speed does."""
     decisions: Decisions
 
     @property
@@ -261,7 +261,7 @@ class Space(Record):
     without: tuple[Name, ...]
     """Techniques that were left out, such as offload."""
     override: Override = dataclasses.field(default_factory=Override)
-    """What a person fixed; the certificate holds within that."""
+    """Parts that a person fixed; the certificate holds within that."""
     needed_override: Override = dataclasses.field(default_factory=Override)
     """The part of `override` without which the question has no answer: the micro-batch,
     where layers such as BatchNorm compute over it. It makes no plan by hand."""
@@ -287,7 +287,7 @@ class Certificate(Document):
     rate_at_any_speed: Fraction | None = None
     """Rate of that plan, as a fraction of the best samples per second per GPU."""
     cut_off: Message = ""
-    """What was not searched, and by which limit; empty where everything was."""
+    """The part that was not searched, and by which limit; empty if all was searched."""
     pruned: Message = ""
     """Which options were left out of the comparison; empty where none were. Counts that
     fail do so all the same: their bounds are below what was left out."""

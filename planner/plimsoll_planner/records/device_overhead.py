@@ -1,4 +1,4 @@
-"""What sits on a device besides tensors, as a calibrated line with its error.
+"""Bytes on a device besides tensors, as a calibrated line with its error.
 
     bytes = constant + per_sample * micro-batch + per_communicator * communicators
 
@@ -27,7 +27,7 @@ from plimsoll_planner.records.record import Record
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverheadKey(Record):
-    """What the overhead depends on besides the plan."""
+    """Circumstances besides the plan that the overhead depends on."""
 
     device_product: Name
     image: Label = ""
@@ -60,7 +60,7 @@ class OverheadLine(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenAt(Record):
-    """Where ranks were observed: no evidence for ranks that had more."""
+    """Place of observed ranks: no evidence for ranks that had more."""
 
     micro_batch: Count
     num_communicators: Index
@@ -84,7 +84,7 @@ class DeviceOverhead(Document):
     is_warned: bool = False
     """The lines are wider for what other namespaces saw (`other_namespaces`)."""
     seen: tuple[SeenAt, ...] = ()
-    """Where the measured ranks were; empty where the lines hold everywhere."""
+    """Places of the measured ranks; empty if the lines hold everywhere."""
     most_allocated_bytes: Bytes = 0
     """The most tensors of theirs; 0 where the lines hold for any number."""
 

@@ -1,4 +1,4 @@
-"""What a training engine holds besides the mathematics, and what it can run.
+"""Memory of a training engine besides the mathematics, and the plans that it can run.
 
 Differences between engines and their versions are data, not branches: the memory model
 reads what is held, the search visits only what can run.
@@ -72,7 +72,7 @@ class EngineHoldings(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineCapabilities(Record):
-    """What the engine can run; the search visits nothing else."""
+    """Plans that the engine can run; the search visits nothing else."""
 
     schedules: tuple[Schedule, ...]
     fewer_micro_batches_than_stages: bool
@@ -90,7 +90,7 @@ class EngineCapabilities(Record):
     """Runs of layers on one rank, for interleaved schedules."""
 
     def check_rules(self) -> None:
-        """What works with a pipeline works without one."""
+        """Everything that works with a pipeline works without one."""
         if not self.schedules:
             raise self.refuse("schedules", "at least one schedule")
         if not set(self.shardings_with_pipeline) <= set(self.shardings):

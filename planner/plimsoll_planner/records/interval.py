@@ -15,7 +15,7 @@ from plimsoll_planner.records.record import Record
 
 
 class Verdict(StrEnum):
-    """What an interval against a capacity proves."""
+    """Proof that an interval gives against a capacity."""
 
     FITS = "fits"
     """Even the upper bound is within the capacity."""

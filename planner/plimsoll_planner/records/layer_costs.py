@@ -1,4 +1,4 @@
-"""What layers cost, as columns: one row for each kind of layer and variant.
+"""Costs of layers, as columns: one row for each kind of layer and variant.
 
 Columns, not objects, so that a profile of 1e5 nodes loads in under a second. Quantities
 that grow with the micro-batch b are straight lines with an error:
@@ -107,12 +107,12 @@ class WorkColumns(Record):
     """Bytes that its operators read and write."""
     traffic_bytes_per_sample: tuple[Work, ...]
     uncounted_flop_constant: tuple[Work, ...] | None = None
-    """What operators without a FLOP formula are assumed to do besides: products of
-    matrices as large as their tensors. None: there are no such operators."""
+    """Assumed work of operators without a FLOP formula: products of matrices as large
+    as their tensors. None: there are no such operators."""
     uncounted_flop_per_sample: tuple[Work, ...] | None = None
 
     def check_rules(self) -> None:
-        """What is not counted is a line as well."""
+        """Work that is not counted is a line as well."""
         is_given = self.uncounted_flop_constant is not None
         if is_given == (self.uncounted_flop_per_sample is None):
             rule = "given where uncounted_flop_constant is, and only there"
@@ -128,7 +128,7 @@ class WorkColumns(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActivationColumns(Record):
-    """What a layer holds of one micro-batch, besides its state.
+    """Bytes of one micro-batch in a layer, besides its state.
 
     The input belongs to the layer before, and the output is counted as `boundary`: it
     lives on while its own layer or the next one keeps it for the backward pass.
@@ -175,7 +175,7 @@ class LayerCosts(Record):
     optimizer_bytes: tuple[Bytes, ...]
     """Optimizer state that stays, master weights included."""
     optimizer_transient_bytes: tuple[Bytes, ...]
-    """What the layer's gradient norm and optimizer step hold on top; the optimizer
+    """Bytes of the layer's gradient norm and optimizer step on top; the optimizer
     steps layer by layer, so a rank holds the largest of them at a time."""
     boundary: ByteColumns
     """The output that the layers after it receive."""
@@ -195,7 +195,7 @@ class LayerCosts(Record):
     backward: SecondsColumns | None = None
     """Without recomputing."""
     recompute: SecondsColumns | None = None
-    """What recomputing adds to both passes; it counts in the backward pass."""
+    """Seconds that recomputing adds to both passes; they count in the backward pass."""
     optimizer_step_s: tuple[Seconds, ...] | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""What one training workload costs, layer by layer, and what exactly was profiled.
+"""Costs of one training workload, layer by layer, and a record of the profiled code.
 
 A profile is a directed acyclic graph with an order (edges point forward), of which a
 chain is the common case; an edge over more than one step is a skip tensor. Layers of
@@ -31,7 +31,7 @@ MOST_NAMED = 3
 
 
 class DeviceKind(StrEnum):
-    """What a rank computes on. A job planned for one never runs on the other."""
+    """Device that a rank computes on. A job planned for one never runs on the other."""
 
     CUDA = "cuda"
     EMULATED = "emulated"
@@ -67,7 +67,7 @@ class LibraryVersion(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fingerprint(Record):
-    """What was measured; recomputed by every pod, and a mismatch ends it."""
+    """Identity of what was measured; every pod computes it, a mismatch ends the pod."""
 
     source_digest: Digest
     """Over the source files of the workload."""
@@ -216,7 +216,7 @@ class LayerStatistics(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelProfile(Document):
-    """What one training workload costs, layer by layer."""
+    """Costs of one training workload, layer by layer."""
 
     request_key: Digest
     fingerprint: Fingerprint

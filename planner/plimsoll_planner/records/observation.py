@@ -1,4 +1,4 @@
-"""What a rank really used, as it reports it; the last rung of the ladder of truth."""
+"""Use of a rank, measured and reported by it; the last rung of the ladder of truth."""
 
 from __future__ import annotations
 

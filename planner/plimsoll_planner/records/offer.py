@@ -40,7 +40,7 @@ class CapacityType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link(Record):
-    """What connects two devices: seconds = latency + bytes / bandwidth."""
+    """Connection of two devices: seconds = latency + bytes / bandwidth."""
 
     bandwidth_bytes_per_s: Rate
     latency_s: Seconds = 0.0
@@ -59,7 +59,7 @@ class Offer(Document):
     """A kind of machine one can get."""
 
     name: Name
-    """What people call the machine: an instance type or a node pool."""
+    """Usual name of the machine: an instance type or a node pool."""
     region: Label = ""
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     device_kind: DeviceKind = DeviceKind.CUDA

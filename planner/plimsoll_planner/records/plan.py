@@ -16,7 +16,7 @@ from plimsoll_planner.records.strategy import Mesh
 
 
 class Phase(StrEnum):
-    """Where in the life of a rank a peak stands."""
+    """Phase in the life of a rank in which a peak stands."""
 
     BUILD = "build"
     FIRST_STEP = "first-step"
@@ -54,7 +54,7 @@ class PhasePeak(Record):
     allocated: ByteInterval
     """Tensors."""
     reserved: ByteInterval
-    """What the allocator took from the device."""
+    """Bytes that the allocator took from the device."""
     device: ByteInterval
     """All of it; this decides whether a rank runs out of memory."""
 

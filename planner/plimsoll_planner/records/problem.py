@@ -1,4 +1,4 @@
-"""What the search is asked: profile, machines, engine, batch, limits, objective.
+"""Question to the search: profile, machines, engine, batch, limits, objective.
 
 A rule that names another field has its path in backticks (`plimsoll_planner.vocabulary`
 says it in the words of whoever asked). Fields that a person sets have a row in
@@ -37,7 +37,7 @@ Layers = Annotated[tuple[Index, ...], Entries(most=10_000)]
 
 
 class Goal(StrEnum):
-    """What is made smallest or largest."""
+    """Quantity to make smallest or largest."""
 
     MINIMIZE_GPUS = "MinimizeGPUs"
     """The fewest GPUs at the slowest rate that will do, or faster."""
@@ -133,7 +133,7 @@ class Override(Record):
 
     @property
     def least_gpus(self) -> int:
-        """What the fixed parts need."""
+        """Fewest GPUs that the fixed parts need."""
         stages = len(self.cuts) or self.num_stages or 1
         return self.num_gpus or stages * (self.data_degree or 1)
 
@@ -251,7 +251,7 @@ class Problem(Document):
                 raise self.refuse(field, rule, value)
 
     def _check_override(self) -> None:
-        """What is fixed exists, and can be inside the limits."""
+        """Fixed parts exist, and can be inside the limits."""
         fixed, costs = self.override, self.profile.costs
         layers = self.profile.layers
         if fixed.cuts and fixed.cuts[-1] >= len(layers.name):

@@ -132,7 +132,7 @@ def column_lengths(record: Record, prefix: str = "") -> Iterable[tuple[str, int]
 
 
 SHAPES: dict[type, dict[str, shape.Shape]] = {}
-"""What `shapes_of` found; annotations are looked up once for each class."""
+"""Results of `shapes_of`; annotations are looked up once for each class."""
 
 
 def shapes_of(record: type) -> dict[str, shape.Shape]:
@@ -179,7 +179,7 @@ def bounded_shape(base: Any, bound: Range | Text | JsonObject | Entries) -> shap
 
 
 REQUIRED: dict[type, tuple[str, ...]] = {}
-"""What `required_fields` found, once for each class."""
+"""Results of `required_fields`, once for each class."""
 
 
 def required_fields(record: type) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class Rehearsal(Document):
     other_bytes: Bytes | None = None
     """In use by other processes when the rehearsal began; None: unknown."""
     full_device: FullDevice | None = None
-    """Where the rank ran out of device memory; None: it fits."""
+    """The moment at which the rank ran out of device memory; None: it fits."""
 
     def check_rules(self) -> None:
         """The rank that ran out is the one that was rehearsed, alone and seen."""

@@ -1,4 +1,4 @@
-"""What replaying a plan's ranks gave: the second rung of the ladder of truth."""
+"""Result of replaying a plan's ranks: the second rung of the ladder of truth."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class TextShape(Shape):
 MOST_DECIMALS = 9
 """Of an amount of money; prices for a second of a device have about 5."""
 PLAIN_DECIMAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
-"""What a schema can state: no sign, no exponent, no digits of other scripts."""
+"""Form that a schema can state: no sign, no exponent, no digits of other scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def canonical(value: object) -> str:
 
 
 class Nestable(Protocol):
-    """What a record offers to the record around it."""
+    """Interface of a record for the record around it."""
 
     @classmethod
     def from_json(cls, value: object, path: str) -> object:

@@ -1,4 +1,4 @@
-"""What the search answers: a plan with its proof, or why there is none.
+"""Answers of the search: a plan with its proof, or why there is none.
 
 Infeasible is a result, not an exception: it names the constraint that binds and the
 nearest change that would make the problem feasible.
@@ -37,7 +37,7 @@ class Termination(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchStatistics(Record):
-    """What the search did."""
+    """Work of the search, counted."""
 
     num_tuples: Index
     """Of (P, T, D, b, sharding, schedule), decided in whatever way."""
@@ -66,7 +66,7 @@ class Solution(Document):
     """The Pareto front in peak, throughput, GPUs and cost, without `plan`."""
     statistics: SearchStatistics
     warnings: tuple[Message, ...] = ()
-    """What the answer rests on that nobody measured, or that a person fixed."""
+    """Basis of the answer that nobody measured, or that a person fixed."""
     fewest_unfixed: Count | None = None
     """Certified fewest GPUs where nothing is fixed; shown if a person fixed parts."""
 
@@ -99,7 +99,7 @@ class Infeasible(Document):
     certificate: Certificate
     statistics: SearchStatistics
     warnings: tuple[Message, ...] = ()
-    """What the answer rests on that nobody measured."""
+    """Basis of the answer that nobody measured."""
 
     def check_rules(self) -> None:
         """The certificate knows no plan either, and the miss is one of what binds."""

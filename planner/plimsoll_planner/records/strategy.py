@@ -82,7 +82,7 @@ class Strategy(Record):
 
 @lru_cache(maxsize=4096)
 def without_stages(strategy: Strategy) -> Strategy:
-    """Strategy with one stage, kept: the search asks often, and records are checked."""
+    """Strategy with one stage, kept: it is used often, and records are checked."""
     return replace(strategy, mesh=replace(strategy.mesh, pipeline=1))
 
 

@@ -1,4 +1,4 @@
-"""A task, and what is written down of its life.
+"""Request to a task process, and the record of its life.
 
     task.json    before it is started
     began.json   by its supervisor, before the first process
@@ -68,7 +68,7 @@ class Task(Document):
     subject: Label
     commands: tuple[Command, ...]
     folder: Word
-    """Where the processes run."""
+    """Working folder of the processes."""
     timeout_s: Seconds | None = None
 
 
@@ -117,6 +117,6 @@ class End(Document):
     host_was_full: bool = False
     """The kernel killed something for want of memory meanwhile."""
     message: Word = ""
-    """What was wrong where a process could not even be started."""
+    """The reason if a process could not even be started."""
     full_device: FullDevice | None = None
     """In a pod; on one machine it stands in the reports of the ranks."""

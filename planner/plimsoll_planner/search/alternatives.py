@@ -1,4 +1,4 @@
-"""What else could be had: plans that no other one beats in everything.
+"""Alternatives: plans that no other one beats in everything.
 
 In: the plans that the search walked, and a few more. Out: at most `MOST` of them.
 Called by `answer`. Compared are GPUs, peak, throughput and price; the plans asked for
@@ -54,7 +54,7 @@ def pareto_front(explorer: Explorer, chosen: Found, floor: Floor) -> list[Found]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """What plans are compared by."""
+    """Numbers that plans are compared by."""
 
     numbers: tuple[float, ...]
     """GPUs, peak, seconds of a step, price: smaller is better in each."""

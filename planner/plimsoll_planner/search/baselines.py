@@ -1,4 +1,4 @@
-"""What people do without a planner, judged by the same model, side by side.
+"""Usual plans without a planner, judged by the same model, side by side.
 
 In: a problem and a number of GPUs. Out: one `Row` for each rule of cutting. Called by
 `plimsoll compare`. Only the cuts differ: every rule may choose P, D, b and the layers
@@ -37,7 +37,7 @@ ROUNDING_RULE = "uniform: stage i begins at round(i * layers / stages), halves t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What one rule of cutting makes of a number of GPUs."""
+    """Result of one rule of cutting for a number of GPUs."""
 
     rule: str
     found: Found | None
@@ -58,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What all rules make of a number of GPUs."""
+    """Results of all rules for a number of GPUs."""
 
     rows: tuple[Row, ...]
     step_s: float | None

@@ -44,7 +44,7 @@ BINDINGS = (
     (Binding.BATCH, (Rule.BATCH_DOES_NOT_DIVIDE,)),
     (Binding.GPU_LIMIT, (Rule.OUTSIDE_LIMITS,)),
 )
-"""What a count fails on: the last hurdle that one of its tuples came to."""
+"""Reasons for which a count fails: the last hurdle that one of its tuples came to."""
 
 
 def certificate_of(

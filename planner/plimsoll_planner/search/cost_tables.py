@@ -1,4 +1,4 @@
-"""Everything that the search computes once and asks often.
+"""Everything that the search computes once and reads often.
 
 In: a problem. Out: arrays for a bound and a micro-batch, built on demand and kept;
 options, which are large, for as long as there is room. Called by `tuple_context` and

@@ -1,4 +1,4 @@
-"""Where the stages of a very long chain may begin: the borders of groups of layers.
+"""Starts of stages in a very long chain: the borders of groups of layers.
 
 In: what each layer weighs. Out: the first layer of each group. Called by `cost_tables`.
 Arrays over all runs of layers grow with the square of the number of borders, so a chain

@@ -25,4 +25,4 @@ FITTING = Numbers(Bound.UPPER, Bound.EXPECTED, merge=False)
 HOPED = Numbers(Bound.UPPER, Bound.EXPECTED, merge=True)
 """No plan that fits is below these, not even one whose options were pruned."""
 FAILING = Numbers(Bound.LOWER, Bound.LOWER, merge=True)
-"""What fails even with these fails."""
+"""A count that fails even with these fails."""

@@ -33,10 +33,10 @@ from plimsoll_planner.search.answer import solve
 MOST_ROUNDS = 5
 """Of search and replay; a plan that still differs then is not certified."""
 REPLAY_ERROR = {DeviceKind.EMULATED: 0.005, DeviceKind.CUDA: 0.02}
-"""What a replay may be off by. Emulated: the bar of the benchmark of truth. CUDA: not
+"""Error that a replay may have. Emulated: the bar of the benchmark of truth. CUDA: not
 measured yet; workspaces inside kernels are what a replay does not see."""
 SLACK = 0.001
-"""Part of the peak by which formula and replay may differ without saying anything: the
+"""Part of the peak by which formula and replay may differ unreported: the
 scalars of a step, which only a replay sees."""
 MOST_ERROR = 100.0
 """The largest relative error that a profile holds."""
@@ -72,7 +72,7 @@ class ReplayedAnswer:
     """The last answer, and how it came about."""
 
     answer: Solution | Infeasible
-    """Where a plan was certified, its peaks are the replay's."""
+    """If a plan was certified, its peaks are the replay's."""
     rounds: tuple[Round, ...]
     waits: bool = False
     """The answer's plan was not replayed yet."""

@@ -1,4 +1,4 @@
-"""Refuses a problem that asks for more than the search looks at.
+"""Refuses a problem that asks for more than the search covers.
 
 In: a problem. Out: nothing, or an error that says what to change. Called before any
 search, for a certificate lists the limits that it holds within: what is listed there
@@ -17,11 +17,11 @@ SEARCHED = {
     "tensor_degrees": (1,),
     "shardings": (Sharding.NONE,),
 }
-"""Fields of `Limits`, and the entries of theirs that the search looks at."""
+"""Fields of `Limits`, and the entries of theirs that the search covers."""
 
 
 def require_searched(problem: Problem) -> None:
-    """Refuse limits and engines whose plans the search does not look at.
+    """Refuse limits and engines whose plans the search does not cover.
 
     Raises:
         CannotPlanError: names the field, the entry and what may stand there.
@@ -48,5 +48,5 @@ def require_searched(problem: Problem) -> None:
 
 
 def searched_schedules(problem: Problem) -> tuple[Schedule, ...]:
-    """Schedules of a problem that the search looks at."""
+    """Schedules of a problem that the search covers."""
     return tuple(one for one in problem.schedules if one in SCHEDULES)

@@ -1,4 +1,4 @@
-"""The tuples that the search looks at, and the rules that decide some at sight.
+"""The tuples that the search covers, and the rules that decide some at once.
 
 In: a problem. Out: families of `Candidate`s, in a fixed order. Called by the search.
 

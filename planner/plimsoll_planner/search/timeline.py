@@ -30,7 +30,7 @@ TICK_S = 1 / TICKS_PER_S
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedPass:
-    """What a rank does for a while."""
+    """Activity of a rank for a while."""
 
     operation: Operation | None
     """None: it exchanges gradients and steps its optimizer."""

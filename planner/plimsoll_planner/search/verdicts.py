@@ -67,7 +67,7 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What became of one tuple, or of a family at once."""
+    """Result for one tuple, or for a family at once."""
 
     candidate: Candidate
     """The tuple, or the first one of the family."""

@@ -74,7 +74,7 @@ class StageChoice:
 
 
 NO_CHOICE = StageChoice()
-"""Where no technique offers any."""
+"""Choice of a stage if no technique offers any."""
 
 
 class Technique(ABC):

@@ -1,4 +1,4 @@
-"""What a plan takes and costs, in words: hours, money, nodes.
+"""Time and cost of a plan, in words: hours, money, nodes.
 
 In: a `HybridPlan`. Out: text. Called by the headline, the report and the CLI.
 """

@@ -25,7 +25,7 @@ RULE_NAMES = {
     Rule.REPLAYED: "replayed",
     Rule.NOT_SEARCHED: "not searched",
 }
-"""What people read in the place of a rule's value, which JSON has."""
+"""Words for people in the place of a rule's value, which JSON has."""
 RULES = {
     Rule.BATCH_DOES_NOT_DIVIDE: "replicas x micro-batch does not divide the batch",
     Rule.OUTSIDE_LIMITS: "limits or what was fixed leave it no mesh or micro-batch",

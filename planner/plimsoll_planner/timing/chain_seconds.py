@@ -47,7 +47,7 @@ class ChainSeconds:
     backward: Floats
     """Without recomputing."""
     recompute: Floats
-    """What recomputing adds to the backward pass."""
+    """Seconds that recomputing adds to the backward pass."""
     optimizer_step: Floats
     is_estimated: bool
     """From counted work instead of a measurement."""

@@ -1,4 +1,4 @@
-"""What counts bytes and work.
+"""Counters of bytes and work.
 
 flop_formulas       what torch's table of FLOPs lacks
 uncounted_work      operators without a formula, and what they may do

@@ -40,7 +40,7 @@ pass what only its forward pass can write, and crashes on zeros."""
 
 
 class KernelWorkspaces:
-    """Remembers the peak of each operator and kind of arguments."""
+    """Keeps the peak of each operator and kind of arguments."""
 
     def __init__(self) -> None:
         """Know none yet."""

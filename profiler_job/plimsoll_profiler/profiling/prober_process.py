@@ -104,7 +104,7 @@ class ProberProcess:
         raise reason_of(status, text)
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """The process itself."""
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,4 +1,4 @@
-"""What to profile, and how."""
+"""Request for a profile: the workload, and how to measure it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ line for all others."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileRequest:
-    """What to profile, and how."""
+    """Request for a profile: the workload, and how to measure it."""
 
     entrypoint: str
     """`package.module:function`"""

@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> Results:
-    """What was written."""
+    """Files that were written."""
     return results_from(json.loads((folder / "gpu.json").read_text()))
 
 
@@ -190,7 +190,7 @@ def test_a_signal_leaves_no_process(
 
 
 @pytest.mark.parametrize(
-    ("version", "content", "said"),
+    ("version", "content", "message"),
     [
         (None, "", "and {} has no torch: profile and train"),
         (
@@ -207,7 +207,7 @@ def test_a_signal_leaves_no_process(
     ids=["missing", "too old", "broken"],
 )
 def test_without_a_torch_that_works_one_line_says_what_to_do(
-    version: str | None, content: str, said: str, tmp_path: Path
+    version: str | None, content: str, message: str, tmp_path: Path
 ) -> None:
     """Before anything imports it; so does a machine without numpy."""
     if version:
@@ -226,7 +226,7 @@ def test_without_a_torch_that_works_one_line_says_what_to_do(
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert said.format(sys.executable) in line
+    assert message.format(sys.executable) in line
 
 
 def test_make_keeps_the_path_of_the_caller(tmp_path: Path) -> None:

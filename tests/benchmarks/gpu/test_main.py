@@ -1,4 +1,4 @@
-"""What one run of `make gpu` keeps for the next, refuses, and says at its end.
+"""Results that a run of `make gpu` keeps for the next, its refusals and its last lines.
 
 Models are not measured here but made up, so that each may fail as a GPU would let it.
 """
@@ -58,7 +58,7 @@ class Bench:
         return code, self.capsys.readouterr().err
 
     def stored(self) -> dict[str, ModelResult]:
-        """What is in the file now."""
+        """Content of the file now."""
         return results_from(json.loads((self.out / "gpu.json").read_text())).models
 
 
@@ -126,7 +126,7 @@ def test_an_interrupted_run_goes_on(bench: Bench) -> None:
 def test_a_gpu_that_vanishes_costs_what_is_left(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was measured before is kept; no further model is tried on no GPU."""
+    """Earlier results are kept; no further model is tried on no GPU."""
     gpu = replace(find_device("cpu"), kind=DeviceKind.CUDA, product="h100")
 
     def found(name: str) -> MeasuredDevice:
@@ -240,7 +240,7 @@ def test_a_full_disk_is_one_line(
 
 
 def damage(data: dict[str, Any], how: str) -> str:
-    """What is left of a file of results."""
+    """Rest of a file of results."""
     match how:
         case "text":
             return "{"
@@ -266,7 +266,7 @@ HOWS = ("text", "depth", "observed", "models", "phases", "no phases", "plans", "
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_damaged_file_is_set_aside(bench: Bench, how: str) -> None:
-    """It is found before anything is measured, and kept under a name that is told."""
+    """It is found before anything is measured, and kept under a printed name."""
     bench.run("--models", ONE)
     path = bench.out / "gpu.json"
     damaged = damage(json.loads(path.read_text()), how)

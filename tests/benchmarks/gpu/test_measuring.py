@@ -1,4 +1,4 @@
-"""What fails on the way costs the part that was under way, and is told."""
+"""Failures on the way cost the part that was under way, and are printed."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     monkeypatch.setattr(module, "plan_for", planned)
     monkeypatch.setattr(module, "replay_plan", replayed)
     monkeypatch.setattr(module, "rehearse", rehearsed)
-    said: list[str] = []
+    lines: list[str] = []
     return Measuring(
-        model="own", device=GPU, is_tiny=False, choices=CHOICES, say=said.append
+        model="own", device=GPU, is_tiny=False, choices=CHOICES, say=lines.append
     )
 
 

@@ -35,15 +35,15 @@ def test_what_is_missing_says_what_writes_it(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No such file, a folder, another kind of document: the next step is said."""
+    """No such file, a folder, another kind of document: the next step is named."""
     monkeypatch.chdir(tmp_path)
     a_profile_file(tmp_path)
     an_offers_file(tmp_path)
     command = ["plan", profile, "--offers", "offer.json", *options]
     assert main(command) == ExitCode.BAD_INPUT
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
 
 
 def test_an_answer_that_is_missing_says_what_writes_it(
@@ -85,14 +85,14 @@ def test_places_are_refused_before_the_search(
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     command = ["plan", "profile.json", "--offers", "offer.json", *options]
     assert main(command) == ExitCode.FAILED
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
 def test_a_device_takes_both(tmp_path: Path) -> None:
-    """What is not wanted may go to /dev/null, from both options."""
+    """Unwanted files may go to /dev/null, from both options."""
     options = ["--out", "/dev/null", "--solution", "/dev/null"]
     assert main(words(tmp_path, *options)) == ExitCode.DONE
 
@@ -120,6 +120,6 @@ def test_a_file_without_an_end_is_one_line(
     a_profile_file(tmp_path)
     an_offers_file(tmp_path)
     assert main(command) == ExitCode.BAD_INPUT
-    said = capsys.readouterr().err
-    assert "/dev/zero: larger than " in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "/dev/zero: larger than " in printed
+    assert printed.count("\n") == 1

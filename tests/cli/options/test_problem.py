@@ -133,7 +133,7 @@ def test_errors_are_one_line_and_an_exit_code(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What, which value, what is allowed; nothing half-written, no traceback."""
+    """Name, value and bound; nothing half-written, no traceback."""
     assert main(words(tmp_path, *options)) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -164,8 +164,8 @@ def test_the_engine_is_that_of_the_torch_that_was_profiled(
     assert main(command) == ExitCode.DONE
     answer = json.loads(capsys.readouterr().out)
     assert answer["plan"]["engine_version"] == shown
-    told = f"plimsoll on {shown} was not replayed against real ranks in tests"
-    assert any(told in line for line in answer["warnings"]) is is_warned
+    warning = f"plimsoll on {shown} was not replayed against real ranks in tests"
+    assert any(warning in line for line in answer["warnings"]) is is_warned
 
 
 def test_a_profile_of_a_torch_too_old_is_one_line(
@@ -205,15 +205,17 @@ def test_offers_of_another_kind_are_told_with_their_file(
     profile = a_profile_file(tmp_path)
     for offers, found in ((other, "cuda"), (str(empty), "no")):
         assert main(["plan", profile, "--offers", offers]) == BAD
-        said = capsys.readouterr().err
-        assert f"{offers}: lists {found} devices, and the profile is for emul" in said
-        assert "--device" in said
+        printed = capsys.readouterr().err
+        assert (
+            f"{offers}: lists {found} devices, and the profile is for emul" in printed
+        )
+        assert "--device" in printed
 
 
 def test_limits_are_told_as_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What would do names the option that it is typed with."""
+    """A remedy names the option that it is typed with."""
     assert main(words(tmp_path, "--max-gpus", "2")) == ExitCode.NO_PLAN
     assert "3 devices (--max-gpus is 2)" in capsys.readouterr().out
     assert main(words(tmp_path, "--max-tuples", "3")) == ExitCode.NO_PLAN

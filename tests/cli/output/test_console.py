@@ -90,7 +90,7 @@ def test_numbers_are_never_cut(
 def test_lines_wrap_without_blanks_and_tell_options(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty line stays; a field of the question is told as its option."""
+    """An empty line stays; a field of the question is named as its option."""
     monkeypatch.setenv("COLUMNS", "12")
     say("one two three four", "", "`limits.max_gpus` is 2")
     lines = capsys.readouterr().out.splitlines()
@@ -102,5 +102,5 @@ def test_lines_wrap_without_blanks_and_tell_options(
     [(0, "0 FLOP"), (12, "12 FLOP"), (6.32e12, "6.32 TFLOP"), (4e18, "4e+03 PFLOP")],
 )
 def test_work_has_a_decimal_unit(flop: float, text: str) -> None:
-    """As arithmetic is told everywhere: powers of 1000."""
+    """As arithmetic is written everywhere: powers of 1000."""
     assert format_flop(flop) == text

@@ -1,4 +1,4 @@
-"""What is shown while a plan goes on: in a log, and on terminals of any width."""
+"""Output while a plan goes on: in a log, and on terminals of any width."""
 
 from __future__ import annotations
 
@@ -108,16 +108,16 @@ def test_one_rank_is_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_had_ended_before_the_command_began_is_not_told_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What ends under its eyes is."""
+    """An attempt that ends meanwhile is."""
     open_one = StoredAttempt(number=2, plan=a_plan_of_record())
     first = replace(open_one, number=1, ending=Ending.CHECKPOINTED)
     second = replace(open_one, ending=Ending.OUT_OF_MEMORY, message="rank 1: too much")
     with RunView() as view:
         view.passed(a_result(state=ObservedState(attempts=(first, open_one))))
         view.passed(a_result(state=ObservedState(attempts=(first, second))))
-    said = capsys.readouterr().err
-    assert "attempt 1" not in said
-    assert "✗ attempt 2 ended: device out of memory: rank 1: too much\n" in said
+    printed = capsys.readouterr().err
+    assert "attempt 1" not in printed
+    assert "✗ attempt 2 ended: device out of memory: rank 1: too much\n" in printed
 
 
 def test_a_wait_is_told_once_and_its_end_too(
@@ -131,9 +131,9 @@ def test_a_wait_is_told_once_and_its_end_too(
             view.passed(a_result())
             view.waits("the disk is full")
             view.waits("")
-    said = capsys.readouterr().err
-    assert said.count("✗ waiting: the disk is full\n") == 2
-    assert said.count("✓ goes on\n") == 2
+    printed = capsys.readouterr().err
+    assert printed.count("✗ waiting: the disk is full\n") == 2
+    assert printed.count("✓ goes on\n") == 2
 
 
 def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
@@ -147,8 +147,8 @@ def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
     looks = [(planned, ""), (searching, refuted), (planned, refuted)]
     for is_brief in (False, True):
         with RunView(is_brief=is_brief) as view:
-            for status, told in looks:
-                seen = ObservedState(attempts=plan, refuted=told)
+            for status, seen_refuted in looks:
+                seen = ObservedState(attempts=plan, refuted=seen_refuted)
                 view.passed(a_result(status=status, state=seen))
         lines = capsys.readouterr().err.splitlines()
         shown = [line for line in lines if line.startswith(("✗", "✓ plan"))]
@@ -169,16 +169,16 @@ def test_a_plan_that_ran_out_when_rehearsed_is_told_with_the_next_one(
 def test_what_certifies_a_plan_is_named(reason: str, message: str, line: str) -> None:
     """The replay, and with it the rehearsal, or why there was none.
 
-    Not again what the line of the plan before has said.
+    The line of the plan before is not repeated.
     """
-    said = Condition(
+    condition = Condition(
         type=ConditionType.CERTIFIED,
         status=Truth.TRUE,
         reason=reason,
         message=message,
     )
     result = a_result(state=ObservedState(refuted="ran out"))
-    assert run_view.settled_text(result, said) == line
+    assert run_view.settled_text(result, condition) == line
 
 
 def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,10 +223,10 @@ def test_bars_are_aligned_and_hold_at_every_width(columns: int) -> None:
 def test_a_bar_fills_up_to_its_load_line_and_no_further() -> None:
     """Half full is half a bar; over the line is red, and still as wide."""
     plan = a_plan_of_record()
-    told = told_by_all(plan)
-    peak = told[0].peaks[0].device_bytes
+    observations = told_by_all(plan)
+    peak = observations[0].peaks[0].device_bytes
     half, full, over = (
-        memory_bars(plan, told[:1], capacity, 80)[0]
+        memory_bars(plan, observations[:1], capacity, 80)[0]
         for capacity in (2 * peak, peak, peak // 2)
     )
     assert half.plain.count("█") == 14
@@ -241,7 +241,7 @@ def styles(line: Text) -> set[str]:
 
 
 def a_dry_status() -> Status:
-    """Build what is said of a plan that is not to be launched."""
+    """Build the status of a plan that is not to be launched."""
     status = a_status("Valid", "Measured", "Proven", "Replayed", *["PlanOnly"] * 2)
     *before, launched, succeeded = status.conditions
     launched = replace(launched, status=Truth.FALSE)
@@ -259,8 +259,8 @@ def test_a_dry_run_has_nothing_under_way(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
-@pytest.mark.parametrize(("upper_s", "is_said"), [(42.0, False), (40.5, True)])
-def test_a_step_outside_of_its_interval_is_said(upper_s: float, is_said: bool) -> None:
+@pytest.mark.parametrize(("upper_s", "is_shown"), [(42.0, False), (40.5, True)])
+def test_a_step_outside_of_its_interval_is_said(upper_s: float, is_shown: bool) -> None:
     """Ranks took 41 s: one line of what was predicted, and what to do about it."""
     time = SecondsInterval(lower_s=39.0, expected_s=40.0, upper_s=upper_s)
     plan = replace(a_plan_of_record(), step_time=time)
@@ -268,13 +268,13 @@ def test_a_step_outside_of_its_interval_is_said(upper_s: float, is_said: bool) -
     run = replace(run, attempts=(replace(run.attempts[0], plan=plan),))
     status = replace(run.status, observed=observed_status(plan, run.observations))
     lines = list(outcome_lines(replace(run, status=status)))
-    said = [line for line in lines if line.startswith("a step takes 41 s, outside of")]
-    assert len(said) == is_said
-    assert all("predicted, 39 to 40.5 s: " in line for line in said)
+    shown = [line for line in lines if line.startswith("a step takes 41 s, outside of")]
+    assert len(shown) == is_shown
+    assert all("predicted, 39 to 40.5 s: " in line for line in shown)
 
 
 def test_a_plan_that_fits_nowhere_says_that_devices_ran_out_before() -> None:
-    """What was learned may be why, and only a person knows whether it still holds."""
+    """Earlier findings may be why, and only a person knows whether they still hold."""
     asked = a_question(900)
     key = replace(EMULATED.key, device_product=asked.offers[0].device_product)
     wide = replace(EMULATED.outside, residual_bytes=900)

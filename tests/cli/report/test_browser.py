@@ -98,7 +98,7 @@ def test_a_page_is_quiet_alone_and_narrow(
 
 
 def test_a_browser_would_have_noticed(browser: Browser, tmp_path: Path) -> None:
-    """A page that fetches, complains and is too wide is told as such."""
+    """A page that fetches, complains and is too wide is reported as such."""
     file = tmp_path / "bad.html"
     file.write_text(
         "<img src='file:///nowhere.png'><script>console.error('no')</script>"

@@ -1,4 +1,4 @@
-"""What is said first."""
+"""The first lines of a report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.questions import a_question, solved
 from tests.support.reports import TIME, a_record, a_run, a_status
 
 
-def said_of(record: RunRecord) -> HeadlineView:
+def headline_of(record: RunRecord) -> HeadlineView:
     """Headline of a record."""
     plan = record.plan
     memory = None if plan is None else memory_view(record, plan)
@@ -44,7 +44,7 @@ def test_a_plan_in_words() -> None:
     fewer = answer.plan.num_gpus - 1
     miss = answer.certificate.counts[fewer - 1].nearest_miss
     assert miss is not None
-    view = said_of(record)
+    view = headline_of(record)
     assert view.title == f"{fewer + 1} devices of 700 B"
     where = f"rank {miss.rank}, {miss.phase}"
     assert view.lead == f"{fewer} fail at {where}, short by {miss.short_bytes} B."
@@ -53,15 +53,15 @@ def test_a_plan_in_words() -> None:
 def test_gpus_are_called_so() -> None:
     """On CUDA, with the memory of the product."""
     record = a_record(answer=a_solution(), problem=None)
-    assert said_of(record).title == "4 GPUs of 139 GiB"
+    assert headline_of(record).title == "4 GPUs of 139 GiB"
 
 
 def lead(**fields: object) -> str:
-    """Return what is said of 3 GPUs, where the plan has 4."""
+    """Text about 3 GPUs, if the plan has 4."""
     counts = (a_count(1), a_count(2), a_count(3, **fields))  # type: ignore[arg-type]
     certificate = a_certificate(counts=(*counts, a_count(4, Verdict.FITS)))
     answer = a_solution(certificate=certificate, plan=a_plan())
-    return said_of(a_record(answer=answer, problem=None)).lead
+    return headline_of(a_record(answer=answer, problem=None)).lead
 
 
 def test_what_one_fewer_lacks() -> None:
@@ -76,18 +76,18 @@ def test_what_one_fewer_lacks() -> None:
         samples_per_s=1.0,
         needed_samples_per_s=2.0,
     )
-    told = lead(binding=Binding.RATE, nearest_miss=rate)
-    assert told.startswith("3 fail: at most 1 samples/s, needs 2")
-    told = lead(binding=Binding.BATCH, nearest_miss=None)
-    assert told == "3 fail: the global batch does not divide."
+    text = lead(binding=Binding.RATE, nearest_miss=rate)
+    assert text.startswith("3 fail: at most 1 samples/s, needs 2")
+    text = lead(binding=Binding.BATCH, nearest_miss=None)
+    assert text == "3 fail: the global batch does not divide."
 
 
 def test_one_fewer_that_fits() -> None:
-    """Where speed is asked for, fewer may do as well, and are not said to fail."""
+    """If speed is asked for, fewer may do as well, and are not called failing."""
     problem = a_question(700, objective=Objective(goal=Goal.MAXIMIZE_THROUGHPUT))
     fewer = solved(problem).plan.num_gpus - 1
-    told = said_of(a_record(problem)).lead
-    assert told == f"{fewer} fit too, and do worse by what was asked for."
+    text = headline_of(a_record(problem)).lead
+    assert text == f"{fewer} fit too, and do worse by what was asked for."
 
 
 def test_one_fewer_that_is_open() -> None:
@@ -98,22 +98,22 @@ def test_one_fewer_that_is_open() -> None:
         termination=Termination.WITHIN_GAP,
         gap=0.25,
     )
-    told = said_of(a_record(answer=answer, problem=None)).lead
-    assert told.startswith("3 undecided: 1 of 1 combinations are open")
+    text = headline_of(a_record(answer=answer, problem=None)).lead
+    assert text.startswith("3 undecided: 1 of 1 combinations are open")
 
 
 def test_fewer_than_was_fixed_are_not_claimed_to_fail() -> None:
     """They are outside of what was searched."""
     fixed = Override(num_gpus=4, num_stages=4)
     record = a_record(a_question(5000, override=fixed))
-    assert said_of(record).lead == "Fewer are outside what was fixed or allowed."
+    assert headline_of(record).lead == "Fewer are outside what was fixed or allowed."
     one = a_record(a_question(5000))
-    assert said_of(one).lead == "One is the least there is."
+    assert headline_of(one).lead == "One is the least there is."
 
 
 def test_no_plan_says_what_would_do() -> None:
     """The miss and the nearest change, as sentences."""
-    view = said_of(a_record(a_question(200, limits=Limits(max_gpus=2))))
+    view = headline_of(a_record(a_question(200, limits=Limits(max_gpus=2))))
     assert view.title == "No plan fits"
     assert view.lead.startswith("Memory binds. Nearest miss: ")
     assert "Would do: " in view.lead
@@ -168,7 +168,7 @@ def test_what_nobody_goes_on_with_says_how(
     word: str,
     line: str,
 ) -> None:
-    """Until it is over: then it is told as what it has become."""
+    """Until it is over: then it is named as what it has become."""
     [attempt] = a_run().attempts
     attempts = (replace(attempt, ending=ending),)
     status = a_status("Valid", "Running", truth=Truth.UNKNOWN)
@@ -201,7 +201,7 @@ def test_what_is_refused_says_why() -> None:
 
 def figures(record: RunRecord) -> dict[str, tuple[str, str]]:
     """Main figures by name."""
-    return {one.name: (one.value, one.note) for one in said_of(record).figures}
+    return {one.name: (one.value, one.note) for one in headline_of(record).figures}
 
 
 def test_figures_of_a_run_are_measured() -> None:

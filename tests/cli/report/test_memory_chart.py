@@ -1,4 +1,4 @@
-"""Bars of memory: where their parts lie, and what is said beside them."""
+"""Bars of memory: where their parts lie, and the text beside them."""
 
 from __future__ import annotations
 
@@ -63,15 +63,17 @@ def test_parts_fill_a_bar_up_to_what_is_expected(
 
 
 def test_a_measured_peak_stands_beside_its_prediction() -> None:
-    """A hundredth above what was expected is said as such, for the rank and in all."""
+    """A hundredth above what was expected is shown as such, for the rank and in all."""
     record = a_run()
     plan = record.plan
     assert plan is not None
     peak = plan.stages[0].peak()
     assert peak is not None
     expected = peak.device.expected_bytes
-    told = told_by(plan, 0, expected + round(expected / 50))
-    view = view_of(replace(record, observations=(told, *record.observations[1:])))
+    observation = told_by(plan, 0, expected + round(expected / 50))
+    view = view_of(
+        replace(record, observations=(observation, *record.observations[1:]))
+    )
     assert view.bars[0].cells["measured"] == f"{expected + round(expected / 50)} B"
     assert view.bars[0].cells["error"].startswith("+")
     assert view.bars[1].cells["error"] == "+0.00%"
@@ -81,7 +83,7 @@ def test_a_measured_peak_stands_beside_its_prediction() -> None:
 
 
 def test_before_a_step_is_over_nothing_counts_as_measured() -> None:
-    """What a rank holds while it is built is no peak of training."""
+    """Memory of a rank while it is built is no peak of training."""
     record = a_run()
     plan = record.plan
     assert plan is not None
@@ -111,15 +113,15 @@ def test_many_ranks_have_a_bar_for_each_stage() -> None:
     record = a_record(question)
     plan = record.plan
     assert plan is not None
-    told = tuple(told_by(plan, rank, 1024 + 256 * rank) for rank in range(40))
-    view = view_of(replace(record, observations=told))
+    observations = tuple(told_by(plan, rank, 1024 + 256 * rank) for rank in range(40))
+    view = view_of(replace(record, observations=observations))
     assert [bar.name for bar in view.bars] == ["stage 0", "stage 1"]
     assert [bar.cells["measured"] for bar in view.bars] == ["5.75 KiB", "10.75 KiB"]
     assert len(view.errors) == 40
 
 
 def test_without_a_problem_a_bar_is_of_one_kind() -> None:
-    """What a peak consists of is not guessed."""
+    """The parts of a peak are not guessed."""
     view = view_of(replace(a_run(), problem=None))
     assert view.kinds == ("expected",)
 

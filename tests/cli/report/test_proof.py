@@ -66,7 +66,7 @@ def test_sentences_are_those_of_explain() -> None:
 
 
 def test_counts_of_which_the_same_is_said_are_one_line() -> None:
-    """What was fixed leaves 1 to 3 outside."""
+    """The fixed parts leave 1 to 3 outside."""
     view = view_of(a_question(5000, override=Override(num_gpus=4, num_stages=4)))
     assert [(row.first, row.last) for row in view.rows] == [(1, 3), (4, 4)]
     assert view.rows[0].need is None
@@ -86,9 +86,9 @@ def test_several_offers_are_told_apart() -> None:
     """A miss names the offer that comes nearest."""
     offers = (a_device(500, name="small"), a_device(700, name="large"))
     view = view_of(a_question(offers=offers))
-    told = [row.need.text for row in view.rows if row.need and row.need.short]
-    assert told
-    assert all("large" in text or "small" in text for text in told)
+    texts = [row.need.text for row in view.rows if row.need and row.need.short]
+    assert texts
+    assert all("large" in text or "small" in text for text in texts)
 
 
 def test_a_newer_answer_than_the_plan_says_so() -> None:

@@ -1,4 +1,4 @@
-"""The course of a training, from what was told."""
+"""The course of a training, from the reports of its ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.reports import a_record, a_run, told_by
 
 
 def test_a_loss_goes_from_first_to_last() -> None:
-    """Both are marked, the last in words; what is not finite is left out and said."""
+    """Both are marked, the last in words; values that are not finite are left out."""
     losses = ((1, 4.0), (2, math.nan), (3, math.inf), (4, 1.0))
     chart = loss_chart(a_record(losses=losses))
     assert chart is not None
@@ -34,7 +34,7 @@ def test_less_than_two_losses_are_no_line(
 
 
 def test_steps_that_all_ranks_tell_have_the_seconds_of_the_slowest() -> None:
-    """Rank 1 is a step behind, and remembers one step less."""
+    """Rank 1 is a step behind, and keeps one step less."""
     plan = a_run().plan
     assert plan is not None
     ahead = told_by(plan, 0, 1, num_steps=5, step_s=(3.0, 4.0, 5.0))

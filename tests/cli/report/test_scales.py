@@ -89,7 +89,7 @@ def test_ticks_hold_the_range(one: float, other: float) -> None:
     ],
 )
 def test_a_small_part_keeps_its_digits(part: float, text: str) -> None:
-    """A prediction that is off by a little is not told as exact."""
+    """A prediction that is off by a little is not shown as exact."""
     assert percent_text(part) == text
 
 

@@ -1,4 +1,4 @@
-"""The drawing of a step: rows, their passes and what is said of them."""
+"""The drawing of a step: rows, their passes and the text about them."""
 
 from __future__ import annotations
 

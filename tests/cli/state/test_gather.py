@@ -1,4 +1,4 @@
-"""What there is of a plan: of all attempts, what counts in the end."""
+"""Record of a plan: of all attempts, the part that counts in the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.reports import told_by_all
 
 
 def trained(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what is said of the steps that were trained."""
+    """Lines about the steps that were trained."""
     assert main(["describe", NAME, "--home", str(plan.root)]) == ExitCode.DONE
     lines = capsys.readouterr().out.splitlines()
     return next((line for line in lines if line.startswith("trained ")), "")

@@ -149,7 +149,7 @@ def save_step(home: StateDir, plan: StoredPlan, step: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "said"),
+    ("edit", "message"),
     [
         (
             {"workload": {"entrypoint": "other:workload"}},
@@ -163,14 +163,14 @@ def save_step(home: StateDir, plan: StoredPlan, step: int | None) -> None:
     ],
 )
 def test_what_a_checkpoint_does_not_lead_to_is_refused(
-    edit: dict[str, Any], said: str, tmp_path: Path
+    edit: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     """Before anything is profiled or launched; what leads on is taken up."""
 
     async def work(home: StateDir) -> None:
         first = await asked(home)
         save_step(home, first, 10)
-        with pytest.raises(PlanUnderWayError, match=re.escape(said)):
+        with pytest.raises(PlanUnderWayError, match=re.escape(message)):
             await asked(home, **edit)
         longer = await asked(home, training={"globalBatchSize": 8, "steps": 30})
         assert (longer.uid, longer.generation) == (first.uid, 2)
@@ -179,13 +179,15 @@ def test_what_a_checkpoint_does_not_lead_to_is_refused(
 
 
 def test_checkpoints_elsewhere_are_not_passed_over(tmp_path: Path) -> None:
-    """What was trained would be lost without a word."""
+    """Trained steps would be lost without a word."""
 
     async def work(home: StateDir) -> None:
         first = await asked(home)
         save_step(home, first, 10)
-        said = f"saved step 10 in .*/checkpoints, and is to go on from .*/{first.uid}"
-        with pytest.raises(PlanUnderWayError, match=said):
+        message = (
+            f"saved step 10 in .*/checkpoints, and is to go on from .*/{first.uid}"
+        )
+        with pytest.raises(PlanUnderWayError, match=message):
             await asked(home, checkpoint={"path": "elsewhere"})
         anew = await asked(home, checkpoint={"path": "elsewhere"}, anew=True)
         assert anew.uid != first.uid
@@ -194,7 +196,7 @@ def test_checkpoints_elsewhere_are_not_passed_over(tmp_path: Path) -> None:
 
 
 def test_what_has_trained_to_its_end_is_over(tmp_path: Path) -> None:
-    """Also where its command was killed before it said so: nothing is added to it."""
+    """Also if its command was killed before it printed that: nothing is added to it."""
 
     async def work(home: StateDir) -> None:
         first = await asked(home)
@@ -245,7 +247,7 @@ def test_an_end_that_nobody_was_told_is_told_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("over", [False, True])
 def test_anew_is_anew(over: bool, tmp_path: Path) -> None:
-    """Whatever is under way, or was not told."""
+    """Whatever is under way, or was not reported."""
 
     async def work(home: StateDir) -> None:
         first = await asked(home)

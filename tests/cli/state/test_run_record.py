@@ -26,8 +26,8 @@ def test_the_plan_is_the_latest() -> None:
         StoredAttempt(number=1, plan=first),
         StoredAttempt(number=2, plan=second),
     )
-    told = told_by(first, 0, 1, attempt=1)
-    record = a_record(problem, attempts=attempts, observations=(told,))
+    observation = told_by(first, 0, 1, attempt=1)
+    record = a_record(problem, attempts=attempts, observations=(observation,))
     assert record.plan == second
     assert a_record(problem).plan == solved(problem).plan
     assert replace(record, is_planned_anew=True).plan == solved(problem).plan

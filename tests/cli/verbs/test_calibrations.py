@@ -1,4 +1,4 @@
-"""What was learned of devices, as a table."""
+"""Observed overheads of devices, as a table."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ FAILS = "import sys; sys.exit('no data')"
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         (ENDS, "chain had finished before it could be stopped\n"),
         (FAILS, "chain had failed before it could be stopped: AppError: no data\n"),
     ],
 )
 def test_a_job_that_ends_before_it_is_stopped_is_told_as_ended(
-    program: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    program: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was under way when `cancel` began; `run` has nothing to go on with."""
     plan = a_home_plan(tmp_path / "home", runPolicy={"backoffLimit": 0})
@@ -30,7 +30,7 @@ def test_a_job_that_ends_before_it_is_stopped_is_told_as_ended(
     plan.wait_for_end(plan.train(program))
     assert main(["cancel", NAME, "--home", str(plan.root)]) == ExitCode.DONE
     out = capsys.readouterr().out
-    assert out.startswith(said)
+    assert out.startswith(message)
     assert "plimsoll run" not in out
 
 

@@ -48,20 +48,20 @@ def plan(tmp_path: Path) -> Generator[HomePlan]:
 
 
 def state(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> tuple[str, bool]:
-    """Return what `get` and `describe` say alike: the state, and whether it is run."""
+    """State and whether it is run, alike from `get` and `describe`."""
     home = ("--home", str(plan.root))
     assert main(["get", *home, "-o", "json"]) == ExitCode.DONE
-    [told] = json.loads(capsys.readouterr().out)
+    [document] = json.loads(capsys.readouterr().out)
     assert main(["describe", NAME, *home, "-o", "json"]) == ExitCode.DONE
-    assert json.loads(capsys.readouterr().out) == told
+    assert json.loads(capsys.readouterr().out) == document
     assert main(["get", *home]) == ExitCode.DONE
-    assert told["home"]["state"] in capsys.readouterr().out
-    assert set(told) == {"metadata", "spec", "status", "home"}
-    return told["home"]["state"], told["home"]["isRun"]
+    assert document["home"]["state"] in capsys.readouterr().out
+    assert set(document) == {"metadata", "spec", "status", "home"}
+    return document["home"]["state"], document["home"]["isRun"]
 
 
 def page(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what `describe` says to people."""
+    """Output of `describe` for people."""
     words = ["describe", NAME, "--home", str(plan.root)]
     assert main(words) == ExitCode.DONE
     return capsys.readouterr().out
@@ -70,13 +70,13 @@ def page(plan: HomePlan, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_plan_of_which_all_was_killed_is_interrupted(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody is left to write that down; and it is told what goes on with it."""
+    """Nobody is left to write that down; the output names the next command."""
     plan.train(SLEEPS)
     plan.tasks.end_all()
     assert state(plan, capsys) == ("Interrupted", False)
-    said = page(plan, capsys)
-    assert said.startswith("chain: Interrupted  (uid ")
-    assert "nothing of it runs: `plimsoll run` goes on\n" in said
+    text = page(plan, capsys)
+    assert text.startswith("chain: Interrupted  (uid ")
+    assert "nothing of it runs: `plimsoll run` goes on\n" in text
 
 
 def test_ranks_whose_command_was_killed_run_unwatched(
@@ -86,8 +86,8 @@ def test_ranks_whose_command_was_killed_run_unwatched(
     folder = plan.train(SLEEPS)
     for _ in range(2):
         assert state(plan, capsys) == ("Running, unwatched", False)
-    said = page(plan, capsys)
-    assert "unwatched: its processes run, and `plimsoll run` finds them\n" in said
+    text = page(plan, capsys)
+    assert "unwatched: its processes run, and `plimsoll run` finds them\n" in text
     assert plan.tasks.alive() == {folder}
 
 
@@ -98,14 +98,14 @@ def test_ranks_that_ended_with_nobody_there_are_not_told_as_killed(
     folder = plan.train(ENDS)
     plan.wait_for_end(folder)
     assert state(plan, capsys) == ("Ended, unwatched", False)
-    said = page(plan, capsys)
-    assert "unwatched: its ranks have ended, and `plimsoll run` says how\n" in said
+    text = page(plan, capsys)
+    assert "unwatched: its ranks have ended, and `plimsoll run` says how\n" in text
 
 
 def test_a_plan_that_a_command_runs_is_where_its_status_says(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing else is said of it."""
+    """Nothing else is printed of it."""
     with plan.home.locked(NAME):
         assert state(plan, capsys) == ("Running", True)
         assert "plimsoll run" not in page(plan, capsys)

@@ -1,4 +1,4 @@
-"""`plimsoll logs --follow` ends when nothing can be said any more."""
+"""`plimsoll logs --follow` ends when no more output can come."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def follow(plan: HomePlan) -> ExitCode | int:
     return main(["logs", NAME, "--follow", "--home", str(plan.root)])
 
 
-def wait_until_said(folder: Path) -> None:
-    """Wait until a rank has said something."""
+def wait_for_output(folder: Path) -> None:
+    """Wait until a rank has printed something."""
     while not (folder / "0.out").exists() or not (folder / "0.out").stat().st_size:
         time.sleep(0.02)
 
@@ -44,9 +44,9 @@ def wait_until_said(folder: Path) -> None:
 def test_logs_of_ranks_that_were_killed_end(
     plan: HomePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With their keeper, so that nobody writes down that they have ended."""
+    """With their supervisor, so that nobody writes down that they have ended."""
     folder = plan.train(TALKS.format(seconds=600))
-    wait_until_said(folder)
+    wait_for_output(folder)
     killing, begin_s = threading.Timer(1.5, plan.tasks.end_all), time.monotonic()
     killing.start()
     assert follow(plan) == ExitCode.DONE
@@ -60,7 +60,7 @@ def test_logs_are_followed_to_where_they_are_kept(
 ) -> None:
     """A task that is cleared away; no line is lost, and none comes twice."""
     folder = plan.train(TALKS.format(seconds=600))
-    wait_until_said(folder)
+    wait_for_output(folder)
     clearing = threading.Timer(1.0, plan.tasks.clear, (TaskKind.TRAIN, "1"))
     clearing.start()
     assert follow(plan) == ExitCode.DONE

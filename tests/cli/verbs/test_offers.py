@@ -122,7 +122,7 @@ def test_errors_are_one_line_and_an_exit_code(
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What, which value, and no traceback."""
+    """Name and value, and no traceback."""
     assert main(arguments) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -185,7 +185,7 @@ def test_a_broken_driver_is_a_warning(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What can be listed is listed, and the reader learns what is missing."""
+    """The rest is listed, and the reader learns what is missing."""
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho mismatch; exit 18\n")
     program.chmod(0o755)

@@ -97,7 +97,7 @@ def test_a_micro_batch_that_matters_is_asked_for(
 def test_json_and_files_are_the_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What goes to a pipe, to --out and to --solution is one answer."""
+    """One answer goes to a pipe, to --out and to --solution."""
     plan, answer = tmp_path / "plan.json", tmp_path / "solution.json"
     files = ["--out", str(plan), "--solution", str(answer), "-o", "json"]
     assert main(words(tmp_path, *files)) == ExitCode.DONE
@@ -109,7 +109,7 @@ def test_json_and_files_are_the_records(
 def test_no_plan_has_an_exit_code_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What binds, by how much, and what would do; the answer is written as well."""
+    """The bound, by how much, and the remedy; the answer is written as well."""
     answer, plan = tmp_path / "solution.json", tmp_path / "plan.json"
     options = ["--max-gpus", "2", "--solution", str(answer), "--out", str(plan)]
     assert main(words(tmp_path, *options)) == ExitCode.NO_PLAN
@@ -172,7 +172,7 @@ def test_without_a_price_no_money_is_shown(
 def test_a_missed_deadline_is_answered_with_one_that_is_met(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What would do is a deadline, and with that there is a plan."""
+    """The remedy is a deadline, and with that there is a plan."""
     missed = ["--steps", "1", "--deadline", "10"]
     assert main(words(tmp_path, *missed)) == ExitCode.NO_PLAN
     output = capsys.readouterr().out
@@ -188,8 +188,8 @@ def test_whole_nodes_that_no_goal_counts_are_refused_in_options(
     """They were accepted, and a certificate listed them that did not hold to them."""
     options = ["--whole-nodes", "--objective", "MinimizeMemory"]
     assert main(words(tmp_path, *options)) == ExitCode.BAD_INPUT
-    said = capsys.readouterr().err
-    assert "--whole-nodes: got True, allowed is false with MinimizeMemory" in said
+    printed = capsys.readouterr().err
+    assert "--whole-nodes: got True, allowed is false with MinimizeMemory" in printed
 
 
 def test_overrides_are_obeyed(

@@ -55,7 +55,7 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["tests.support.nothing:here"], ExitCode.BAD_INPUT, "no module"),
         ([GPT, "--args", '{"depht": 1}'], ExitCode.BAD_INPUT, "depht"),
@@ -73,18 +73,18 @@ def test_code_becomes_a_plan_that_its_replay_certifies(
 def test_bad_input_is_one_line(
     words: list[str],
     code: ExitCode,
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """What was wrong and what to do, in one line, and no file half-written."""
+    """The mistake and the next step, in one line, and no file half-written."""
     out = tmp_path / "profile.json"
     extra = [] if "--out" in words else ["--out", str(out)]
     assert main(["profile", *words, *extra]) == code
     shown = capsys.readouterr()
     [line] = [text for text in shown.err.splitlines() if text.strip()]
     assert line.startswith("plimsoll: ")
-    assert said in line
+    assert message in line
     assert not out.exists()
 
 

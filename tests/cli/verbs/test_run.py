@@ -52,7 +52,7 @@ data:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where nothing was ever run."""
+    """Folder in which nothing was ever run."""
     return tmp_path / "home"
 
 
@@ -65,7 +65,7 @@ def run_words(folder: Path, text: str | bytes, *options: str) -> list[str]:
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what was said: a line on stderr, nothing on stdout."""
+    """The message: a line on stderr, nothing on stdout."""
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("plimsoll: ")
@@ -79,7 +79,7 @@ def add(extra: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "holds no objects of kind TrainingPlan, but one is wanted: each has a f"),
         ("- a\n", "plan.yaml: got ['a'], allowed is a mapping of fields"),
@@ -110,19 +110,19 @@ def add(extra: str) -> str:
 )
 def test_what_is_no_manifest_is_one_line_and_makes_no_home(
     text: str | bytes,
-    said: str,
+    message: str,
     home: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is wrong, which value, what is allowed; whoever looks finds no home."""
+    """Mistake, value and bound in one line; no state directory is made."""
     assert main(run_words(tmp_path, text)) == BAD
-    assert said in one_line(capsys)
+    assert message in one_line(capsys)
     assert not home.exists()
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "message"),
     [
         (
             "override: {data: 3}",
@@ -142,17 +142,17 @@ def test_what_is_no_manifest_is_one_line_and_makes_no_home(
     ],
 )
 def test_what_contradicts_itself_is_refused_before_anything_is_stored(
-    extra: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    extra: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the words of the spec; there is no plan afterwards."""
     assert main(run_words(tmp_path, add(extra), "--device", "cpu")) == BAD
-    assert said in one_line(capsys)
+    assert message in one_line(capsys)
     assert main(["get", "--home", str(tmp_path / "home"), "-o", "json"]) == 0
     assert capsys.readouterr().out == "[]\n"
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--offers", "no.csv"], BAD, "no.csv: No such file or directory"),
         (["--offers", "broken.csv"], BAD, "broken.csv: no such column 'a'"),
@@ -211,7 +211,7 @@ def test_what_contradicts_itself_is_refused_before_anything_is_stored(
 def test_options_that_cannot_be_are_one_line(
     options: list[str],
     code: ExitCode,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -223,7 +223,7 @@ def test_options_that_cannot_be_are_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))
     assert main(words) == code
-    assert said in one_line(capsys)
+    assert message in one_line(capsys)
 
 
 def write_offers(folder: Path) -> None:
@@ -243,9 +243,9 @@ def test_a_manifest_that_cannot_be_read_is_one_line(
 ) -> None:
     """A folder, or nothing at all."""
     assert main(["run", str(tmp_path / name), "--home", str(home)]) == BAD
-    said = one_line(capsys)
-    assert f": {why}" in said
-    assert said.endswith("; name a file with one TrainingPlan\n")
+    line = one_line(capsys)
+    assert f": {why}" in line
+    assert line.endswith("; name a file with one TrainingPlan\n")
     assert not home.exists()
 
 
@@ -268,26 +268,26 @@ def test_a_store_that_is_none_is_named_with_what_to_do(
         with closing(sqlite3.connect(store)) as file:
             file.execute(statement)
         assert main(words) == FAILED
-        said = one_line(capsys)
-        assert why in said
-        assert "name another --home" in said
+        line = one_line(capsys)
+        assert why in line
+        assert "name another --home" in line
 
 
 @pytest.mark.parametrize(
-    ("mount", "said"),
+    ("mount", "message"),
     [
         (READ_ONLY, "Read-only file system; name another --home"),
         (f'{TMPFS}; dd if=/dev/zero of="$1/x" bs=4k status=none || :', "disk is full"),
     ],
 )
 def test_a_home_that_takes_nothing_is_one_line(
-    mount: str, said: str, tmp_path: Path
+    mount: str, message: str, tmp_path: Path
 ) -> None:
     """A read-only mount, a full disk: before anything is begun."""
     run_words(tmp_path, PLAN)
     (tmp_path / "mount").mkdir()
     line, code = on_own_mount(mount, tmp_path / "mount", run_in).splitlines()
-    assert said in line
+    assert message in line
     assert code == f"exit {FAILED}"
 
 
@@ -314,7 +314,7 @@ def test_the_help_has_every_exit_code_and_says_how_a_run_goes_on() -> None:
 def test_what_was_learned_is_listed_and_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An empty home says what counts instead; an unknown product is told."""
+    """For an empty state directory it prints what counts instead."""
     home = tmp_path / "home"
     asyncio.run(make_home(home))
     assert main(["calibrations", "--home", str(home)]) == ExitCode.DONE
@@ -336,8 +336,8 @@ def test_a_closed_stdin_is_told(
     """As `run - <&-` has it."""
     monkeypatch.setattr("sys.stdin", None)
     assert main(["run", "-", "--home", str(home)]) == BAD
-    said = "plimsoll: stdin is closed; name a file with one TrainingPlan\n"
-    assert capsys.readouterr().err == said
+    message = "plimsoll: stdin is closed; name a file with one TrainingPlan\n"
+    assert capsys.readouterr().err == message
 
 
 def test_a_proof_says_that_it_holds_within_what_is_fixed() -> None:

@@ -177,15 +177,15 @@ def test_what_a_replay_differs_by_is_working_memory(
     """More is more of it; less is less of it, then of the kinds before it."""
     problem = by_hand()
     plan = solved(problem).plan
-    told = narrowed(problem.profile, plan, replay_of(plan, difference))
-    parts = breakdown(problem, told, told.stages[1])
+    certified = narrowed(problem.profile, plan, replay_of(plan, difference))
+    parts = breakdown(problem, certified, certified.stages[1])
     found = {part.kind: part.num_bytes for part in parts}
     assert {kind: found[kind] for kind in expected} == expected
     assert found[MemoryKind.PARAMETERS] == 300
 
 
 def replay_of(plan: HybridPlan, difference: int) -> Replay:
-    """Replay a plan to its expected peaks and a difference, as a replay tells them."""
+    """Replay of a plan with its expected peaks and a difference."""
 
     def allocated(stage: Stage) -> int:
         expected = max(peak.allocated.expected_bytes for peak in stage.peaks)

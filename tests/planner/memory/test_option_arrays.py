@@ -195,7 +195,7 @@ def test_options_are_the_formula_where_outputs_are_counted_once(
 def test_runs_of_equal_layers_lose_nothing(
     profile: ModelProfile, flow: Flow, slack: int
 ) -> None:
-    """Where only the first layers of a run recompute, the best choices still exist."""
+    """If only the first layers of a run recompute, the best choices still exist."""
     chain = chain_bytes(profile, Bound.EXPECTED, 1)
     assert swappable(chain, 1)[0] or chain.keeps_output[0, 1]
     check_against_formula(profile, an_engine().holds, flow, slack)

@@ -188,7 +188,7 @@ def test_communicators(pipeline: int, data: int, count: int) -> None:
 
 
 def test_the_fewest_communicators_are_the_lower_bound() -> None:
-    """What fails must fail without the groups that ties may need."""
+    """A failing plan must fail without the groups that ties may need."""
     verified = an_engine(verified=True, num_verified_plans=1)
     few, some, many = (
         allowance(

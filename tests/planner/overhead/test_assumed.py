@@ -1,4 +1,4 @@
-"""What is assumed of a GPU that nobody measured, against what was published.
+"""Assumptions on a GPU that nobody measured, against published numbers.
 
 `python -m tests.planner.overhead.test_assumed` prints how many rows are inside,
 engine by engine.
@@ -37,7 +37,7 @@ class Row:
     """One rank that somebody measured twice: tensors, and with what is beside them."""
 
     what: str
-    """What its engine does; see `WHOLE` and the others."""
+    """Kind of training; see `WHOLE` and the others."""
     groups: int
     allocated_bytes: int
     kind: str
@@ -76,7 +76,7 @@ def coverage() -> dict[str, tuple[int, int]]:
 
 
 def allowed_with(overhead: DeviceOverhead | None, groups: int) -> Allowance:
-    """Return what a rank on a GPU has besides tensors."""
+    """Bytes of a rank on a GPU besides tensors."""
     return allowance(
         an_offer(),
         Limits(max_gpus=1),

@@ -30,13 +30,13 @@ OFFER = an_offer(device_kind=DeviceKind.EMULATED, device_product="process")
 
 
 def calibrated(torch_version: str) -> DeviceOverhead:
-    """Build what few ranks of an emulated device said."""
+    """Build the reports of few ranks of an emulated device."""
     key = OverheadKey(device_product="process", torch_version=torch_version)
     return an_overhead(key=key, num_observations=8)
 
 
 def used(*given: DeviceOverhead) -> DeviceOverhead | None:
-    """Return which overhead counts for a profile of torch 2.15.0+cpu."""
+    """Overhead that counts for a profile of torch 2.15.0+cpu."""
     fingerprint = a_fingerprint(torch_version="2.15.0+cpu", image="")
     return overhead_for(OFFER, with_built_in(given, (OFFER,)), fingerprint)
 
@@ -56,7 +56,7 @@ def test_what_was_calibrated_wins() -> None:
 
 
 def test_another_version_does_not_count() -> None:
-    """What ranks of another torch held leaves the built-in overhead in place."""
+    """Ranks of another torch leave the built-in overhead in place."""
     assert used(calibrated("2.14.1+cpu"), calibrated("2.16")) is EMULATED
 
 

@@ -60,7 +60,7 @@ def a_rank(**fields: Any) -> ObservedRank:
 def a_gpu_rank(attempt: int = 1, **fields: Any) -> ObservedRank:
     """Build a rank with 50 MiB inside the allocator of a GPU and 700 outside.
 
-    The bytes of its tensors tell its plan from those of other attempts.
+    The bytes of its tensors distinguish its plan from those of other attempts.
     """
     held = (1000 + attempt) * MIB
     defaults: dict[str, Any] = {
@@ -100,7 +100,7 @@ def observed(
     shortages: Sequence[Shortage] = (),
     key: OverheadKey = KEY,
 ) -> DeviceOverhead:
-    """Calibrate a device, the emulated one unless told, and insist on a result."""
+    """Calibrate a device, the emulated one unless given, and insist on a result."""
     found = observed_overhead(key, ranks, shortages)
     assert found is not None
     return found
@@ -109,7 +109,7 @@ def observed(
 def allowed_on_gpu(
     overhead: DeviceOverhead | None, micro_batch: int, communicators: int
 ) -> Allowance:
-    """Return what a rank on a GPU has besides tensors."""
+    """Bytes of a rank on a GPU besides tensors."""
     return allowance(
         an_offer(),
         Limits(max_gpus=1),
@@ -475,7 +475,7 @@ def test_what_is_assumed_of_fragments_stays_with_a_shortage() -> None:
 
 
 def test_a_plan_that_was_not_predicted_to_fit_is_no_surprise() -> None:
-    """One byte more than the capacity was said beforehand; as many were not."""
+    """One byte more than the capacity was predicted beforehand; as many were not."""
     assert a_shortage(predicted_device_bytes=100_000).is_surprise
     assert not a_shortage(predicted_device_bytes=100_001).is_surprise
 
@@ -569,7 +569,7 @@ SITUATIONS = {
         ),
     ),
 }
-"""What a plan was made with: ranks observed before, and the question."""
+"""Inputs of a plan: ranks observed before, and the question."""
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)

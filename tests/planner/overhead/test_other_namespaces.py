@@ -1,4 +1,4 @@
-"""What others saw on their devices, beside what is known of ours."""
+"""Observations of other namespaces, beside those of ours."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def warned(
 
 
 def allowed(overheads: tuple[DeviceOverhead, ...], place: tuple[int, int]) -> Allowance:
-    """Return what a rank on the GPU has besides tensors, as the search does."""
+    """Bytes of a rank on the GPU besides tensors, as in the search."""
     micro_batch, communicators = place
     return allowance(
         OFFER,
@@ -179,7 +179,7 @@ def test_what_is_assumed_elsewhere_says_nothing_here() -> None:
 
 
 def test_others_are_heard_where_nothing_is_known_here() -> None:
-    """What is assumed stays the basis, and is no more measured than before."""
+    """The assumption stays the basis, and is no more measured than before."""
     (found,) = warned([], [fit([6000] * FEWEST_RANKS)])
     assert found.key == UNTOLD
     assert found.num_observations == 0
@@ -208,14 +208,14 @@ def test_what_comes_with_plimsoll_is_widened_as_well() -> None:
     """An emulated device that had less elsewhere; its overhead is there only once."""
     offer = an_offer(device_product=EMULATED.key.device_product)
     key = replace(UNTOLD, device_product=offer.device_product)
-    told = with_other_namespaces([offer], FINGERPRINT, (), (), [a_shortage(key=key)])
-    (found,) = with_built_in(told, [offer])
+    widened = with_other_namespaces([offer], FINGERPRINT, (), (), [a_shortage(key=key)])
+    (found,) = with_built_in(widened, [offer])
     assert found.key == EMULATED.key
     assert found.outside.residual_bytes > EMULATED.outside.residual_bytes
 
 
 def test_an_absurd_report_leaves_a_bound_all_the_same() -> None:
-    """What was asked for in vain counts for no more than the device."""
+    """Bytes that were asked for in vain count for no more than the device."""
     absurd = replace(a_shortage(), asked_bytes=2**53 - 1)
     (found,) = warned([fit([600] * FEWEST_RANKS)], (), [absurd])
     tensors = absurd.predicted_allocated_bytes

@@ -294,7 +294,7 @@ def test_every_record_is_frozen_and_slotted() -> None:
     ids=["line", "escape", "eight-bit escape", "separator", "surrogate", "endless"],
 )
 def test_a_hostile_field_name_is_one_short_printable_line(name: str) -> None:
-    """What a terminal would act on is escaped, and nothing is endless."""
+    """Characters that a terminal would act on are escaped, and nothing is endless."""
     with pytest.raises(InvalidFieldError) as caught:
         Offer.from_json(an_offer().to_json() | {name: 1}, "Offer")
     assert str(caught.value).isprintable()

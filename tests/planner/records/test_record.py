@@ -150,7 +150,7 @@ def test_the_culprit_in_a_column_is_named(field: str, column: Any, place: int) -
     times=st.lists(st.floats(0, 1e10)).map(tuple),
 )
 def test_every_value_in_bounds_survives_json(**fields: Any) -> None:
-    """What is in bounds is taken, and reads back as it was."""
+    """Values in bounds are taken, and read back as they were."""
     sample = Sample(**fields)
     assert Sample.from_json(sample.to_json(), "Sample") == sample
 

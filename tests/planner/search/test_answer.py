@@ -77,9 +77,9 @@ def test_an_answer_survives_its_json() -> None:
     "goal", [Goal.MINIMIZE_GPUS, Goal.MINIMIZE_MEMORY, Goal.MAXIMIZE_THROUGHPUT]
 )
 def test_an_undecided_count_is_named_and_is_no_gap_of_another_goal(goal: Goal) -> None:
-    """What may fit with one device fewer says nothing of how much better a plan is.
+    """Something that may fit with one device fewer shows no gap of a plan.
 
-    All goals said "something up to 33.3 % better", which was 1 - 2 / 3 devices.
+    All goals had "something up to 33.3 % better", which was 1 - 2 / 3 devices.
     """
     profile = chain_profile(CHAIN, byte_error=0.1, device_kind=DeviceKind.EMULATED)
     answer = solved(a_question(950, profile=profile, objective=Objective(goal=goal)))
@@ -390,7 +390,7 @@ LIMITS_NOT_SEARCHED: dict[str, dict[str, Any]] = {
 def test_limits_that_are_not_searched_are_refused(entry: str) -> None:
     """A certificate lists its limits; none of them may have been passed over.
 
-    They were accepted, ignored, and listed in a certificate that said proven.
+    They were accepted, ignored, and listed in a certificate with `proven`.
     """
     able = engine_with(tensor_parallel=True, schedules=tuple(Schedule))
     limits = Limits(max_gpus=2, **LIMITS_NOT_SEARCHED[entry])
@@ -409,7 +409,7 @@ def test_tied_ends_cost_less_on_one_rank() -> None:
 
 
 def test_assumptions_are_warned_about() -> None:
-    """No calibration, no measured seconds, no replay: each is said."""
+    """No calibration, no measured seconds, no replay: each is in a warning."""
     question = a_question(
         profile=chain_profile(CHAIN, timed=True),
         offers=(an_offer(),),
@@ -455,7 +455,7 @@ def test_a_micro_batch_that_matters_is_kept_and_named() -> None:
 
 
 def test_a_micro_batch_that_is_needed_makes_no_plan_by_hand() -> None:
-    """What does not fit is infeasible, as it is without BatchNorm.
+    """A plan that does not fit is infeasible, as it is without BatchNorm.
 
     It was a plan of up to 548 MiB on a device of 300, marked as fixed by hand, and
     could be launched. Whoever fixes more than is needed still has a plan by hand.

@@ -93,7 +93,7 @@ def test_all_rules_may_take_as_long_for_a_step() -> None:
 
 
 def test_a_row_says_what_binds() -> None:
-    """The rate, the memory, the space or the work limit: "no" alone tells none."""
+    """The rate, the memory, the space or the work limit: "no" alone names none."""
 
     def why(memory: int, count: int = 4, **fields: Any) -> tuple[bool | None, str]:
         limits = Limits(max_gpus=count, max_tuples=fields.pop("max_tuples", None))

@@ -68,7 +68,7 @@ def questions(draw: st.DrawFn) -> Problem:
 
 
 def reached(answer: Solution, goal: Goal) -> float:
-    """What a plan reaches in the measure of the goal; less is better."""
+    """Result of a plan in the measure of the goal; less is better."""
     plan = answer.plan
     if goal is Goal.MINIMIZE_MEMORY:
         return max(peak.device.upper_bytes for s in plan.stages for peak in s.peaks)

@@ -47,7 +47,7 @@ def check_plan(search: TupleSearch, found: Found) -> None:
 @settings(max_examples=draws(40))
 @given(questions(), st.integers(2, 4))
 def test_what_groups_decide_holds_for_all_cuts(problem: Problem, groups: int) -> None:
-    """What fits is a plan that fits, and what fails has no plan with any cuts."""
+    """A fitting answer is a plan that fits, and no cuts make a failing count fit."""
     floor = Floor(total=problem.objective.min_samples_per_s or 0.0)
     exact = Explorer(problem)
     with pytest.MonkeyPatch.context() as patch:
@@ -70,7 +70,7 @@ def test_what_groups_decide_holds_for_all_cuts(problem: Problem, groups: int) ->
 def test_what_groups_fail_by_is_what_is_proven(
     stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With more stages than groups too; no single plan is looked at, so no rank told.
+    """With more stages than groups too; no single plan is visited, so no rank is named.
 
     The rank of one plan was named, whose need no other plan has to share.
     """

@@ -34,7 +34,7 @@ def test_no_plan_names_rank_bytes_and_what_would_do() -> None:
 
 
 def test_a_larger_device_that_is_named_is_large_enough() -> None:
-    """What is promised is the least device of all, at any speed."""
+    """The promise is the least device of all, at any speed."""
     answer = refused(a_question(10))
     assert f"8 devices of {least_memory()} B, at any speed" in answer.nearest_change
 

@@ -1,4 +1,4 @@
-"""What an answer promises, against all plans of small random questions.
+"""Promises of an answer, against all plans of small random questions.
 
 make bench-promises      asks thousands of them
 """

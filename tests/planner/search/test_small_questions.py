@@ -85,8 +85,8 @@ def test_prices_break_ties_in_one_currency_only(
     answer = solved(a_question(offers=offers))
     assert answer.plan.offers[0].name == chosen
     currencies = {offer.currency for offer in offers if offer.currency}
-    is_told = any("EUR, USD are not compared" in text for text in answer.warnings)
-    assert is_told is (len(currencies) > 1)
+    is_warned = any("EUR, USD are not compared" in text for text in answer.warnings)
+    assert is_warned is (len(currencies) > 1)
 
 
 def test_alternatives_are_better_by_more_than_rounding() -> None:

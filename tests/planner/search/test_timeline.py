@@ -25,7 +25,7 @@ ALL = 10**6
 """More micro-batches than there are."""
 
 
-def told(made: Timeline) -> list[str]:
+def drawn(made: Timeline) -> list[str]:
     """Write a timeline as tests draw it."""
     return [
         "  ".join(
@@ -58,11 +58,11 @@ def two_stages(device: Offer, count: int) -> Problem:
 
 
 def test_two_stages_by_hand() -> None:
-    """What arrives takes a second over the link; the end is the optimizer step."""
+    """Tensors take a second over the link; the end is the optimizer step."""
     link = Link(bandwidth_bytes_per_s=1.0)
     problem = two_stages(a_device(10_000, link_in_node=link), 2)
     made = whole(problem, solved(problem).plan)
-    assert told(made) == [
+    assert drawn(made) == [
         "F0 0-1  F1 1-2  B0 10-12  B1 17-19  end 19-20",
         "F0 2-5  B0 5-9  F1 9-12  B1 12-16  end 16-16",
     ]
@@ -90,7 +90,7 @@ def test_the_beginning_of_a_long_step() -> None:
     problem = two_stages(a_device(10_000), 8)
     made = timeline(problem, solved(problem).plan, 3)
     assert made is not None
-    assert told(made) == [
+    assert drawn(made) == [
         "F0 0-1  F1 1-2  B0 8-10  F2 10-11",
         "F0 1-4  B0 4-8  F1 8-11",
     ]

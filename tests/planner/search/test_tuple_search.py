@@ -308,7 +308,7 @@ class DividedOptimizer(Technique):
 
 
 def test_choices_know_no_number_of_stages() -> None:
-    """A bound of one P serves the others, so a technique must not tell them apart."""
+    """A bound of one P serves the others, so a technique must not distinguish them."""
     asked: list[Strategy] = []
 
     class Asked(DividedOptimizer):

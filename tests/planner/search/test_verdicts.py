@@ -38,8 +38,8 @@ floor."""
 ADMITTED_BY_A_CORNER: dict[int, list[int]] = {
     seed: [] for seed in (167, 1909, 5234, 5906)
 }
-"""Where a count is too slow if all seconds are at their lower end, and is fast enough
-at some corner."""
+"""Seeds of questions with a count that is too slow if all seconds are at their lower
+end, and fast enough at some corner."""
 MEMORY_RULES = {
     *(Rule.STATES_EXCEED, Rule.LAYER_EXCEEDS, Rule.MEMORY_RELAXED),
     *(Rule.DOMINATED, Rule.PEAK_EXCEEDS),
@@ -242,7 +242,7 @@ def corners(question: Asked) -> Iterator[Problem]:
 
 
 def failed_by_rate(question: Asked) -> list[int]:
-    """Counts that are said to be too slow for a relative floor."""
+    """Counts that are certified too slow for a relative floor."""
     counts = solve(question.problem()).certificate.counts
     return [c.num_gpus for c in counts if c.binding is Binding.RATE]
 
@@ -267,7 +267,7 @@ def test_no_corner_of_the_box_admits_a_count_that_fails_by_a_relative_floor(
 
 
 def test_a_count_outside_the_limits_has_one_tuple() -> None:
-    """Degrees that the limits rule out are said so, not left out."""
+    """Degrees that the limits rule out are listed as such, not left out."""
     problem = Problem(
         profile=chain_profile([Layer()] * 2),
         offers=(an_offer(),),
@@ -285,7 +285,7 @@ def test_a_count_outside_the_limits_has_one_tuple() -> None:
 
 
 def test_tuples_over_the_work_limit_are_undecided() -> None:
-    """What was not searched is open, and the certificate says how much that is."""
+    """Candidates not searched are open, and the certificate says how much that is."""
     problem = Problem(
         profile=chain_profile([Layer(parameters=10)] * 2),
         offers=(an_offer(),),

@@ -77,7 +77,7 @@ def test_emulated_devices_are_never_called_gpus() -> None:
 
 
 def test_every_binding_has_its_words() -> None:
-    """Rate, batch, engine and machines are told as well as memory."""
+    """Rate, batch, engine and machines are named as well as memory."""
     slow = NearestMiss(
         binding=Binding.RATE, samples_per_s=1.25, needed_samples_per_s=2.5
     )
@@ -124,7 +124,7 @@ def test_what_is_fixed_is_named_where_it_excludes_a_count(
 
 
 def test_a_measured_profile_is_not_told_to_be_measured() -> None:
-    """What nobody could count concerns other devices then."""
+    """Work that nobody could count concerns other devices then."""
     profile = a_problem().profile
     kind = UncountedOperator(kind=0, operator="aten.sort")
     holed = dataclasses.replace(profile, uncounted=(kind,))
@@ -180,7 +180,7 @@ def test_what_was_not_searched_is_said() -> None:
 
 
 def test_a_plan_that_may_not_be_the_least_is_told_apart_from_its_count() -> None:
-    """Gaps of memory and rate are told, rounded up; the smallest of them are not."""
+    """Gaps of memory and rate are shown, rounded up; the smallest of them are not."""
     answer = a_solution(memory_gap=0.0541, rate_gap=0.1)
     text = why_text(a_problem(), answer)
     assert "a plan as fast with up to 5.5 % less memory" in text
@@ -215,7 +215,7 @@ def test_what_was_pruned_is_said_and_not_every_plan_called_compared() -> None:
 def test_every_ending_has_its_words(
     termination: Termination, gap: float, words: str
 ) -> None:
-    """Optimal is said of a proof alone."""
+    """Optimal is the word for a proof alone."""
     answer = a_solution(termination=termination, gap=gap)
     assert words in ending_text(answer)
     assert ("proven" in ending_text(answer)) is (termination is Termination.OPTIMAL)

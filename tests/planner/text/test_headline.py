@@ -32,7 +32,7 @@ def priced(**fields: Any) -> HybridPlan:
 
 
 def test_the_one_line_has_plan_and_proof() -> None:
-    """What it is the fewest at, how many, and why one fewer does not do."""
+    """The count, of which device, and why one fewer does not do."""
     line = headline_text(a_problem(), a_solution(plan=a_plan()))
     assert line == (
         "fewest at half the best rate: 4 H200 of 139 GiB (at any speed: 4); "
@@ -45,7 +45,7 @@ def test_the_one_line_has_plan_and_proof() -> None:
 
 
 def test_the_one_line_has_the_price_of_nodes_and_training() -> None:
-    """What is paid for by the hour, and the sum; the latter where steps are known."""
+    """The price by the hour, and the sum; the latter if steps are known."""
     answer = a_solution(plan=priced())
     node = "; h200-8: 1 node of 8 GPUs: 8 paid for, 4 used, 36.00 USD/h"
     assert headline_text(a_problem(), answer).endswith(node)
@@ -54,7 +54,7 @@ def test_the_one_line_has_the_price_of_nodes_and_training() -> None:
 
 
 def test_the_cheapest_says_what_few_gpus_would_cost() -> None:
-    """Only where they are dearer, and no smaller count that fits is said to fail."""
+    """Only where they are dearer, and no smaller count that fits is called failing."""
     problem = a_problem(
         num_steps=7200, objective=Objective(goal=Goal.MINIMIZE_COST, rate_floor=0.0)
     )
@@ -77,7 +77,7 @@ def test_the_cheapest_says_what_few_gpus_would_cost() -> None:
 
 
 def test_the_one_line_does_not_sell_what_is_fixed_as_the_fewest() -> None:
-    """Fixed and fitting is told from fixed and not fitting."""
+    """Fixed and fitting has other words than fixed and not fitting."""
     fixed = a_question(900, override=Override(num_gpus=6))
     assert "(within what is fixed by hand)" in headline_text(fixed, solved(fixed))
     unfit = a_question(400, override=Override(num_gpus=2))

@@ -1,4 +1,4 @@
-"""Where a step lies when its passes lie within bounds."""
+"""Bounds of a step when its passes lie within bounds."""
 
 from __future__ import annotations
 

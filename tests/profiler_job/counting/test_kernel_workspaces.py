@@ -23,7 +23,7 @@ from tests.support.ranks import run_on_device
 aten = torch.ops.aten
 attention_for_cpu = aten._scaled_dot_product_flash_attention_for_cpu.default
 SCALARS_BYTES = 64
-"""What a kernel keeps for itself: a mean, a count."""
+"""Bytes that a kernel keeps for itself: a mean, a count."""
 
 
 def seen_peaks() -> tuple[int, int, int, int]:

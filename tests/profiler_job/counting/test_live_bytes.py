@@ -12,7 +12,7 @@ from plimsoll_profiler.counting.live_bytes import LiveBytes
 
 
 def test_views_are_not_counted_and_the_dead_are_taken_off() -> None:
-    """1000 floats are 4000 bytes, however many views; the peak remembers."""
+    """1000 floats are 4000 bytes, however many views; the peak stays."""
     with LiveBytes() as live:
         first = torch.empty(1000)
         view = first.view(10, 100)
@@ -38,7 +38,7 @@ def test_blocks_are_rounded_up() -> None:
 
 
 def test_a_tensor_from_before_counts_once() -> None:
-    """What existed before the mode is added by hand, and only once."""
+    """Tensors from before the mode are added by hand, and only once."""
     old = torch.empty(10)
     with LiveBytes() as live:
         assert live.current_bytes == 0

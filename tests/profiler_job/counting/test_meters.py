@@ -35,7 +35,7 @@ def test_what_reads_a_number_cannot_be_traced() -> None:
 def test_a_gpu_that_is_not_there_is_not_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And it is said what else can be done."""
+    """And the message names what else can be done."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with (
         pytest.raises(NoDeviceError, match="--source traced"),

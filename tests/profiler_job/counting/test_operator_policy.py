@@ -191,7 +191,7 @@ def dropped(x: Tensor, weight: Tensor) -> Tensor:
 def test_what_is_held_is_what_fake_tensors_of_a_gpu_hold(
     call: Callable[[Tensor, Tensor], Tensor],
 ) -> None:
-    """Forward runs on those, and tells; it is backward that they cannot."""
+    """Forward runs on those, and reports; it is backward that they cannot."""
     with FakeTensorMode():
         expected = held_bytes(call, "cuda")
         with cuda_operators():
@@ -213,7 +213,7 @@ def test_rms_norm_keeps_a_number_for_each_row(bench: Bench) -> None:
 
 
 def test_functions_are_themselves_behind_a_trace() -> None:
-    """What is replaced is put back."""
+    """Every replaced function is put back."""
     before = (F.scaled_dot_product_attention, F.dropout, F.rms_norm)
     with cuda_operators():
         assert F.dropout is not before[1]

@@ -1,4 +1,4 @@
-"""Operators without a FLOP formula: named, with an assumption, or bytes tell."""
+"""Operators without a FLOP formula: named, with an assumption, or known by bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What layers hold whatever the micro-batch, and what ties share of it."""
+"""State of layers at any micro-batch, and the part that ties share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prober finds before it probes, and what it counts beside bytes."""
+"""Findings of a prober before it probes, and its counts beside bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends the prober is one line that says where, and what to do."""
+"""The end of a prober is one line with the place and the remedy."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def make(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("crash", r"with SIGSEGV at .*their_layers\.py:17; --debug"),
         ("raise", r"layer '1' cannot be .* 1: KeyError: .* at .*their_layers\.py:18; "),
@@ -92,9 +92,9 @@ def make(kind):
     ],
 )
 def test_what_the_users_code_does_is_placed(
-    kind: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it raises, crashes, or fills the device before anything is probed."""
+    """If it raises, crashes, or fills the device before anything is probed."""
     (tmp_path / "their_layers.py").write_text(MODEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     request = ProfileRequest(
@@ -106,7 +106,7 @@ def test_what_the_users_code_does_is_placed(
         device_memory_bytes=2**20,
     )
     with (
-        pytest.raises(BadWorkloadError, match=said) as caught,
+        pytest.raises(BadWorkloadError, match=message) as caught,
         ProberProcess(request) as prober,
     ):
         prober.ask(ProbeRequest(case=1, micro_batch=1))

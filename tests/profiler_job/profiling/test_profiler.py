@@ -160,9 +160,9 @@ def test_a_layer_that_never_fits_is_named() -> None:
     """A device too small for one block at one sample: which layer, and what to do."""
     died = profile_on_device(device_memory_bytes=400_000)
     assert isinstance(died, Died)
-    said = died.text.splitlines()[0]
-    assert said.startswith("TooFewProbesError: layer 'block.0' does not fit the device")
-    assert "more memory" in said
+    line = died.text.splitlines()[0]
+    assert line.startswith("TooFewProbesError: layer 'block.0' does not fit the device")
+    assert "more memory" in line
 
 
 def test_a_profile_for_gpus_is_traced_where_there_are_none() -> None:
@@ -187,7 +187,7 @@ def test_a_profile_for_gpus_is_traced_where_there_are_none() -> None:
 
 
 def test_a_process_probes_as_this_one_does() -> None:
-    """What `profile` starts gives the same, number by number."""
+    """The process that `profile` starts gives the same, number by number."""
     request = a_request(micro_batches=(1, 2))
     made = profile(request, ignore)
     here = profile_on_device(source=Source.TRACED, micro_batches=(1, 2))

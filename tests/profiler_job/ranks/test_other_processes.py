@@ -1,4 +1,4 @@
-"""What other processes use of a GPU, by the program that the driver brings along."""
+"""Use of a GPU by other processes, from the program that the driver brings along."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BUSY = 71234 * MIB
     ],
 )
 def test_the_first_visible_gpu_counts(visible: str | None, used: int | None) -> None:
-    """By its index or its UUID, or the beginning of that; a slice cannot be told."""
+    """By its index or its UUID, or the beginning of that; a slice cannot be named."""
     assert used_bytes(LINES, visible) == used
 
 
@@ -70,7 +70,7 @@ def test_the_first_visible_gpu_counts(visible: str | None, used: int | None) -> 
 def test_a_line_that_says_nothing_is_passed_over(
     lines: tuple[str, ...], used: int | None
 ) -> None:
-    """Where none is left, nobody knows."""
+    """If none is left, nobody knows."""
     assert used_bytes(lines, None) == used
 
 
@@ -100,7 +100,7 @@ def a_program(folder: Path, text: str) -> None:
 def test_the_drivers_program_is_asked(
     text: str, used: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it prints counts where it ends well; whatever it does raises nothing."""
+    """Its output counts if it ends well; whatever it does raises nothing."""
     a_program(tmp_path, text)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv(other_processes.VISIBLE_VARIABLE, "1")

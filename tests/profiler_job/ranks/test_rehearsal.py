@@ -215,7 +215,7 @@ def test_a_cap_just_above_the_peak_is_enough_and_one_below_is_not() -> None:
 
 
 def test_a_device_that_cannot_hold_the_layers_is_full_while_they_are_built() -> None:
-    """Before any step; what was in use then is told."""
+    """Before any step; the bytes in use then are reported."""
     below = run_on_device(rehearsal_of, CASES["one rank"], 0, cap_bytes=2**16)
     assert below.full_device is not None
     assert below.full_device.phase is Phase.BUILD
@@ -225,9 +225,9 @@ def test_a_device_that_cannot_hold_the_layers_is_full_while_they_are_built() -> 
 
 @pytest.mark.parametrize("other_bytes", [None, 0, 5 * 2**20])
 def test_memory_that_others_use_is_no_verdict(other_bytes: int | None) -> None:
-    """A rank that runs out beside them is told apart, with their bytes; unless it fits.
+    """A rank that runs out beside them is reported with their bytes; unless it fits.
 
-    Where nobody can tell what they use, it counts as a verdict.
+    If their use is unknown, it counts as a verdict.
     """
     case = CASES["one rank"]
     fits = run_on_device(rehearsal_of, case, 0, other_bytes)
@@ -236,10 +236,10 @@ def test_memory_that_others_use_is_no_verdict(other_bytes: int | None) -> None:
         full = run_on_device(rehearsal_of, case, 0, other_bytes, cap_bytes=2**16)
         assert (full.fits, full.other_bytes) == (False, other_bytes)
         return
-    said = run_on_device(refused, case, other_bytes)
-    assert said.startswith("out of device memory in build: ")
-    assert "other processes have 5.00 MiB of the device" in said
-    assert "end them, and rehearse again" in said
+    message = run_on_device(refused, case, other_bytes)
+    assert message.startswith("out of device memory in build: ")
+    assert "other processes have 5.00 MiB of the device" in message
+    assert "end them, and rehearse again" in message
 
 
 def refused(case: Case, other_bytes: int) -> str:
@@ -340,22 +340,22 @@ def test_the_job_of_each_rank_of_a_plan_is_made(
     """And of no other."""
     assert run_on_device(job_on_device, plan, profile, 1) == 1
     for rank in (-1, 2):
-        said = run_on_device(why_not, plan, profile, rank, PlanMismatchError)
-        assert said == f"there is no rank {rank}: the plan has ranks 0 to 1"
+        message = run_on_device(why_not, plan, profile, rank, PlanMismatchError)
+        assert message == f"there is no rank {rank}: the plan has ranks 0 to 1"
 
 
 def test_other_code_than_was_planned_or_profiled_is_not_rehearsed(
     plan: HybridPlan, profile: ModelProfile
 ) -> None:
-    """What it held would say nothing about the plan."""
+    """Its memory would prove nothing about the plan."""
     other = replace(plan.fingerprint, source_digest="sha256:" + "0" * 64)
     pairs: Sequence[tuple[HybridPlan, ModelProfile]] = (
         (replace(plan, fingerprint=other), profile),
         (plan, replace(profile, fingerprint=other)),
     )
     for planned, profiled in pairs:
-        said = run_on_device(why_not, planned, profiled, 0, ForeignFingerprintError)
-        assert "the source is not" in said
+        message = run_on_device(why_not, planned, profiled, 0, ForeignFingerprintError)
+        assert "the source is not" in message
 
 
 def test_layers_of_another_name_are_not_rehearsed(
@@ -364,8 +364,8 @@ def test_layers_of_another_name_are_not_rehearsed(
     """The same code may build another model, say by an environment variable."""
     names = ("embedding", "block.0", "bend", "head")
     other = replace(profile, layers=replace(profile.layers, name=names))
-    said = run_on_device(why_not, plan, other, 0, PlanMismatchError)
-    assert "the name of layer 2 was 'bend' when profiled" in said
+    message = run_on_device(why_not, plan, other, 0, PlanMismatchError)
+    assert "the name of layer 2 was 'bend' when profiled" in message
 
 
 def why_not_without_gpus(plan: HybridPlan, profile: ModelProfile) -> str:
@@ -380,5 +380,5 @@ def test_a_plan_for_gpus_is_not_rehearsed_without_one(
     """Never on the CPU instead; a GPU that has gone is missed in the same words."""
     offer = an_offer(device_kind=DeviceKind.CUDA, devices_per_node=2)
     asked = replace(plan, offers=(offer,))
-    said = run_on_device(why_not_without_gpus, asked, profile)
-    assert said.startswith("the plan is for GPUs, and local rank 0 finds 0 of them")
+    message = run_on_device(why_not_without_gpus, asked, profile)
+    assert message.startswith("the plan is for GPUs, and local rank 0 finds 0 of them")

@@ -94,7 +94,7 @@ def test_a_device_with_less_memory_is_a_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "options", "code", "said"),
+    ("change", "options", "code", "message"),
     [
         ({}, ("--rank", "2"), ExitCode.FAILED, "there is no rank 2: the plan has"),
         (
@@ -109,7 +109,7 @@ def test_what_cannot_be_rehearsed_is_one_line(
     change: dict[str, DeviceKind],
     options: tuple[str, ...],
     code: ExitCode,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -122,7 +122,7 @@ def test_what_cannot_be_rehearsed_is_one_line(
     assert done.returncode == code
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_other_code_than_was_profiled_ends_with_its_own_code(tmp_path: Path) -> 
 def test_a_gpu_holds_more_than_tensors_and_only_what_is_the_ranks(
     tmp_path: Path,
 ) -> None:
-    """What others use of it was read before torch has touched it."""
+    """The use by others was read before torch has touched it."""
     plan = replace(a_small_plan(), offers=(an_offer(devices_per_node=2),))
     done = rehearsed(tmp_path, plan)
     assert done.returncode == ExitCode.DONE, done.stderr
@@ -186,7 +186,7 @@ def test_a_device_that_others_fill_says_nothing_before_the_first_step_either(
 def test_bytes_are_a_whole_number(
     given: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which the option's name is said with."""
+    """With the name of the option."""
     words = ["rehearse", "--plan", "p", "--profile", "q", "--entrypoint", GPT]
     with pytest.raises(SystemExit):
         main([*words, f"--device-memory={given}"])

@@ -60,7 +60,7 @@ class Case:
     """Of all replicas."""
 
     def job(self) -> ReplayJob:
-        """What its ranks share."""
+        """Job that its ranks share."""
         workload = self.make(**dict(self.fields))
         ends = (*self.cuts[1:], len(workload.layers))
         return ReplayJob(

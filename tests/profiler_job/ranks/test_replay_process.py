@@ -51,8 +51,8 @@ def test_a_profile_of_other_arguments_is_not_replayed(
     monkeypatch.chdir(ROOT)
     plan = plan_for((0, 4), entrypoint=GPT, arguments='{"depth": 2, "width": 16}')
     profile = a_profile(fingerprint=replace(plan.fingerprint, arguments="{}"))
-    said = "profiled with arguments '{}', but here it is"
-    with pytest.raises(BadWorkloadError, match=re.escape(said)):
+    message = "profiled with arguments '{}', but here it is"
+    with pytest.raises(BadWorkloadError, match=re.escape(message)):
         replay_plan(plan, profile, GPT)
 
 
@@ -114,8 +114,8 @@ def test_what_other_processes_refuse_is_refused(
     plan, profile = a_deep_plan(GPT)
     fingerprint = replace(plan.fingerprint, arguments="{}")
     profile = replace(profile, fingerprint=fingerprint)
-    said = "profiled with arguments '{}', but here it is"
-    with pytest.raises(BadWorkloadError, match=re.escape(said)):
+    message = "profiled with arguments '{}', but here it is"
+    with pytest.raises(BadWorkloadError, match=re.escape(message)):
         replay_plan(plan, profile, GPT)
 
 
@@ -124,7 +124,7 @@ def test_what_was_found_is_told_before_the_process_ends(
 ) -> None:
     """A library that ends it in its own way, or holds on to stdout, loses nothing.
 
-    In a pod without PYTHONUNBUFFERED, replays ended well and had said nothing.
+    In a pod without PYTHONUNBUFFERED, replays ended well and had printed nothing.
     """
     (tmp_path / "abrupt.py").write_text(ABRUPT)
     monkeypatch.chdir(ROOT)

@@ -1,4 +1,4 @@
-"""What is replayed: a plan, with the workload and the profile that it was made from."""
+"""Input of a replay: a plan, with the workload and profile that it was made from."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_plan_for_gpus_is_replayed_where_there_are_none(
 def test_a_profile_of_other_code_is_refused(
     plan: HybridPlan, profile: ModelProfile
 ) -> None:
-    """The search widens the profile by the replay: they must tell of one workload."""
+    """The search widens the profile by the replay: they must be of one workload."""
     other = replace(profile.fingerprint, source_digest="sha256:" + "0" * 64)
     with pytest.raises(ForeignFingerprintError, match="the source is not"):
         replay(plan, replace(profile, fingerprint=other), GPT)
@@ -81,8 +81,8 @@ def test_layers_of_another_name_are_refused(
     """The same code may build another model, say by an environment variable."""
     names = ("embedding", "block.0", "bend", "head")
     other = replace(profile, layers=replace(profile.layers, name=names))
-    said = "the name of layer 2 was 'bend' when profiled, but here it is 'block.1'"
-    with pytest.raises(PlanMismatchError, match=re.escape(said)):
+    message = "the name of layer 2 was 'bend' when profiled, but here it is 'block.1'"
+    with pytest.raises(PlanMismatchError, match=re.escape(message)):
         replay(plan, other, GPT)
 
 

@@ -69,7 +69,7 @@ def test_the_self_check_names_torch_when_it_fails(
 
 
 @pytest.mark.parametrize(
-    ("codes", "timeout_s", "said"),
+    ("codes", "timeout_s", "message"),
     [
         ((SLEEPS, DIES), 300, "rank 1 of a toy ended with exit status 1: Runtime"),
         ((DIES, SLEEPS), 300, "rank 0 of a toy ended with exit status 1: Runtime"),
@@ -80,7 +80,7 @@ def test_the_self_check_names_torch_when_it_fails(
 def test_a_rank_that_dies_or_hangs_ends_the_other(
     codes: tuple[str, str],
     timeout_s: float,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which would wait for it for half an hour; its last line says why."""
@@ -89,7 +89,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_other(
         self_check, "command_of", lambda rank, _: (sys.executable, "-c", codes[rank])
     )
     begun_s = time.monotonic()
-    with pytest.raises(ReplayDisagreesError, match=said):
+    with pytest.raises(ReplayDisagreesError, match=message):
         self_check.real_peaks()
     assert time.monotonic() - begun_s < 200
     below = psutil.Process().children()

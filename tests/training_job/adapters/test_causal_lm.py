@@ -306,7 +306,7 @@ def test_recomputing_all_layers_changes_nothing() -> None:
 
 @each_family
 def test_all_layers_run_on_fake_tensors(family: str) -> None:
-    """What the profiler and the replay see has the shapes of what really runs.
+    """Shapes of the profiler and the replay are those of a real run.
 
     Torch before 2.15 multiplies by experts in bf16 alone where there are no numbers.
     """
@@ -435,7 +435,7 @@ def test_a_forward_pass_leaves_nothing_behind(family: str) -> None:
 
 
 def resident_bytes() -> int:
-    """Return what this process holds of the machine's memory."""
+    """Bytes of the machine's memory that this process holds."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * 4096
 
@@ -493,14 +493,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "said"), REFUSED)
+@pytest.mark.parametrize(("config", "message"), REFUSED)
 def test_what_is_no_chain_is_refused_in_one_line(
-    config: Callable[[], Any], said: str
+    config: Callable[[], Any], message: str
 ) -> None:
     """The line names the model and what was not found."""
     with pytest.raises(WorkloadError) as caught:
         causal_lm(config(), sequence_length=SEQUENCE)
-    assert re.search(said, str(caught.value)) or said in str(caught.value)
+    assert re.search(message, str(caught.value)) or message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -534,8 +534,8 @@ def test_weights_that_nothing_starts_are_refused() -> None:
 )
 def test_a_misspelled_field_is_refused(kind: str, field: str, meant: str) -> None:
     """`transformers` keeps it, and trains a model of the default's size."""
-    said = f"model_type '{kind}' has no field '{field}': did you mean '{meant}'"
-    with pytest.raises(WorkloadError, match=said):
+    message = f"model_type '{kind}' has no field '{field}': did you mean '{meant}'"
+    with pytest.raises(WorkloadError, match=message):
         parse_config({"model_type": kind, field: 3})
 
 

@@ -253,7 +253,7 @@ def test_a_sequential_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def backward_slopes(made: ModelProfile) -> dict[str, int]:
-    """Return what each kind's backward pass holds for a further sample."""
+    """Bytes of each kind's backward pass for a further sample."""
     transient = made.costs.kept.backward_transient
     return dict(zip(made.kinds, transient.slope_bytes_per_sample, strict=True))
 
@@ -309,12 +309,12 @@ class Net(nn.Module):
 
 
 class Adapted(Net):
-    """What PEFT's wrapper carries."""
+    """Attributes that PEFT's wrapper carries."""
 
     peft_config: dict[str, Any] = {}  # noqa: RUF012 - as theirs
 
     def get_base_model(self) -> nn.Module:
-        """Return what is wrapped."""
+        """The wrapped module."""
         return self.linear
 
 
@@ -336,9 +336,9 @@ MISTAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("model", "said"), MISTAKEN, ids=range(len(MISTAKEN)))
-def test_what_is_no_list_of_plain_layers_is_refused(model: Any, said: str) -> None:
+@pytest.mark.parametrize(("model", "message"), MISTAKEN, ids=range(len(MISTAKEN)))
+def test_what_is_no_list_of_plain_layers_is_refused(model: Any, message: str) -> None:
     """In one line that says what to give instead."""
-    with pytest.raises(WorkloadError, match=said) as caught:
+    with pytest.raises(WorkloadError, match=message) as caught:
         from_sequential(model())
     assert "\n" not in str(caught.value)

@@ -97,7 +97,7 @@ def test_a_text_that_shrinks_during_a_run_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "said"),
+    ("paths", "message"),
     [
         (lambda folder: folder / "none", "neither a file nor a folder"),
         (lambda folder: folder / "b" / "c.txt", "3 bytes in 1 files, but a sample"),
@@ -105,8 +105,8 @@ def test_a_text_that_shrinks_during_a_run_is_refused(folder: Path) -> None:
     ],
 )
 def test_a_text_that_gives_no_sample_is_refused(
-    folder: Path, paths: Callable[[Path], Path | list[Path]], said: str
+    folder: Path, paths: Callable[[Path], Path | list[Path]], message: str
 ) -> None:
     """The line says what was found and what a sample takes."""
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(WorkloadError, match=message):
         TextCorpus(paths(folder), sequence_length=4)

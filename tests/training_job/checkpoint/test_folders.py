@@ -23,7 +23,7 @@ def make(root: Path, *names: str) -> None:
 
 
 def names(root: Path) -> set[str]:
-    """Return what is there."""
+    """Names of the files there."""
     return {entry.name for entry in root.iterdir()}
 
 

@@ -1,4 +1,4 @@
-"""Only a whole checkpoint of this model is read; what is wrong is said by name."""
+"""Only a whole checkpoint of this model is read; a fault is reported by name."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_a_corrupt_checkpoint_is_passed_over(
     begin(job)
     harm(job.checkpoints / "step-00000004" / file)
     job.run(OTHER, 5, saves=True, report="resumed")
-    (told, *_) = events(job.report("resumed"), "resumed")
-    assert told["step"] == 2
+    (event, *_) = events(job.report("resumed"), "resumed")
+    assert event["step"] == 2
     assert (job.checkpoints / "step-00000004.aside-1").is_dir()
     job.run(CUTS, 5, report="whole")
     again = losses(job.report("begun"), job.report("resumed"))
@@ -77,7 +77,7 @@ def test_with_no_whole_checkpoint_nothing_starts(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ({"depth": 4}, "it lacks layers.block.3."),
         ({"width": 32}, "is float32[64] in it, but float32[128] here"),
@@ -86,7 +86,7 @@ def test_with_no_whole_checkpoint_nothing_starts(job: Job) -> None:
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(
-    args: dict[str, Any], said: str, job: Job
+    args: dict[str, Any], message: str, job: Job
 ) -> None:
     """By the first name, shape or type that differs, before anything is allocated."""
     job.run(CUTS, 2, saves=True)
@@ -95,7 +95,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     ends = job.try_to_run((0, num_layers), 3, report="refused", **fields)
     (line,) = texts(ends)
     assert "is for another model: " in line
-    assert said in line
+    assert message in line
     assert "pass the arguments it was trained with" in line
     (last,) = events(job.report("refused"), "observation")
     assert last["observation"]["peaks"] == []
@@ -110,7 +110,7 @@ def test_all_ranks_refuse_what_one_finds(job: Job) -> None:
 
 
 def test_another_optimizer_is_found_when_its_state_is_read(job: Job) -> None:
-    """The model is the same, so only reading tells."""
+    """The model is the same, so only reading finds it."""
     job.run(CUTS, 2, saves=True)
     ends = job.try_to_run(CUTS, 3, saves=True, entrypoint="tiny_model:with_momentum")
     first, second = texts(ends)

@@ -56,7 +56,7 @@ def test_a_broken_manifest_is_a_corrupt_checkpoint(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "data: No such file or directory"),
         (b"0123", "data has 4 bytes, not the 10 written"),
@@ -65,7 +65,7 @@ def test_a_broken_manifest_is_a_corrupt_checkpoint(
     ],
 )
 def test_files_are_as_they_were_written(
-    content: bytes | None, said: str | None, tmp_path: Path
+    content: bytes | None, message: str | None, tmp_path: Path
 ) -> None:
     """Missing, cut off, or with one bit changed."""
     path = tmp_path / "data"
@@ -75,7 +75,7 @@ def test_files_are_as_they_were_written(
     if content is not None:
         path.write_bytes(content)
     found = fault_in(tmp_path, [written])
-    assert found == said or (said is not None and said in (found or ""))
+    assert found == message or (message is not None and message in (found or ""))
 
 
 def test_other_data_is_told(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_tensor_is_read_as_torch_wrote_it(saved: Found) -> None:
 
 
 def test_what_is_read_is_on_the_device_once(saved: Found) -> None:
-    """What torch reads through is memory of the host, of which nothing is counted."""
+    """Torch reads through memory of the host, of which nothing is counted."""
     counted, is_same = run_on_device(bytes_of_a_read, saved)
     assert is_same
     assert counted < 1024  # against 1,000,000: a number or two of torch's

@@ -57,9 +57,9 @@ def test_saving_does_not_raise_the_peak_of_any_phase(job: Job) -> None:
 def test_saves_are_told_and_old_ones_go(job: Job) -> None:
     """Each commit is an event with its times; the last ones stay."""
     job.run(CUTS, 6, saves=True, checkpoint_every=2, keep=1)
-    told = events(job.report("report"), "checkpoint")
-    assert {line["rank"] for line in told} == {0, 1}
-    assert max(line["step"] for line in told) == 6
+    saves = events(job.report("report"), "checkpoint")
+    assert {line["rank"] for line in saves} == {0, 1}
+    assert max(line["step"] for line in saves) == 6
     assert [folder.name for folder in steps_in(job.checkpoints)] == ["step-00000006"]
 
 
@@ -90,10 +90,10 @@ def train_with_a_full_disk(
 
 
 @pytest.mark.parametrize(
-    ("room", "told"), [(20_000, "File too large"), (0, "its disk has no room to say")]
+    ("room", "reason"), [(20_000, "File too large"), (0, "its disk has no room to say")]
 )
 def test_a_disk_that_is_full_leaves_nothing_behind(
-    job: Job, room: int, told: str
+    job: Job, room: int, reason: str
 ) -> None:
     """One rank cannot write: training goes on, and no folder stays, not even a part.
 
@@ -103,10 +103,10 @@ def test_a_disk_that_is_full_leaves_nothing_behind(
     ends = try_ranks(train_with_a_full_disk, [0, 0], job.folder, options, room)
     assert len(losses(job.report("0"))) == 6
     assert list(job.checkpoints.glob("step-*")) == []
-    said = texts(ends)
-    assert len(said) == 2
-    assert f"checkpoint of step 6 was not saved: rank 1: {told}" in said[0]
-    assert "checkpoint of step 6 was not saved: File too large" in said[1]
+    lines = texts(ends)
+    assert len(lines) == 2
+    assert f"checkpoint of step 6 was not saved: rank 1: {reason}" in lines[0]
+    assert "checkpoint of step 6 was not saved: File too large" in lines[1]
 
 
 def test_a_part_that_comes_after_the_failure_goes_as_well(job: Job) -> None:
@@ -119,24 +119,24 @@ def test_a_part_that_comes_after_the_failure_goes_as_well(job: Job) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_is_trained_waits_for_room(job: Job) -> None:
-    """Each save that finds none is told; at the end the ranks wait, and say for what.
+    """Each save that finds none is reported; at the end the ranks wait, with a message.
 
     Once there is room they save, and are done: nothing is trained again. Nor is the
     room taken by parts of what could not be saved.
     """
     place = job.folder / "disk"
     place.mkdir()
-    said = on_own_mount(TMPFS, place, train_on_a_full_disk)
-    assert said.splitlines()[-2:] == ["left []", "exit [0, 0]"]
+    printed = on_own_mount(TMPFS, place, train_on_a_full_disk)
+    assert printed.splitlines()[-2:] == ["left []", "exit [0, 0]"]
     report = job.report("report")
-    told = [e for e in events(report, "unsaved") if e["rank"] == 0]
-    assert [e["step"] for e in told] == [2, 4, 6]
-    assert [e.get("waits", False) for e in told] == [False, False, True]
-    assert told[0]["message"].endswith("; the one before it stays; training goes on")
+    unsaved = [e for e in events(report, "unsaved") if e["rank"] == 0]
+    assert [e["step"] for e in unsaved] == [2, 4, 6]
+    assert [e.get("waits", False) for e in unsaved] == [False, False, True]
+    assert unsaved[0]["message"].endswith("; the one before it stays; training goes on")
     assert re.fullmatch(
         rf"no room in {place} for the checkpoint of step 6: it needs \d+ B, and "
         r"\d+ B are free; what is trained waits for room: make some",
-        told[2]["message"],
+        unsaved[2]["message"],
     )
     saved = [e["step"] for e in events(report, "checkpoint")]
     assert saved == [6, 6]

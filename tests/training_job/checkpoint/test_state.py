@@ -130,7 +130,7 @@ class OnlyForMatrices(torch.optim.SGD):
 
 
 def test_an_optimizer_that_cannot_be_saved_is_refused() -> None:
-    """Before training, as far as one step on one number tells."""
+    """Before training, as far as one step on one number shows."""
     cpu = torch.device("cpu")
     for fine in (AdamW(), torch.optim.NAdam, torch.optim.Adafactor, OnlyForMatrices):
         check_optimizer(a_gpt(optimizer=fine), cpu)

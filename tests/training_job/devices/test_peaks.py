@@ -52,7 +52,7 @@ def test_the_first_step_is_a_phase_of_its_own() -> None:
 
 
 def test_the_phase_under_way_is_known() -> None:
-    """What an error happens in follows from what ended last."""
+    """The phase of an error follows from the one that ended last."""
     watch = PeakWatch(Script(*range(9)))
     seen = [watch.under_way]
     for phase in (Phase.BUILD, *STEP_PHASES):

@@ -197,10 +197,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("workload", "said"), BAD, ids=range(len(BAD)))
-def test_what_breaks_the_contract_is_named(workload: Workload, said: str) -> None:
+@pytest.mark.parametrize(("workload", "message"), BAD, ids=range(len(BAD)))
+def test_what_breaks_the_contract_is_named(workload: Workload, message: str) -> None:
     """In one line that says what was expected."""
-    with pytest.raises(WorkloadError, match=said) as caught:
+    with pytest.raises(WorkloadError, match=message) as caught:
         boundaries_of(workload, 2)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code is ExitCode.BAD_WORKLOAD
@@ -250,8 +250,10 @@ def of_one_sample(step: int, first: int, count: int) -> tuple[Tensor, Tensor]:
 )
 def test_a_sample_depends_on_no_other(batch: Any, what: str) -> None:
     """Else the data would follow from the micro-batch, which the planner chooses."""
-    said = rf"batch\(0, 0, 2\) gives other {what} than batch\(0, 0, 1\) and .*: derive"
-    with pytest.raises(WorkloadError, match=said) as caught:
+    message = (
+        rf"batch\(0, 0, 2\) gives other {what} than batch\(0, 0, 1\) and .*: derive"
+    )
+    with pytest.raises(WorkloadError, match=message) as caught:
         check_samples(a_gpt(batch=batch))
     assert "\n" not in str(caught.value)
 
@@ -265,13 +267,13 @@ def test_samples_that_depend_on_themselves_are_taken(batch: Any) -> None:
 def test_every_rank_refuses_it_before_it_trains(job: Job) -> None:
     """All with the same line; nobody waits for another."""
     ends = job.try_to_run((0, 2, 5), 3, entrypoint="tiny_model:loss_of_a_vector")
-    said = texts(ends)
-    assert len(said) == 2
-    assert all("WorkloadError: the loss is float32[2]" in line for line in said)
+    lines = texts(ends)
+    assert len(lines) == 2
+    assert all("WorkloadError: the loss is float32[2]" in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "message"),
     [
         ("0", "the loss counts 0 in all of step 1, so nothing is trained: let every"),
         ("-5", "the loss counts what is not finite or below 0 in step 1, so nothing"),
@@ -280,14 +282,14 @@ def test_every_rank_refuses_it_before_it_trains(job: Job) -> None:
     ],
 )
 def test_a_step_that_counts_nothing_ends_every_rank(
-    job: Job, count: str, said: str
+    job: Job, count: str, message: str
 ) -> None:
     """Each value trained nothing, in silence; tensors have theirs in a step only."""
     args = json.dumps({"count": count})
     ends = job.try_to_run((0, 2, 5), 3, entrypoint="tiny_model:counting", args=args)
     lines = texts(ends)
     assert len(lines) == 2
-    assert all(f"WorkloadError: {said}" in line for line in lines)
+    assert all(f"WorkloadError: {message}" in line for line in lines)
 
 
 def overwriting() -> nn.Module:
@@ -306,8 +308,10 @@ def test_no_layer_overwrites_what_the_one_before_needs(between: list[Any]) -> No
     """Torch would refuse in the backward pass, and name no layer."""
     layers = [linear, nn.Sigmoid, *between, overwriting]
     last = f"layer.{len(layers) - 1}"
-    said = f"'{last}' overwrites what layer 'layer.1' gives and needs in its backward"
-    with pytest.raises(WorkloadError, match=said):
+    message = (
+        f"'{last}' overwrites what layer 'layer.1' gives and needs in its backward"
+    )
+    with pytest.raises(WorkloadError, match=message):
         boundaries_of(chain(*layers), 2)
 
 

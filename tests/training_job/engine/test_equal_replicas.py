@@ -106,18 +106,18 @@ def differing(job: Job, name: str, cuts: tuple[int, ...], **fields: Any) -> str:
     entrypoint = f"tiny_model:{name}"
     plan = {"entrypoint": entrypoint} | fields.pop("plan", {})
     ends = job.try_to_run(cuts, 3, plan=plan, entrypoint=entrypoint, **fields)
-    said = texts(ends)
-    assert len(said) == len(ends)
-    assert len(set(said)) == 1
+    lines = texts(ends)
+    assert len(lines) == len(ends)
+    assert len(set(lines)) == 1
     codes = [one["exit_code"] for one in events(job.report("report"), "failure")]
     assert codes == [ExitCode.UNEQUAL_REPLICAS] * len(ends)
-    return said[0]
+    return lines[0]
 
 
 def test_replicas_that_differ_do_not_train(their_job: Job) -> None:
     """Every rank says which tensor of which layer differs, and between whom."""
-    said = differing(their_job, "shifted", (0, 1, 2), plan={"replicas": 2})
-    assert said.startswith(
+    line = differing(their_job, "shifted", (0, 1, 2), plan={"replicas": 2})
+    assert line.startswith(
         "UnequalReplicasError: ranks 2 and 3 would train different models: 'shift' of "
         "layer 'out' differs between them; let the entry point and its factories build "
     )
@@ -125,7 +125,7 @@ def test_replicas_that_differ_do_not_train(their_job: Job) -> None:
 
 
 def test_replicas_are_compared_after_a_resume_too(their_job: Job) -> None:
-    """What no checkpoint holds may differ then as well."""
+    """State that no checkpoint holds may differ then as well."""
     plan = {
         "entrypoint": "tiny_model:shifted",
         "replicas": 2,
@@ -141,9 +141,9 @@ def test_replicas_are_compared_after_a_resume_too(their_job: Job) -> None:
 
 
 def test_copies_of_a_tied_tensor_are_compared_over_stages(their_job: Job) -> None:
-    """A table that is said to be alike everywhere, and is not; it has one name."""
-    said = differing(their_job, "tied", (0, 1, 2))
-    assert "ranks 0 and 1 would train different models: 'shift' of layer 'in'" in said
+    """A table that is declared alike everywhere, and is not; it has one name."""
+    line = differing(their_job, "tied", (0, 1, 2))
+    assert "ranks 0 and 1 would train different models: 'shift' of layer 'in'" in line
 
 
 VALUES = torch.arange(3 * SMALL_PIECE, dtype=torch.float32).reshape(3, -1)

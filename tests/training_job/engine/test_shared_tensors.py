@@ -86,7 +86,7 @@ def test_a_group_is_needed_where_some_stages_share_what_is_trained() -> None:
 
 
 def groups_built(cuts: Sequence[int], num_replicas: int) -> tuple[int, int]:
-    """Count the groups of several ranks that are built with this rank; and as told."""
+    """Number of groups of several ranks built with this rank; and as predicted."""
     built = [dist.get_world_size()]
     new_group = dist.new_group
 
@@ -108,8 +108,8 @@ def groups_built(cuts: Sequence[int], num_replicas: int) -> tuple[int, int]:
         num_micro_batches=1,
         schedule=Schedule.ONE_F_ONE_B,
     )
-    told = num_communicators(workload, assignment, world)
-    return sum(size > 1 for size in built), told
+    expected = num_communicators(workload, assignment, world)
+    return sum(size > 1 for size in built), expected
 
 
 @pytest.mark.parametrize(

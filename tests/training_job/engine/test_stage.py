@@ -30,7 +30,7 @@ def test_a_loss_keeps_no_other_memory_alive(loss: Loss) -> None:
 
 
 def test_a_stage_may_begin_with_a_layer_that_overwrites() -> None:
-    """What it received is a leaf, which torch lets nobody overwrite."""
+    """The received tensor is a leaf, which torch lets nobody overwrite."""
     net = [nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 6)]
     workload = from_sequential(
         net, loss=mean_square, batch=points, optimizer=torch.optim.SGD

@@ -23,7 +23,7 @@ from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.records.task import Command, End, Task, TaskKind, Variable
 from plimsoll_trainer.pod import pending_reports, report_client, start
 from tests.support.builders import an_observation
-from tests.support.office import Office, an_office
+from tests.support.fake_ingest import FakeIngest, a_fake_ingest
 from tests.support.ports import free_ports
 
 RUN = """
@@ -53,9 +53,9 @@ NO_ANSWERS = {
 
 
 @pytest.fixture
-def office() -> Iterator[Office]:
-    """An operator that takes letters."""
-    with an_office() as found:
+def ingest() -> Iterator[FakeIngest]:
+    """An operator that takes reports."""
+    with a_fake_ingest() as found:
         yield found
 
 
@@ -108,9 +108,9 @@ class Pod:
 
 
 @pytest.fixture
-def pod(tmp_path: Path, office: Office) -> Pod:
+def pod(tmp_path: Path, ingest: FakeIngest) -> Pod:
     """A pod whose operator answers."""
-    return Pod(tmp_path, office.url)
+    return Pod(tmp_path, ingest.url)
 
 
 def a_task(
@@ -157,24 +157,28 @@ def test_what_the_operator_put_beside_the_pod_is_unpacked(pod: Pod) -> None:
     assert (code, out) == (0, "the plan\n")
 
 
-def test_the_newest_observation_of_each_rank_is_told(pod: Pod, office: Office) -> None:
+def test_the_newest_observation_of_each_rank_is_told(
+    pod: Pod, ingest: FakeIngest
+) -> None:
     """With the token, and the end of all after it."""
-    told = [an_observation(rank=0, num_steps=steps) for steps in (1, 2, 3)]
-    events = [{"event": "observation", "observation": one.to_json()} for one in told]
+    observations = [an_observation(rank=0, num_steps=steps) for steps in (1, 2, 3)]
+    events = [
+        {"event": "observation", "observation": one.to_json()} for one in observations
+    ]
     code, *_ = pod.run(a_task(report(pod.root, 0, *events)))
     assert code == 0
-    assert office.at("/v1/observation")[-1] == told[-1].to_json()
-    assert office.letters[-1][0] == "/v1/end"
-    assert office.tokens == {"Bearer secret"}
+    assert ingest.at("/v1/observation")[-1] == observations[-1].to_json()
+    assert ingest.reports[-1][0] == "/v1/end"
+    assert ingest.tokens == {"Bearer secret"}
 
 
-def test_a_full_device_is_part_of_the_end(pod: Pod, office: Office) -> None:
-    """Rank, phase and bytes, told and left as a message; the exit code says it too."""
+def test_a_full_device_is_part_of_the_end(pod: Pod, ingest: FakeIngest) -> None:
+    """Rank, phase and bytes, reported and left as a message; and by the exit code."""
     failure = {"event": "failure", "phase": "backward", "asked_bytes": 512}
     script = report(pod.root, 0, failure) + "; raise SystemExit(83)"
     code, *_ = pod.run(a_task(script))
     assert code == ExitCode.DEVICE_OUT_OF_MEMORY
-    [end] = office.at("/v1/end")
+    [end] = ingest.at("/v1/end")
     assert end == pod.message.to_json()
     full = pod.message.full_device
     assert full is not None
@@ -198,7 +202,9 @@ def test_a_termination_message_is_never_cut_by_the_kubelet(pod: Pod) -> None:
     assert [one.status for one in pod.message.exits] == [1] * 8
 
 
-def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> None:
+def test_a_pod_that_is_removed_lets_its_ranks_save(
+    pod: Pod, ingest: FakeIngest
+) -> None:
     """SIGTERM is passed on; those that save leave with the code for that."""
     script = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(84));"
@@ -210,7 +216,7 @@ def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> 
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=PATIENCE_S)
     assert running.returncode == ExitCode.CHECKPOINTED
-    [end] = office.at("/v1/end")
+    [end] = ingest.at("/v1/end")
     assert end["was_stopped"]
 
 
@@ -218,7 +224,7 @@ def test_a_pod_that_is_removed_lets_its_ranks_save(pod: Pod, office: Office) -> 
     ("kind", "status"), [(TaskKind.TRAIN, 84), (TaskKind.REPLAY, 128 + 15)]
 )
 def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
-    pod: Pod, office: Office, kind: TaskKind, status: int
+    pod: Pod, ingest: FakeIngest, kind: TaskKind, status: int
 ) -> None:
     """The signal waits until somebody can be asked; nothing is lost of a training."""
     if subprocess.run([*AS_FIRST, "true"], check=False, capture_output=True).returncode:
@@ -237,7 +243,7 @@ def test_a_pod_that_is_removed_while_it_loads_starts_nothing(
     assert (running.returncode, out) == (status, ""), err
     assert pod.message.was_stopped
     trains = kind is TaskKind.TRAIN
-    assert office.at("/v1/end") == [pod.message.to_json()] * trains
+    assert ingest.at("/v1/end") == [pod.message.to_json()] * trains
 
 
 def test_a_pod_that_is_removed_as_its_ranks_end_leaves_soon(tmp_path: Path) -> None:
@@ -264,45 +270,45 @@ def test_a_pod_that_is_removed_as_its_ranks_end_leaves_soon(tmp_path: Path) -> N
 
 
 def test_letters_go_past_a_proxy(
-    pod: Pod, office: Office, monkeypatch: pytest.MonkeyPatch
+    pod: Pod, ingest: FakeIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that the image sets leads out of the cluster."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert pod.run(a_task("pass"))[0] == 0
-    assert [where for where, _ in office.letters] == ["/v1/end"]
+    assert [where for where, _ in ingest.reports] == ["/v1/end"]
 
 
 def test_a_report_that_waits_is_told_once_the_ranks_have_ended(
-    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ingest: FakeIngest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator was away for long, and is back; nobody waits for the next try."""
     monkeypatch.setattr(pending_reports, "FIRST_WAIT_S", 3600.0)
     (tmp_path / "token").write_text("secret\n")
-    office.answers = lambda _: 503 if office.tries == 1 else 204
+    ingest.answers = lambda _: 503 if ingest.tries == 1 else 204
     away = threading.Event()
     pending = pending_reports.PendingReports(
-        report_client.ReportClient(url=office.url, token=tmp_path / "token"),
+        report_client.ReportClient(url=ingest.url, token=tmp_path / "token"),
         "/v1/observation",
         lambda _: away.set(),
     )
     pending.put(0, b"{}")
     assert away.wait(PATIENCE_S)
     pending.close(report_client.Deadline())
-    assert office.at("/v1/observation") == [{}]
+    assert ingest.at("/v1/observation") == [{}]
 
 
-def test_a_result_is_handed_over(pod: Pod, office: Office) -> None:
+def test_a_result_is_handed_over(pod: Pod, ingest: FakeIngest) -> None:
     """A profile is a file; replay and rehearsal are the last line that is printed."""
     path = str(pod.root / "work/profile.json")
     write = f"open({path!r}, 'w').write('[' + '1, ' * 9000 + '1]')"
     assert pod.run(a_task(write, kind=TaskKind.PROFILE))[0] == 0
-    assert office.at("/v1/profile") == [[1] * 9001]
+    assert ingest.at("/v1/profile") == [[1] * 9001]
     script = "print('busy'); print('{\"b\": 2}')"
     for kind in (TaskKind.REPLAY, TaskKind.REHEARSAL):
         for file in (pod.root / "work").iterdir():
             file.unlink()
         assert pod.run(a_task(script, kind=kind))[0] == 0
-        assert office.at(f"/v1/{kind}") == [{"b": 2}]
+        assert ingest.at(f"/v1/{kind}") == [{"b": 2}]
 
 
 def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
@@ -311,45 +317,47 @@ def test_a_result_waits_for_an_operator_that_is_away(tmp_path: Path) -> None:
     pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
     running = pod.start(a_task("print('{}')", kind=TaskKind.REPLAY))
     time.sleep(2)
-    with an_office(port) as office:
-        office.answers = lambda _: 503 if office.tries < 3 else 204
+    with a_fake_ingest(port) as ingest:
+        ingest.answers = lambda _: 503 if ingest.tries < 3 else 204
         _, err = running.communicate(timeout=PATIENCE_S)
         assert running.returncode == 0
-        assert office.at("/v1/replay") == [{}]
+        assert ingest.at("/v1/replay") == [{}]
     assert "the operator takes no /v1/replay yet" in err
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "paths"),
     [
         (TaskKind.TRAIN, ["/v1/observation", "/v1/end"]),
         (TaskKind.REPLAY, ["/v1/replay"]),
     ],
 )
 def test_a_token_that_has_expired_is_read_again(
-    pod: Pod, office: Office, kind: TaskKind, told: list[str]
+    pod: Pod, ingest: FakeIngest, kind: TaskKind, paths: list[str]
 ) -> None:
-    """A 401 is waited out: what there is to tell is told with the next one."""
+    """A 401 is waited out: reports go out with the next one."""
 
     def answer(_: str) -> int:
-        if office.tries == 1:
+        if ingest.tries == 1:
             (pod.root / "token").write_text("renewed\n")
-        return 204 if "Bearer renewed" in office.tokens else 401
+        return 204 if "Bearer renewed" in ingest.tokens else 401
 
-    office.answers = answer
+    ingest.answers = answer
     event = {"event": "observation", "observation": an_observation().to_json()}
     code, _, err = pod.run(
         a_task(f"{report(pod.root, 0, event)}; print('{{}}')", kind=kind)
     )
     assert code == 0, err
-    assert office.tokens == {"Bearer secret", "Bearer renewed"}
-    assert [where for where, _ in office.letters] == told
+    assert ingest.tokens == {"Bearer secret", "Bearer renewed"}
+    assert [where for where, _ in ingest.reports] == paths
     assert "(401: not so" in err
 
 
 @pytest.mark.parametrize("what", NO_ANSWERS)
-def test_what_is_no_answer_is_waited_out(pod: Pod, office: Office, what: str) -> None:
-    """Reports and the end are told again, and the training has ended as it did."""
+def test_what_is_no_answer_is_waited_out(
+    pod: Pod, ingest: FakeIngest, what: str
+) -> None:
+    """Reports and the end are sent again, and the training has ended as it did."""
     seen: set[str] = set()
 
     def answer(path: str) -> int | bytes:
@@ -357,21 +365,21 @@ def test_what_is_no_answer_is_waited_out(pod: Pod, office: Office, what: str) ->
         seen.add(path)
         return NO_ANSWERS[what] if is_first else 204
 
-    office.answers = answer
+    ingest.answers = answer
     event = {"event": "observation", "observation": an_observation().to_json()}
     code, _, err = pod.run(a_task(report(pod.root, 0, event)))
     assert code == 0, err
-    assert [where for where, _ in office.letters] == ["/v1/observation", "/v1/end"]
+    assert [where for where, _ in ingest.reports] == ["/v1/observation", "/v1/end"]
     assert "Traceback" not in err
     assert [one.status for one in pod.message.exits] == [0]
 
 
-def test_a_refusal_whose_reason_breaks_off_is_one(pod: Pod, office: Office) -> None:
+def test_a_refusal_whose_reason_breaks_off_is_one(pod: Pod, ingest: FakeIngest) -> None:
     """The status is what counts; its own words stand for the reason."""
-    office.answers = lambda _: b"HTTP/1.1 409 Conflict\r\nContent-Length: 99\r\n\r\nx"
+    ingest.answers = lambda _: b"HTTP/1.1 409 Conflict\r\nContent-Length: 99\r\n\r\nx"
     code, _, err = pod.run(a_task("print('{}')", kind=TaskKind.REPLAY))
     assert code == 1
-    assert office.tries == 1
+    assert ingest.tries == 1
     assert "the operator does not take the result: 409: Conflict" in err
 
 
@@ -413,12 +421,12 @@ def test_a_pod_that_is_cut_off_says_so_at_once_and_ends_soon(
         pod = Pod(tmp_path, f"http://127.0.0.1:{port}")
         script = "import time; time.sleep(1); print('done')"
         found, _, err = pod.run(a_task(script, kind=kind), before=SHORT)
-    said = (
+    message = (
         f"plimsoll: the operator's address http://127.0.0.1:{port} cannot be reached "
         "from this pod (timed out): look for a NetworkPolicy "
     )
     assert found == code
-    assert err.splitlines()[0].startswith(said)
+    assert err.splitlines()[0].startswith(message)
     assert "Traceback" not in err
     last = pod.message.exits[0].said
     assert ("does not take the result: the operator's address" in last) == bool(code)
@@ -432,9 +440,9 @@ def test_what_cuts_a_pod_off_is_named() -> None:
     assert "from Service p-ingest of namespace ops, TCP port 8090" in found
 
 
-def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> None:
+def test_a_result_that_is_refused_fails_the_pod(pod: Pod, ingest: FakeIngest) -> None:
     """With the operator's reason, at once."""
-    office.answers = lambda _: 422
+    ingest.answers = lambda _: 422
     code, _, err = pod.run(a_task("print('{}')", kind=TaskKind.REPLAY))
     assert code == 1
     assert "422: not so" in err, err
@@ -443,10 +451,10 @@ def test_a_result_that_is_refused_fails_the_pod(pod: Pod, office: Office) -> Non
 
 
 def test_an_operator_that_refuses_reports_ends_no_training(
-    pod: Pod, office: Office
+    pod: Pod, ingest: FakeIngest
 ) -> None:
     """One line in the log says it."""
-    office.answers = lambda _: 403
+    ingest.answers = lambda _: 403
     event = {"event": "observation", "observation": an_observation().to_json()}
     code, _, err = pod.run(a_task(report(pod.root, 0, event)))
     assert code == 0

@@ -1,4 +1,4 @@
-"""The way into a pod's image: modules are found, and an old Python is told."""
+"""The way into a pod's image: modules are found, and an old Python is refused."""
 
 from __future__ import annotations
 

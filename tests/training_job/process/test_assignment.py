@@ -1,4 +1,4 @@
-"""What a plan asks for is run as planned, or refused by name."""
+"""Every wish of a plan is run as planned, or refused by name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TENSOR = Variant(tensor_degree=2)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"schedule": Schedule.GPIPE}, r"the schedule GPipe, .* which runs 1F1B"),
         (
@@ -89,21 +89,21 @@ TENSOR = Variant(tensor_degree=2)
         ),
     ],
 )
-def test_what_cannot_run_yet_is_named(fields: dict[str, Any], said: str) -> None:
+def test_what_cannot_run_yet_is_named(fields: dict[str, Any], message: str) -> None:
     """The line says what, and what this trainer runs instead."""
     if fields.get("stages", 0) is None:
         stages = (a_stage(0, 2, (0, 1)), a_stage(2, 4, (2, 3)))
         fields = fields | {"stages": stages}
-    with pytest.raises(PlanMismatchError, match=said):
+    with pytest.raises(PlanMismatchError, match=message):
         assign(plan(**fields), workload())
 
 
 def test_a_plan_for_another_chain_is_refused() -> None:
     """The number of layers, and where they may be recomputed."""
-    said = (
+    message = (
         "for 4 layers, but the workload has 5: pass the arguments .* as the rank, the"
     )
-    with pytest.raises(PlanMismatchError, match=said) as caught:
+    with pytest.raises(PlanMismatchError, match=message) as caught:
         assign(plan(), a_gpt(depth=3))
     assert caught.value.exit_code is ExitCode.BAD_WORKLOAD  # not to be tried again
 
@@ -128,7 +128,7 @@ def test_another_precision_or_name_is_refused_where_the_profile_is_at_hand() -> 
 
 
 def test_a_profile_of_other_sums_is_made_anew_or_refused() -> None:
-    """One of before there was a choice is foreign; one that says so is contradicted."""
+    """One from before there was a choice does not match; a contradiction is refused."""
     for given, error in (
         (None, ForeignFingerprintError),
         (Precision.BF16, PlanMismatchError),

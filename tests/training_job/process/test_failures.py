@@ -102,8 +102,8 @@ def test_what_was_dealt_with_does_not_count() -> None:
 
 def test_a_lost_rank_points_at_the_first_failure() -> None:
     """The one that was left says so, and does not look like the culprit."""
-    said = "[pair.cc:553] Connection closed by peer [127.0.0.1]:4711. Good luck! GLHF"
-    error = RuntimeError(said)
+    text = "[pair.cc:553] Connection closed by peer [127.0.0.1]:4711. Good luck! GLHF"
+    error = RuntimeError(text)
     found = explain(error, Phase.GRADIENT_NORM, None)
     assert isinstance(found, LostRankError)
     assert str(found) == (
@@ -162,15 +162,15 @@ def test_every_rank_under_its_cap_or_dead_with_the_bytes(depth: int, job: Job) -
     caps = [peaks[0] + 64, peaks[1] + 64]
     assert job.try_to_run(cuts, 3, args=args, caps_bytes=caps) == [0, 0]
     ends = job.try_to_run(cuts, 3, args=args, caps_bytes=[caps[0], peaks[1] - 64])
-    said = [text for text in texts(ends) if "DeviceFullError" in text]
-    assert len(said) == 1
+    lines = [text for text in texts(ends) if "DeviceFullError" in text]
+    assert len(lines) == 1
     assert re.search(
-        rf"in [a-z-]+: \d+ bytes more .* of {peaks[1] - 64}: plan", said[0]
+        rf"in [a-z-]+: \d+ bytes more .* of {peaks[1] - 64}: plan", lines[0]
     )
 
 
 def test_a_plan_for_gpus_never_trains_on_the_cpu(job: Job) -> None:
-    """Where there is none, that is the line."""
+    """If there is none, that is the line."""
     offer = an_offer(devices_per_node=4096)
     ends = job.try_to_run((0, 5), 3, plan={"offers": (offer,)}, local_rank=4095)
     (line,) = texts(ends)

@@ -31,7 +31,7 @@ OPTIONS = Options(
 
 @pytest.fixture
 def options() -> Options:
-    """Return what ranks are told that meet at a port of this machine."""
+    """Options of ranks that meet at a port of this machine."""
     return replace(OPTIONS, meet_at=("127.0.0.1", free_ports(1)[0]))
 
 
@@ -59,7 +59,7 @@ def test_whoever_comes_waits_for_the_last_one(options: Options, last: int) -> No
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_whoever_is_asked_to_go_waits_no_longer(options: Options, rank: int) -> None:
-    """With or without rank 0: a pod of a gang that never began leaves in seconds."""
+    """With or without rank 0: a pod whose worker group never began leaves soon."""
     stop = StopSignal()
     with ThreadPoolExecutor() as pool:
         waits = pool.submit(come, rank, options, stop)
@@ -70,13 +70,13 @@ def test_whoever_is_asked_to_go_waits_no_longer(options: Options, rank: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("rank", "said"), [(0, "1 of 3 ranks came to"), (1, "no rank 0 came to")]
+    ("rank", "message"), [(0, "1 of 3 ranks came to"), (1, "no rank 0 came to")]
 )
 def test_the_last_one_is_not_waited_for_for_ever(
-    options: Options, rank: int, said: str
+    options: Options, rank: int, message: str
 ) -> None:
     """It says who came, where to, and within which time."""
-    with pytest.raises(LostRankError, match=said) as raised:
+    with pytest.raises(LostRankError, match=message) as raised:
         come(rank, replace(options, meet_timeout_s=LIMIT_S))
     assert str(raised.value).endswith("within 2 s")
 

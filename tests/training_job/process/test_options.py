@@ -29,7 +29,7 @@ def test_memory_has_a_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--steps", "0"], "--steps: 0: at least 1 is allowed"),
         (["--checkpoint-every", "-1"], "--checkpoint-every: -1: at least 0"),
@@ -38,10 +38,10 @@ def test_memory_has_a_unit() -> None:
     ],
 )
 def test_a_wrong_value_is_a_usage_error(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before anything is read or allocated; one line below the usage."""
     with pytest.raises(SystemExit) as end:
         parse([*NEEDED, *words])
     assert end.value.code == 2
-    assert f"error: argument {said}" in capsys.readouterr().err.splitlines()[-1]
+    assert f"error: argument {message}" in capsys.readouterr().err.splitlines()[-1]

@@ -18,7 +18,7 @@ from tests.support.fake_torch import fake_torch
 
 
 def having(**versions: str) -> Callable[[str], str | None]:
-    """Installed packages by their versions, newest ones where nothing is said."""
+    """Installed packages by their versions, newest ones if nothing is given."""
     newest = {"torch": "2.15.0+cu132", "numpy": "2.5.2"}
     return (newest | versions).get
 
@@ -38,7 +38,7 @@ def test_what_is_supported_passes(versions: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("versions", "said"),
+    ("versions", "message"),
     [
         ({"torch": "2.10.0+cu128"}, "torch 2.11 or newer, and {} has torch 2.10.0+cu1"),
         ({"torch": "2.9"}, "torch 2.11 or newer, and {} has torch 2.9: profile and"),
@@ -46,11 +46,11 @@ def test_what_is_supported_passes(versions: dict[str, str]) -> None:
         ({"numpy": "1.26.4"}, "numpy 2.1 or newer, and {} has numpy 1.26.4: profile"),
     ],
 )
-def test_what_is_too_old_is_refused(versions: dict[str, str], said: str) -> None:
-    """What was found, what is needed, and the exit code of what no retry mends."""
+def test_what_is_too_old_is_refused(versions: dict[str, str], message: str) -> None:
+    """The version found, the one needed, and the exit code of what no retry mends."""
     with pytest.raises(IncompatibleError) as caught:
         require_supported(having(**versions))
-    assert f"Plimsoll needs {said.format(sys.executable)}" in str(caught.value)
+    assert f"Plimsoll needs {message.format(sys.executable)}" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code is ExitCode.INCOMPATIBLE
 

@@ -1,4 +1,4 @@
-"""What people see: one line of progress, one line for what went wrong."""
+"""Lines for people: one of progress, one for an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Whether it is one: yes."""
         return True
 
 
@@ -31,7 +31,7 @@ class Gone(io.StringIO):
 def test_a_rank_that_does_not_know_its_number_says_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Where the environment does not tell it."""
+    """If the environment does not name it."""
     say(None, "what happened")
     say(2, "what")
     assert capsys.readouterr().err.splitlines() == [

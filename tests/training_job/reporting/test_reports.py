@@ -64,7 +64,7 @@ def test_reports_follow_the_news(tmp_path: Path) -> None:
 
 
 def test_a_larger_peak_is_news(tmp_path: Path) -> None:
-    """More than 5 % above what was told."""
+    """More than 5 % above the last report."""
     peaks = [1, 1, 1, 100, 1, 1, 104, 1, 1, 106, 1, 1]
     watch = PeakWatch(Script(*peaks))
     lines = file_sink(tmp_path / "report", print)
@@ -74,8 +74,8 @@ def test_a_larger_peak_is_news(tmp_path: Path) -> None:
             watch(phase)
         reporter.after_step(step, 0.1)
     reporter.close()
-    told = events(tmp_path / "report", "observation")
-    assert [line["observation"]["num_steps"] for line in told] == [1, 2, 4]
+    reported = events(tmp_path / "report", "observation")
+    assert [line["observation"]["num_steps"] for line in reported] == [1, 2, 4]
 
 
 def test_a_loss_that_is_no_number_is_still_json(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_loss_that_is_no_number_is_still_json(tmp_path: Path) -> None:
 
 
 def test_several_ranks_may_have_a_file_each(job: Job) -> None:
-    """Where many nodes share a folder, `{rank}` in the name tells them apart."""
+    """If many nodes share a folder, `{rank}` in the name keeps them apart."""
     job.run((0, 2, 5), 2, report="of-{rank}")
     for rank in range(2):
         found = events(job.report(f"of-{rank}"), "observation")

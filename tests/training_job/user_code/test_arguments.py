@@ -9,11 +9,11 @@ from plimsoll_trainer.user_code.arguments import parse_arguments
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("{depth: 3}", "are no JSON"), ("[3]", "are list, but a JSON object is needed")],
 )
-def test_arguments_are_a_json_object(text: str, said: str) -> None:
+def test_arguments_are_a_json_object(text: str, message: str) -> None:
     """Anything else is refused with an example."""
     assert parse_arguments('{"depth": 3}') == {"depth": 3}
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(WorkloadError, match=message):
         parse_arguments(text)

@@ -64,7 +64,7 @@ def test_an_entry_point_is_called_with_its_arguments(their_model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entrypoint", "said"),
+    ("entrypoint", "message"),
     [
         ("their_entry", "not of the form package.module:function"),
         ("their_enrty:workload", "no module their_enrty on the Python path; check"),
@@ -82,11 +82,11 @@ def test_an_entry_point_is_called_with_its_arguments(their_model: str) -> None:
     ],
 )
 def test_a_wrong_entry_point_is_one_line(
-    entrypoint: str, said: str, their_model: str
+    entrypoint: str, message: str, their_model: str
 ) -> None:
     """The line names the entry point, what is wrong and what to do."""
     assert their_model
-    with pytest.raises(WorkloadError, match=said) as caught:
+    with pytest.raises(WorkloadError, match=message) as caught:
         load_workload(entrypoint, {})
     text = str(caught.value)
     assert text.startswith(f"entry point {entrypoint}: ")
@@ -99,14 +99,16 @@ def test_an_entry_point_that_fills_the_device_is_told(their_model: str) -> None:
 
     It would be under any plan: the exit code is not that of ranks that ran out.
     """
-    said = rf"{their_model}:too_large: it needs more memory for itself than the device"
-    with pytest.raises(EntryPointFullError, match=said) as caught:
+    message = (
+        rf"{their_model}:too_large: it needs more memory for itself than the device"
+    )
+    with pytest.raises(EntryPointFullError, match=message) as caught:
         load_workload(f"{their_model}:too_large", {})
     assert caught.value.exit_code is ExitCode.ENTRY_POINT_OUT_OF_MEMORY
 
 
 def test_wrong_arguments_are_told_from_an_error_inside(their_model: str) -> None:
     """The parameters are listed, and the function is not called."""
-    said = r"unexpected keyword argument 'width'; its parameters are \(\*, depth: "
-    with pytest.raises(WorkloadError, match=said):
+    message = r"unexpected keyword argument 'width'; its parameters are \(\*, depth: "
+    with pytest.raises(WorkloadError, match=message):
         load_workload(f"{their_model}:workload", {"width": 5})

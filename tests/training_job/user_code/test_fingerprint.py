@@ -1,4 +1,4 @@
-"""What runs here is known by its source and versions."""
+"""Code that runs here is known by its source and versions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_single_file_is_a_workload(
 
 
 def test_content_moved_between_files_is_another_source(workload: Path) -> None:
-    """Where one file ends and the next begins counts."""
+    """The border between two files counts."""
     (workload / "gpt.py").write_text("from . import a, b\n")
     (workload / "a.py").write_text("x\n")
     (workload / "b.py").write_text("y\n")
@@ -131,8 +131,8 @@ def test_arguments_are_part_of_what_is_planned_for(workload: Path) -> None:
     one = fingerprint_of("their_model:f", '{"width": 512, "depth": 2}')
     assert one == fingerprint_of("their_model:f", '{"depth":2,"width":512}')
     other = fingerprint_of("their_model:f", '{"depth": 2, "width": 256}')
-    said = r'profiled with arguments .*"width": 512.*, but here .*"width": 256'
-    with pytest.raises(ForeignFingerprintError, match=said):
+    message = r'profiled with arguments .*"width": 512.*, but here .*"width": 256'
+    with pytest.raises(ForeignFingerprintError, match=message):
         require_same(other, one, "their_model:f")
 
 
@@ -147,12 +147,12 @@ def test_other_source_is_told_by_its_folder_and_its_latest_files(
         path = workload / f"{name}.py"
         path.write_text("A = 1\n")
         os.utime(path, (2e9 - age_s, 2e9 - age_s))
-    said = (
+    message = (
         "not what was planned for: of the Python files that their_model in "
         f"{workload.parent} imports (5, its own included), these were written last: "
         "their_model/new.py, their_model/second.py, their_model/third.py; undo what"
     )
-    with pytest.raises(ForeignFingerprintError, match=re.escape(said)):
+    with pytest.raises(ForeignFingerprintError, match=re.escape(message)):
         require_same(fingerprint_of("their_model:f"), before, "their_model:f")
 
 

@@ -115,7 +115,7 @@ def test_text_that_is_no_python_has_no_imports(folder: Path) -> None:
 def test_an_open_module_elsewhere_lets_its_own_folder_count(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it loads lies beside it as likely as beside the entry point."""
+    """Modules that it loads lie beside it as likely as beside the entry point."""
     shared = folder.parent / f"{folder.name}_shared"
     (shared / "kit").mkdir(parents=True)
     (shared / "kit" / "__init__.py").write_text("load = __import__\n")

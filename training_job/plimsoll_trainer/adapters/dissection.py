@@ -205,8 +205,8 @@ def watch(
     for place, block in enumerate(blocks):
         block.forward = note_block(seen, order, place, block.forward)
     ids = torch.zeros(batch, sequence_length, dtype=torch.long, device="meta")
-    # Some rotary tables remember tensors, which would be copied without their values.
-    remembered = {
+    # Some rotary tables keep tensors, which would be copied without their values.
+    states = {
         module: dict(vars(module))
         for _, organ in organs_of(model, spine)
         for module in organ.modules()
@@ -226,7 +226,7 @@ def watch(
             handle.remove()
         for block in blocks:
             del block.forward
-        for module, state in remembered.items():
+        for module, state in states.items():
             vars(module).clear()
             vars(module).update(state)
     if order != list(range(len(blocks))):

@@ -126,7 +126,7 @@ def pass_through(
 
     Raises:
         WorkloadError: it cannot be built, does not turn a tensor into a tensor, or
-            may not be recomputed without saying so.
+            may not be recomputed and does not declare that.
     """
     name = workload.layers[index].name
     try:

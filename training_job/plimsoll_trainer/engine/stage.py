@@ -242,7 +242,7 @@ def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
 
 
 def check_kind(tie: Tie, tensor: Tensor) -> None:
-    """Refuse a parameter that is said to be constant: its gradients would not be added.
+    """Refuse a parameter that is declared constant: its gradients would not be added.
 
     Raises:
         WorkloadError: see above.

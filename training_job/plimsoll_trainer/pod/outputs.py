@@ -49,7 +49,7 @@ class PodOutputs:
 
 
 class Tee:
-    """Passes on what comes through a pipe, line by line, and remembers the last one."""
+    """Passes on what comes through a pipe, line by line, and keeps the last one."""
 
     def __init__(self) -> None:
         """Open the pipe and start to pass on."""

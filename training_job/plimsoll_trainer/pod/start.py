@@ -9,7 +9,7 @@ The kernel drops a SIGTERM to the first process of a container for as long as no
 handles it, but not where it is blocked: then it waits. So it is blocked before anything
 else is loaded; `plimsoll_trainer.pod` lets it through once there is somebody to ask.
 
-Python 3.6 and newer understand this file, so that an old one is told what it lacks.
+Python 3.6 and newer understand this file, so that an old one ends with a message.
 """
 
 import signal

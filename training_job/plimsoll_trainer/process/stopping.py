@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM is remembered, and answered between two steps.
+"""Being asked to stop: SIGTERM is noted, and answered between two steps.
 
 Imports nothing, so that the signal is caught while torch still loads.
 """
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class StopSignal:
-    """Remembers that this process was asked to stop."""
+    """Notes that this process was asked to stop."""
 
     def __init__(self) -> None:
         """Start without a request."""

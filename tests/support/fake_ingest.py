@@ -1,4 +1,4 @@
-"""The operator's end of a pod's letters: an HTTP server that takes or refuses them."""
+"""Fake ingest server: takes or refuses the reports of a pod."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 
 @dataclass
-class Office:
-    """What has come in, and what is answered."""
+class FakeIngest:
+    """Reports that have come in, and the answers to them."""
 
     url: str = ""
-    letters: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    reports: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     """Those that were taken: path and content."""
     tokens: set[str] = field(default_factory=set[str])
     answers: Callable[[str], int | bytes] = lambda _: 204
@@ -26,23 +26,23 @@ class Office:
     tries: int = 0
 
     def at(self, path: str) -> list[Any]:
-        """Return what has come to a path."""
-        return [content for where, content in self.letters if where == path]
+        """Reports that have come to a path."""
+        return [content for where, content in self.reports if where == path]
 
 
 @contextmanager
-def an_office(port: int = 0) -> Iterator[Office]:
+def a_fake_ingest(port: int = 0) -> Iterator[FakeIngest]:
     """Serve until the block ends."""
-    office = Office()
+    ingest = FakeIngest()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            office.tries += 1
-            office.tokens.add(self.headers["Authorization"])
-            status = office.answers(self.path)
+            ingest.tries += 1
+            ingest.tokens.add(self.headers["Authorization"])
+            status = ingest.answers(self.path)
             if status == 204:
-                office.letters.append((self.path, json.loads(body)))
+                ingest.reports.append((self.path, json.loads(body)))
             if isinstance(status, bytes):
                 self._break_off(status)
                 return
@@ -60,14 +60,14 @@ def an_office(port: int = 0) -> Iterator[Office]:
             self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base has it
-            """Say nothing."""
+            """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    office.url = f"http://127.0.0.1:{server.server_port}"
+    ingest.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield office
+        yield ingest
     finally:
         server.shutdown()
         thread.join()
