@@ -95,7 +95,7 @@ def test_cuda_devices_are_grouped_by_product_and_memory(path: Path) -> None:
 def test_a_broken_driver_is_not_taken_for_none(path: Path) -> None:
     """A machine with a broken driver must not look like one without GPUs."""
     driver(path, 'echo "NVIDIA-SMI has failed because of the driver"; exit 9')
-    with pytest.raises(InventoryError, match="said: NVIDIA-SMI has failed"):
+    with pytest.raises(InventoryError, match="printed: NVIDIA-SMI has failed"):
         cuda_offers()
     driver(path, "exit 9")
     with pytest.raises(InventoryError, match="said: nothing"):
