@@ -98,7 +98,7 @@ def test_a_broken_driver_is_not_taken_for_none(path: Path) -> None:
     with pytest.raises(InventoryError, match="printed: NVIDIA-SMI has failed"):
         cuda_offers()
     driver(path, "exit 9")
-    with pytest.raises(InventoryError, match="said: nothing"):
+    with pytest.raises(InventoryError, match="printed: nothing"):
         cuda_offers()
 
 
