@@ -130,8 +130,7 @@ def is_closed(status: Status, generation: int) -> bool:
 
 def was_dry(status: Status) -> bool:
     """Whether a plan has come to its end as a dry run."""
-    summarised = status.condition(ConditionType.SUCCEEDED)
-    return summarised is not None and summarised.reason == DRY_RUN
+    return status.reason(ConditionType.SUCCEEDED) == DRY_RUN
 
 
 def unreadable(

@@ -261,8 +261,7 @@ class Loop:
 
     def is_refused(self, status: Status, state: ObservedState) -> bool:
         """Whether only a person can bring the plan on."""
-        accepted = status.condition(ConditionType.ACCEPTED)
-        is_false = accepted is not None and accepted.status is Truth.FALSE
+        is_false = status.truth(ConditionType.ACCEPTED) is Truth.FALSE
         return is_false and bool(state.complaint) and not is_training(state)
 
     def stop_ranks(self) -> None:
