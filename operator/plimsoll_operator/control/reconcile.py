@@ -151,7 +151,7 @@ class Reconciler:
     def forget(self, key: PlanKey) -> None:
         """Forget a plan that is there no more."""
         self.written.pop(key, None)
-        self.reporter.forgotten(*key)
+        self.reporter.metrics.forget(*key)
         self.scope_of(key[0]).solver.leave(key)
 
     def require_lease(self) -> None:
@@ -212,8 +212,8 @@ def next_look_s(
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
     wanted += [now_s + pause_s(task, now_s) for task in state.tasks if waits(task)]
     wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
-    accepted = status.condition(ConditionType.ACCEPTED)
-    if accepted is not None and accepted.status is Truth.FALSE and not status.is_over:
+    is_refused = status.truth(ConditionType.ACCEPTED) is Truth.FALSE
+    if is_refused and not status.is_over:
         wanted.append(now_s + REFUSED_S)
     return min(wanted, default=None)
 
