@@ -106,12 +106,13 @@ class SqliteFile(DatabaseSystem):
         kind = code & PRIMARY_CODE
         if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreBusyError(
-                f"{path}: another process has been writing for {BUSY_S:.0f} s: try again"
+                f"{path}: another process has been writing for {BUSY_S:.0f} s: try "
+                "again"
             )
         if kind == sqlite3.SQLITE_FULL or code in CANNOT_GROW:
             return StoreFullError(
-                f"{path} cannot grow: the disk is full, or a quota is used up: make room "
-                "and try again"
+                f"{path} cannot grow: the disk is full, or a quota is used up: make "
+                "room and try again"
             )
         if kind in (
             sqlite3.SQLITE_CANTOPEN,
