@@ -85,7 +85,7 @@ class Scope:
                 launch=backend_for(spec),
                 plan=plan,
                 objects=objects,
-                store=self.store,
+                workloads=observer.workloads,
                 machines=observer.machines,
                 name_conflicts=observer.name_conflicts,
                 release=self.release,
