@@ -271,13 +271,8 @@ class Operator:
             )
             shares = self.configuration.share_profiles
             store = self.store.within(namespace, shares=shares)
-            observer = PlanObserver(
-                self.api,
-                store,
-                machines,
-                Admission(self.api, release),
-                shares=shares,
-            )
+            admission = Admission(self.api, release)
+            observer = PlanObserver(self.api, store, machines, admission, shares=shares)
             self.scopes[namespace] = Scope(
                 api=self.api,
                 store=store,
