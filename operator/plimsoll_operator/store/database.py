@@ -54,17 +54,13 @@ class Database:
             self._engine.execution_options(**WRITING), expire_on_commit=False
         )
 
-    @asynccontextmanager
-    async def read(self) -> AsyncGenerator[AsyncSession]:
-        """Open a transaction that only reads."""
-        async with self._transaction(self._reading, nullcontext()) as session:
-            yield session
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """A transaction that only reads."""
+        return self._transaction(self._reading, nullcontext())
 
-    @asynccontextmanager
-    async def write(self) -> AsyncGenerator[AsyncSession]:
-        """Open a transaction that writes; all processes take turns."""
-        async with self._transaction(self._writing, self._one_writer) as session:
-            yield session
+    def write(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """A transaction that writes; all processes take turns."""
+        return self._transaction(self._writing, self._one_writer)
 
     @asynccontextmanager
     async def _transaction(
