@@ -242,7 +242,8 @@ class Ingest:
                     HTTPStatus.CONFLICT,
                     f"there is another profile since it was asked for: {known.digest}",
                 )
-            made_s = reports.made_s(reporter, self._clocks.now())
+            # It counts as made after its cause, whatever the clocks of machines say.
+            made_s = max(self._clocks.now(), math.nextafter(reporter.after_s, math.inf))
             await self._store.profiles.save(profile, made_s)
         return HTTPStatus.NO_CONTENT
 
