@@ -142,8 +142,9 @@ class LocalBackend:
         folder = self.processes.folder(task.kind, task.subject)
         if task.kind is TaskKind.PROFILE:
             return load(folder / PROFILE, ModelProfile)
-        kind = Replay if task.kind is TaskKind.REPLAY else Rehearsal
-        output = folder / "0.out"  # the result is the last line that was printed
+        # The result is the last line that was printed.
+        output, is_replay = folder / "0.out", task.kind is TaskKind.REPLAY
+        kind: type[Replay | Rehearsal] = Replay if is_replay else Rehearsal
         lines = output.read_text().splitlines() or [""]
         return from_text(lines[-1], kind, str(output))
 
