@@ -19,6 +19,7 @@ the answer. Called by `server`.
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 
 from plimsoll_operator.errors import RefusedReportError
@@ -167,3 +168,8 @@ def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
     if first >= len(recorded.peaks):
         refuse(f"the plan has no pod {reporter.pod_index}")
     return range(first, first + recorded.gpus_per_pod)
+
+
+def made_s(reporter: Reporter, now_s: float) -> float:
+    """Time at which a profile counts as made, seconds since 1970: after its cause."""
+    return max(now_s, math.nextafter(reporter.after_s, math.inf))

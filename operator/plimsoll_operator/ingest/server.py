@@ -242,8 +242,7 @@ class Ingest:
                     HTTPStatus.CONFLICT,
                     f"there is another profile since it was asked for: {known.digest}",
                 )
-            # It counts as made after its cause, whatever the clocks of machines say.
-            made_s = max(self._clocks.now(), math.nextafter(reporter.after_s, math.inf))
+            made_s = reports.made_s(reporter, self._clocks.now())
             await self._store.profiles.save(profile, made_s)
         return HTTPStatus.NO_CONTENT
 
