@@ -26,7 +26,7 @@ from plimsoll_operator.api.status import Status
 from plimsoll_operator.backends.admission import Admission
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.observe import PlanObserver
-from plimsoll_operator.control.reconcile import Reconciler, Scope
+from plimsoll_operator.control.reconcile import Reconciler
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.kube.api import (
@@ -163,7 +163,7 @@ class Process:
     queue: WorkQueue = field(
         default_factory=lambda: WorkQueue(time.monotonic, lambda: 0.5)
     )
-    scopes: dict[str, Scope] = field(default_factory=dict[str, Scope])
+    observers: dict[str, PlanObserver] = field(default_factory=dict[str, PlanObserver])
 
     def clock(self) -> float:
         """Seconds since 1970."""
@@ -181,7 +181,9 @@ class Process:
         reconciler = Reconciler(
             api=counted,
             queue=self.queue,
-            scope_of=self.scope,
+            observer_of=self.observer,
+            solver=self.solver,
+            release=RELEASE,
             reporter=PassReporter(metrics=METRICS, events=EventWriter(counted, "lab")),
             may_decide=lambda: True,
             clock=self.clock,
@@ -199,24 +201,16 @@ class Process:
             random=lambda: 0.5,
         )
 
-    def scope(self, namespace: str) -> Scope:
-        """Scope that observes and launches the plans of a namespace."""
-        if namespace not in self.scopes:
+    def observer(self, namespace: str) -> PlanObserver:
+        """Observer of the plans of a namespace."""
+        if namespace not in self.observers:
             counted = CountedApi(self.api, self.effects)
             store = Store(CountedDatabase(self.database, self.effects), namespace)
             machines = Machines(counted, time.monotonic)
-            observer = PlanObserver(
+            self.observers[namespace] = PlanObserver(
                 counted, store, machines, Admission(counted, RELEASE)
             )
-            self.scopes[namespace] = Scope(
-                api=counted,
-                store=store,
-                observer=observer,
-                solver=self.solver,
-                release=RELEASE,
-                clock=self.clock,
-            )
-        return self.scopes[namespace]
+        return self.observers[namespace]
 
 
 @dataclass(kw_only=True)

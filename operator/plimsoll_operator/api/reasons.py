@@ -107,10 +107,8 @@ REASONS: Final[Mapping[ConditionType, Meanings]] = {
     ConditionType.SUCCEEDED: {
         (UNKNOWN, "Running"): "The ranks train.",
         (UNKNOWN, "Suspending"): "The ranks were asked to save and leave.",
-        (
-            UNKNOWN,
-            "Replanning",
-        ): "The spec was edited just before the ranks began: they were asked to leave.",
+        (UNKNOWN, "Replanning"): "The spec was edited just before the ranks began: "
+        "they were asked to leave.",
         (UNKNOWN, "Ended"): "The attempt is over; what became of it is written down.",
         (TRUE, "Trained"): "All steps are done.",
         (TRUE, DRY_RUN): "The plan is there, and no more was asked for.",

@@ -243,16 +243,29 @@ class Status(ApiRecord):
         """One condition, None before it was reported."""
         return next((c for c in self.conditions if c.type is wanted), None)
 
+    def truth(self, wanted: ConditionType) -> Truth:
+        """Status of a condition, Unknown before it was reported."""
+        found = self.condition(wanted)
+        return Truth.UNKNOWN if found is None else found.status
+
+    def reason(self, wanted: ConditionType) -> str:
+        """Reason of a condition, empty before it was reported."""
+        found = self.condition(wanted)
+        return "" if found is None else found.reason
+
+    def message(self, wanted: ConditionType) -> str:
+        """Message of a condition, empty before it was reported."""
+        found = self.condition(wanted)
+        return "" if found is None else found.message
+
     def holds(self, wanted: ConditionType) -> bool:
         """Whether a condition is True."""
-        found = self.condition(wanted)
-        return found is not None and found.status is Truth.TRUE
+        return self.truth(wanted) is Truth.TRUE
 
     @property
     def is_over(self) -> bool:
         """Whether the plan has come to its end: Succeeded is True or False."""
-        found = self.condition(ConditionType.SUCCEEDED)
-        return found is not None and found.status is not Truth.UNKNOWN
+        return self.truth(ConditionType.SUCCEEDED) is not Truth.UNKNOWN
 
     def with_condition(self, new: Condition, now: str) -> Self:
         """The status with one condition in place of the one before.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from plimsoll_operator.api.spec import LaunchPolicy, TrainingPlanSpec
-from plimsoll_operator.api.status import ConditionType
+from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.backends.pods import BACKENDS, backend_for
 from plimsoll_operator.errors import ApiConflictError, ApiDeniedError, ApiRefusedError
 from plimsoll_operator.kube.api import CLAIMS, PODS, Api, Kind, Object
@@ -101,10 +101,9 @@ class Admission:
 def accepted_before(plan: PlanObject) -> str | None:
     """The remark on this generation of a spec when found good, None if it was not."""
     found = plan.status.condition(ConditionType.ACCEPTED)
-    is_good = found is not None and plan.status.holds(ConditionType.ACCEPTED)
-    if found is None or not is_good or found.observed_generation != plan.generation:
+    if found is None or found.observed_generation != plan.generation:
         return None
-    return found.message
+    return found.message if found.status is Truth.TRUE else None
 
 
 def check_backend(spec: TrainingPlanSpec) -> None:

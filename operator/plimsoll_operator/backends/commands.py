@@ -50,13 +50,8 @@ def report_of(folder: Path, rank: int) -> Path:
 def profile_task(request: ProfileRequest, spec: TrainingPlanSpec, where: Where) -> Task:
     """The task of profiling a workload into `PROFILE`."""
     words = (
-        *(
-            "profile",
-            "--entrypoint",
-            request.entrypoint,
-            "--args",
-            request.arguments,
-        ),
+        "profile",
+        *("--entrypoint", request.entrypoint, "--args", request.arguments),
         *("--device", request.device_kind, "--source", request.source),
         *("--request-key", request.key, "--out", str(where.folder / PROFILE)),
     )

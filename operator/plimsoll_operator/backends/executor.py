@@ -87,11 +87,7 @@ class Executor:
                 await self.backend.stop(number)
             case actions.Clear(task=task):
                 await self.backend.clear(task)
-            case (
-                actions.StoreProfile(task=task)
-                | actions.StoreReplay(task=task)
-                | actions.StoreRehearsal(task=task)
-            ):
+            case actions.StoreResult(task=task):
                 await self._store_result(task)
             case actions.Solve():
                 await self.search(self._asked)

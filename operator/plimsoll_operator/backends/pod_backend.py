@@ -42,7 +42,6 @@ from plimsoll_operator.objects.pod_template import (
     pod_template,
 )
 from plimsoll_operator.rules.observed_state import ObservedTask, TaskKind
-from plimsoll_operator.store.store import Store
 from plimsoll_planner.pod_names import ROOT
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan
@@ -58,7 +57,7 @@ class PodBackend:
     launch: LaunchBackend
     plan: PlanObject
     objects: OwnedObjects
-    store: Store
+    workloads: WorkloadObserver
     machines: Machines
     name_conflicts: NameConflicts
     release: Release
@@ -116,8 +115,7 @@ class PodBackend:
         name = object_name(owner, TaskKind.TRAIN, str(attempt))
         found = await self.objects.find(self.launch.makes, owner, name)
         workload = None if found is None else Workload(self.launch, found)
-        observer = WorkloadObserver(self.objects.api, self.store, self.machines)
-        end = await observer.end(self.plan, workload, attempt)
+        end = await self.workloads.end(self.plan, workload, attempt)
         return AttemptReports(full_device=None if end is None else end.full_device)
 
     async def _start(self, request: TaskRequest) -> None:

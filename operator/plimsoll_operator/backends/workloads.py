@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
+from plimsoll_operator.api.spec import RunPolicy
 from plimsoll_operator.api.status import ConditionType, Status
 from plimsoll_operator.backends.launch_backend import LaunchBackend, Workload
 from plimsoll_operator.backends.pods import backend_for
@@ -50,8 +50,6 @@ from plimsoll_operator.rules.observed_state import (
 from plimsoll_operator.store.pod_ends import StoredEnd
 from plimsoll_operator.store.store import Store
 from plimsoll_planner.records.task import End
-
-DEFAULT_NODE_LOST_S: Final = 300.0
 
 
 class WorkloadObserver:
@@ -130,10 +128,12 @@ class WorkloadObserver:
         now_s: float,
     ) -> ObservedTask:
         """Whether anybody still waits for the pods of a workload that is ending."""
-        policy = plan.spec.run_policy if plan.spec is not None else None
-        lost_s = policy.node_lost_seconds if policy is not None else DEFAULT_NODE_LOST_S
+        policy = plan.spec.run_policy if plan.spec is not None else RunPolicy()
         text = lost_nodes_text(
-            pods, await self._machines.nodes(), now_s=now_s, node_lost_s=lost_s
+            pods,
+            await self._machines.nodes(),
+            now_s=now_s,
+            node_lost_s=policy.node_lost_seconds,
         )
         if text:
             return after(
@@ -143,8 +143,7 @@ class WorkloadObserver:
             )
         if task.state is not TaskState.PENDING:
             return replace(task, message="its pods are ending")
-        launched = plan.status.condition(ConditionType.LAUNCHED)
-        known = launched.message if launched is not None and task.stopping else ""
+        known = plan.status.message(ConditionType.LAUNCHED) if task.stopping else ""
         return replace(task, message=known or waits_for)
 
     async def _gone(
@@ -223,12 +222,8 @@ def after(
     `found` is the ending and its message, as far as pods report.
     """
     ending, message = found
-    launched = status.condition(ConditionType.LAUNCHED)
     if task.stopping == "PendingTimeout":
-        ending, message = (
-            Ending.NEVER_STARTED,
-            launched.message if launched is not None else "",
-        )
+        ending, message = Ending.NEVER_STARTED, status.message(ConditionType.LAUNCHED)
     elif task.stopping and not launched_s(status):
         ending, message = Ending.CHECKPOINTED, ""  # there was nothing to save
     return replace(task, ending=ending, message=message)

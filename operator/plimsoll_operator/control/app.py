@@ -27,7 +27,7 @@ from plimsoll_operator.control.configuration import Configuration
 from plimsoll_operator.control.initial_sync import InitialSync
 from plimsoll_operator.control.loop import Loop
 from plimsoll_operator.control.observe import PlanObserver
-from plimsoll_operator.control.reconcile import Reconciler, Scope
+from plimsoll_operator.control.reconcile import Reconciler
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.watching import Logins, registry_for, watch
 from plimsoll_operator.control.work_queue import WorkQueue
@@ -135,7 +135,8 @@ class Operator:
     queue: WorkQueue = field(
         default_factory=lambda: WorkQueue(time.monotonic, random.random)
     )
-    scopes: dict[str, Scope] = field(default_factory=dict[str, Scope])
+    observers: dict[str, PlanObserver] = field(default_factory=dict[str, PlanObserver])
+    """By namespace."""
     loop: Loop | None = None
     """While we decide."""
     beat_s: float = field(default_factory=time.monotonic)
@@ -240,10 +241,17 @@ class Operator:
     def _loop(self, hold: Hold, solver: Solver, events: EventWriter) -> Loop:
         """The loop, which makes passes."""
         machines = Machines(self.api, time.monotonic)
+        release = Release(
+            runtime_image=self.configuration.runtime_image,
+            ingest_url=self.configuration.ingest_url,
+        )
+        admission = Admission(self.api, release)
         reconciler = Reconciler(
             api=self.api,
             queue=self.queue,
-            scope_of=lambda namespace: self._scope(namespace, machines, solver),
+            observer_of=lambda name: self._observer(name, machines, admission),
+            solver=solver,
+            release=release,
             reporter=PassReporter(metrics=self.metrics, events=events),
             may_decide=lambda: hold.is_held,
             clock=time.time,
@@ -262,28 +270,14 @@ class Operator:
             heard_s=time.monotonic(),
         )
 
-    def _scope(self, namespace: str, machines: Machines, solver: Solver) -> Scope:
-        """The parts that observe and launch the plans of a namespace."""
-        if namespace not in self.scopes:
-            release = Release(
-                runtime_image=self.configuration.runtime_image,
-                ingest_url=self.configuration.ingest_url,
-            )
+    def _observer(
+        self, namespace: str, machines: Machines, admission: Admission
+    ) -> PlanObserver:
+        """The observer of the plans of a namespace."""
+        if namespace not in self.observers:
             shares = self.configuration.share_profiles
             store = self.store.within(namespace, shares=shares)
-            observer = PlanObserver(
-                self.api,
-                store,
-                machines,
-                Admission(self.api, release),
-                shares=shares,
+            self.observers[namespace] = PlanObserver(
+                self.api, store, machines, admission, shares=shares
             )
-            self.scopes[namespace] = Scope(
-                api=self.api,
-                store=store,
-                observer=observer,
-                solver=solver,
-                release=release,
-                clock=time.time,
-            )
-        return self.scopes[namespace]
+        return self.observers[namespace]

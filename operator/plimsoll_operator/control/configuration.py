@@ -7,10 +7,10 @@ value ends the process with one line that names it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from plimsoll_operator.telemetry.logs import LogFormat
 from plimsoll_planner.errors import InvalidFieldError
@@ -88,12 +88,9 @@ def configuration_from(environment: Mapping[str, str]) -> Configuration:
         share_profiles=found.flag("SHARE_PROFILES", default=False),
         solvers=found.number("SOLVERS", os.cpu_count() or 1, MOST_SOLVERS),
         workers=found.number("WORKERS", 16, MOST_WORKERS),
-        log_level=found.choice("LOG_LEVEL", LogLevel.INFO),
-        log_format=found.choice("LOG_FORMAT", LogFormat.JSON),
+        log_level=LogLevel(found.word("LOG_LEVEL", LogLevel.INFO, [*LogLevel])),
+        log_format=LogFormat(found.word("LOG_FORMAT", LogFormat.JSON, [*LogFormat])),
     )
-
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Reader:
@@ -121,15 +118,11 @@ class Reader:
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A variable that is true or false."""
-        text = self.text(name, str(default).lower())
-        if text not in ("true", "false"):
-            raise InvalidFieldError(PREFIX + name, text, "true or false")
-        return text == "true"
+        return self.word(name, str(default).lower(), ("true", "false")) == "true"
 
-    def choice(self, name: str, default: Choice) -> Choice:
+    def word(self, name: str, default: str, words: Sequence[str]) -> str:
         """A variable that is one word of a closed set."""
-        text, words = self.text(name, default.value), type(default)
-        if text not in [word.value for word in words]:
-            rule = " or ".join(word.value for word in words)
-            raise InvalidFieldError(PREFIX + name, text, rule)
-        return words(text)
+        text = self.text(name, default)
+        if text not in words:
+            raise InvalidFieldError(PREFIX + name, text, " or ".join(words))
+        return text

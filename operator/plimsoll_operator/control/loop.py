@@ -217,13 +217,12 @@ class Loop:
 
         That it brings nothing proves nothing: nothing may have happened.
         """
-        behind = {k: v for k, v in found.items() if v > self.latest.get(k, 0)}
         is_deaf = any(
             self.latest.get(key, 0) < version
             for key, version in self.behind.items()
             if key in found
         )
-        self.behind = behind
+        self.behind = {k: v for k, v in found.items() if v > self.latest.get(k, 0)}
         if not is_deaf:
             self.heard_s = self.monotonic()
 

@@ -72,7 +72,7 @@ class PlanObserver:
         """
         self._shares = shares
         self._api = api
-        self._store = store
+        self.store = store
         self.machines = machines
         self._admission = admission
         self.workloads = WorkloadObserver(api, store, machines)
@@ -154,7 +154,7 @@ class PlanObserver:
         of_record = await self.plans_of_record.find(plan.owner, latest)
         if of_record is None:
             return state
-        reported = await self._store.observations.of(plan.owner.uid, latest.number)
+        reported = await self.store.observations.of(plan.owner.uid, latest.number)
         observed = observed_status(of_record, reported)
         return replace(
             state,
@@ -167,21 +167,16 @@ class PlanObserver:
         self, plan: PlanObject, state: ClusterState
     ) -> ClusterState:
         """Add what is there of profile, question and answer, or what is wrong."""
-        if plan.spec is None:
+        spec = plan.spec
+        if spec is None:
             return replace(state, complaint=plan.fault)
         try:
-            state = await self._with_offers(plan, plan.spec, state)
+            state = await self._with_offers(plan, spec, state)
         except InvalidInputError as error:
             return replace(state, complaint=str(error))
-        return await self._with_answer(plan, plan.spec, state)
-
-    async def _with_answer(
-        self, plan: PlanObject, spec: TrainingPlanSpec, state: ClusterState
-    ) -> ClusterState:
-        """Add the profile, and the answer to the question made from it."""
         wanted = state.profile_request
         assert wanted is not None  # noqa: S101 - it stands beside the offers
-        profile = await self._store.profiles.find(wanted.key)
+        profile = await self.store.profiles.find(wanted.key)
         state = replace(state, profile_key=wanted.key)
         if profile is None:
             return state

@@ -34,7 +34,6 @@ from plimsoll_operator.rules.observed_state import (
 )
 from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.questions import StoredQuestion
-from plimsoll_operator.store.store import Store
 
 SOONEST_S, LATEST_S = 2.0, 30.0
 """Between looks at pods that wait: nothing reports when they go on."""
@@ -50,66 +49,16 @@ SEARCH_S: Final = 60.0
 """Between looks at a plan that is searched for; the search reports its end."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scope:
-    """Observes plans that share what they know, and carries out decisions on them."""
-
-    api: Api
-    store: Store
-    observer: PlanObserver
-    solver: Solver
-    release: Release
-    clock: Callable[[], float]
-    """Seconds since 1970."""
-
-    def executor(self, plan: PlanObject, state: ClusterState) -> Executor:
-        """The executor of a decision on a plan whose spec can be read."""
-        spec, owner, observer = plan.spec, plan.owner, self.observer
-        objects = OwnedObjects(self.api)
-        assert spec is not None  # noqa: S101 - else nothing is decided
-
-        async def search(asked: StoredQuestion) -> None:
-            self.solver.start(
-                (owner.namespace, owner.name), observer.solve_cache, asked
-            )
-
-        return Executor(
-            plan_uid=owner.uid,
-            generation=plan.generation,
-            created_s=plan.created_s,
-            spec=spec,
-            state=state,
-            store=self.store,
-            solve_cache=observer.solve_cache,
-            backend=PodBackend(
-                launch=backend_for(spec),
-                plan=plan,
-                objects=objects,
-                store=self.store,
-                machines=observer.machines,
-                name_conflicts=observer.name_conflicts,
-                release=self.release,
-                clock=self.clock,
-            ),
-            records=MapRecords(
-                owner=owner,
-                objects=objects,
-                plans=observer.plans_of_record,
-                name_conflicts=observer.name_conflicts,
-            ),
-            search=search,
-            clock=self.clock,
-        )
-
-
 @dataclass(kw_only=True)
 class Reconciler:
     """Makes passes."""
 
     api: Api
     queue: WorkQueue
-    scope_of: Callable[[str], Scope]
-    """By namespace."""
+    observer_of: Callable[[str], PlanObserver]
+    """By namespace: plans of one share what they know."""
+    solver: Solver
+    release: Release
     reporter: PassReporter
     may_decide: Callable[[], bool]
     """Whether the Lease is still ours."""
@@ -133,26 +82,65 @@ class Reconciler:
         if found is None:
             return None
         plan, now_s = plan_of(found), self.clock()
-        scope = self.scope_of(plan.owner.namespace)
         if plan.is_deleting:
             return None
-        state = await scope.observer.observe(plan, now_s)
+        observer = self.observer_of(plan.owner.namespace)
+        state = await observer.observe(plan, now_s)
         self.reporter.observed(plan, state.ranks)
         decision = decision_on(plan, state, now_s)
         if decision.status != plan.status:
             await self.say(key, plan, decision.status)
         for action in decision.actions:
             self.require_lease()
-            await scope.executor(plan, state).apply(action)
+            await self.executor(plan, state, observer).apply(action)
         self.reporter.acted(decision.actions, state.ranks)
         self.schedule(key, state, decision)
         return decision
 
+    def executor(
+        self, plan: PlanObject, state: ClusterState, observer: PlanObserver
+    ) -> Executor:
+        """The executor of a decision on a plan whose spec can be read."""
+        spec, owner, objects = plan.spec, plan.owner, OwnedObjects(self.api)
+        assert spec is not None  # noqa: S101 - else nothing is decided
+
+        async def search(asked: StoredQuestion) -> None:
+            key = owner.namespace, owner.name
+            self.solver.start(key, observer.solve_cache, asked)
+
+        return Executor(
+            plan_uid=owner.uid,
+            generation=plan.generation,
+            created_s=plan.created_s,
+            spec=spec,
+            state=state,
+            store=observer.store,
+            solve_cache=observer.solve_cache,
+            backend=PodBackend(
+                launch=backend_for(spec),
+                plan=plan,
+                objects=objects,
+                workloads=observer.workloads,
+                machines=observer.machines,
+                name_conflicts=observer.name_conflicts,
+                release=self.release,
+                clock=self.clock,
+            ),
+            records=MapRecords(
+                owner=owner,
+                objects=objects,
+                plans=observer.plans_of_record,
+                name_conflicts=observer.name_conflicts,
+            ),
+            search=search,
+            clock=self.clock,
+        )
+
     def forget(self, key: PlanKey) -> None:
         """Forget a plan that is there no more."""
         self.written.pop(key, None)
-        self.reporter.forgotten(*key)
-        self.scope_of(key[0]).solver.leave(key)
+        self.reporter.metrics.forget(*key)
+        self.solver.leave(key)
 
     def require_lease(self) -> None:
         """End a pass of a process that others may have taken for dead.
@@ -212,8 +200,8 @@ def next_look_s(
     wanted = [action.at_s for action in actions if isinstance(action, WakeAt)]
     wanted += [now_s + pause_s(task, now_s) for task in state.tasks if waits(task)]
     wanted += [now_s + SEARCH_S for action in actions if isinstance(action, Solve)]
-    accepted = status.condition(ConditionType.ACCEPTED)
-    if accepted is not None and accepted.status is Truth.FALSE and not status.is_over:
+    is_refused = status.truth(ConditionType.ACCEPTED) is Truth.FALSE
+    if is_refused and not status.is_over:
         wanted.append(now_s + REFUSED_S)
     return min(wanted, default=None)
 

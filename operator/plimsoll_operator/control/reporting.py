@@ -8,7 +8,7 @@ nothing is kept between two passes. Called by `reconcile`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,13 +59,9 @@ class PassReporter:
                     condition.reason,
                     text,
                 )
-        for condition in come_true(before, after):
-            self._stage_ended(condition, after)
-            if (
-                condition.type is ConditionType.PROFILED
-                and condition.reason == "Cached"
-            ):
-                self.metrics.profile_found()
+        for condition in after.conditions:
+            if condition.status is Truth.TRUE and not before.holds(condition.type):
+                self._came_true(condition, after)
         if after.failures.out_of_memory > before.failures.out_of_memory:
             self.metrics.planned_anew()
         if after.is_over and not before.is_over:
@@ -76,24 +72,15 @@ class PassReporter:
         if any(isinstance(action, RecordEnding) for action in actions):
             self.metrics.attempt_ended(ranks)
 
-    def forgotten(self, namespace: str, name: str) -> None:
-        """Remove the reports of a plan."""
-        self.metrics.forget(namespace, name)
-
-    def _stage_ended(self, condition: Condition, after: Status) -> None:
-        """Report the duration of the stage that a condition ends."""
-        began, stage = STAGES.get(condition.type, (None, None))
-        if began is None or stage is None or not after.holds(began):
+    def _came_true(self, condition: Condition, after: Status) -> None:
+        """Report a condition that holds now and did not, and the stage that it ends."""
+        if condition.type is ConditionType.PROFILED and condition.reason == "Cached":
+            self.metrics.profile_found()
+        if condition.type not in STAGES:
             return
-        before = after.condition(began)
-        if before is not None:
-            began_s = time_s(before.last_transition_time)
+        opening, stage = STAGES[condition.type]
+        began = after.condition(opening)
+        if began is not None and began.status is Truth.TRUE:
+            began_s = time_s(began.last_transition_time)
             ended_s = time_s(condition.last_transition_time)
             self.metrics.stage_ended(stage, max(ended_s - began_s, 0.0))
-
-
-def come_true(before: Status, after: Status) -> Iterator[Condition]:
-    """Yield the conditions that hold now and did not."""
-    for condition in after.conditions:
-        if condition.status is Truth.TRUE and not before.holds(condition.type):
-            yield condition

@@ -152,7 +152,7 @@ def index_of(pod: Object) -> int:
 
 
 def refuse(text: str) -> NoReturn:
-    """Refuse a bearer.
+    """Refuse a bearer, or a report that is not its business.
 
     Raises:
         RefusedReportError: always.

@@ -23,6 +23,7 @@ import math
 from http import HTTPStatus
 
 from plimsoll_operator.errors import RefusedReportError
+from plimsoll_operator.ingest.assignments import refuse
 from plimsoll_operator.ingest.identity import Reporter
 from plimsoll_operator.ingest.recorded_attempts import Recorded
 from plimsoll_operator.rules.observed_state import TaskKind
@@ -45,7 +46,7 @@ def check_kind(reporter: Reporter, wanted: TaskKind) -> None:
         RefusedReportError: it is another one.
     """
     if reporter.kind is not wanted:
-        raise not_its_business(
+        refuse(
             f"the Job {reporter.job_name} is of the kind {reporter.kind}, and this is "
             f"reported by {wanted}"
         )
@@ -68,7 +69,7 @@ def check_subject(path: str, found: str, reporter: Reporter) -> None:
         RefusedReportError: it is.
     """
     if found != reporter.subject:
-        raise not_its_business(f"{path}: the Job was asked for {reporter.subject}")
+        refuse(f"{path}: the Job was asked for {reporter.subject}")
 
 
 def check_rehearsal(
@@ -131,7 +132,7 @@ def check_observation(
         )
     ranks = ranks_of(reporter, recorded)
     if observation.rank not in ranks:
-        raise not_its_business(
+        refuse(
             f"Observation.rank: those of the pod are {ranks.start} to {ranks.stop - 1}"
         )
     check_origin(observation, "Observation", recorded.fingerprint, recorded.device_kind)
@@ -165,15 +166,10 @@ def ranks_of(reporter: Reporter, recorded: Recorded) -> range:
     """
     first = reporter.pod_index * recorded.gpus_per_pod
     if first >= len(recorded.peaks):
-        raise not_its_business(f"the plan has no pod {reporter.pod_index}")
+        refuse(f"the plan has no pod {reporter.pod_index}")
     return range(first, first + recorded.gpus_per_pod)
 
 
 def made_s(reporter: Reporter, now_s: float) -> float:
     """Time at which a profile counts as made, seconds since 1970: after its cause."""
     return max(now_s, math.nextafter(reporter.after_s, math.inf))
-
-
-def not_its_business(text: str) -> RefusedReportError:
-    """The answer to a pod that reports what others are to report."""
-    return RefusedReportError(HTTPStatus.FORBIDDEN, text)

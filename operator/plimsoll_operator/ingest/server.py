@@ -19,9 +19,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from aiohttp import http_exceptions, web
@@ -141,31 +142,20 @@ class Ingest:
         """The routes, for a server that leaves bodies as they were sent."""
         app = web.Application()
         for route in ROUTES:
-            app.router.add_post(route.path, self._handler(route))
+            app.router.add_post(route.path, partial(self._answer, route))
         return app
 
-    def _handler(
-        self, route: Route
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Handler of a route."""
-
-        async def answer(request: web.Request) -> web.Response:
-            answer = await self._answer(request, route)
-            self._counted(route.path, answer.status)
-            return answer
-
-        return answer
-
-    async def _answer(self, request: web.Request, route: Route) -> web.Response:
+    async def _answer(self, route: Route, request: web.Request) -> web.Response:
         """Take a report, or say why not."""
         reporter: Reporter | None = None
         try:
             reporter = await self._reporter(request)
-            return web.Response(status=await self._take(request, route, reporter))
+            answer = web.Response(status=await self._take(request, route, reporter))
         except (OperatorError, InvalidInputError) as error:
             answer = answer_to(error)
             self._log(route, reporter, answer.status, str(error))
-            return answer
+        self._counted(route.path, answer.status)
+        return answer
 
     async def _reporter(self, request: web.Request) -> Reporter:
         """Reporter of a request, unless its pod reports too often.
@@ -330,21 +320,13 @@ def refusal(status: int, text: str, again_s: int = 0) -> web.Response:
     )
 
 
-class FromTheWire(logging.Filter):
-    """Drops tracebacks of connections that broke off, or carry no HTTP.
+def is_ours(record: logging.LogRecord) -> bool:
+    """Whether an error is of our making: no connection that broke, or carries no HTTP.
 
-    Anybody can make such, all day long, and nobody learns from them.
+    Anybody can make such, all day long, and nobody learns from their tracebacks.
     """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Keep what is an error of ours."""
-        error = record.exc_info and record.exc_info[1]
-        return not isinstance(
-            error, ConnectionError | http_exceptions.HttpProcessingError
-        )
-
-
-ONLY_OURS = FromTheWire()
+    error = record.exc_info and record.exc_info[1]
+    return not isinstance(error, ConnectionError | http_exceptions.HttpProcessingError)
 
 
 @asynccontextmanager
@@ -353,7 +335,7 @@ async def serving(
 ) -> AsyncGenerator[int]:
     """Serve the routes, at every address and a free port by default; yields that."""
     wire = logging.getLogger(f"{__name__}.wire")
-    wire.addFilter(ONLY_OURS)
+    wire.addFilter(is_ours)
     runner = web.AppRunner(
         app,
         access_log=None,

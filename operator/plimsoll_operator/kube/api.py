@@ -128,11 +128,8 @@ class Api:
         metadata_only: bool = False,
     ) -> list[Object]:
         """All objects; see `pages`."""
-        found: list[Object] = []
         pages = self.pages(kind, namespace, labels=labels, metadata_only=metadata_only)
-        async for page in pages:
-            found += page
-        return found
+        return [one async for page in pages for one in page]
 
     async def pages(
         self,

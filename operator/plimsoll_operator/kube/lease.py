@@ -173,7 +173,7 @@ class Hold:
                 except (ClusterError, TimeoutError) as error:
                     self._say("cannot renew", error)
         finally:
-            self._lose()
+            self.lost.set()
 
     async def release(self) -> None:
         """Give the Lease back, if it is in our name; in vain where nobody answers."""
@@ -205,7 +205,7 @@ class Hold:
             return
         found = await self._found()
         if found is not None and not self._is_mine(found):
-            self._lose()
+            self.lost.set()
             return
         await self._claim(found)
 
@@ -230,11 +230,7 @@ class Hold:
         if self._alarm is not None:
             self._alarm.cancel()
         left_s = asked_s + self._timing.renew_deadline_s - self._clock()
-        self._alarm = asyncio.get_running_loop().call_later(left_s, self._lose)
-
-    def _lose(self) -> None:
-        """Let everybody know that the Lease is no longer ours."""
-        self.lost.set()
+        self._alarm = asyncio.get_running_loop().call_later(left_s, self.lost.set)
 
     async def _found(self) -> Object | None:
         """The Lease as it is now."""

@@ -60,18 +60,13 @@ def turns(before: Status, after: Status) -> Iterator[Condition]:
     for condition in after.conditions:
         old = before.condition(condition.type)
         has_moved = old is None or old.status is not condition.status
-        has_turned = has_moved or (old is not None and old.reason != condition.reason)
-        is_summary = condition.type is ConditionType.SUCCEEDED
-        repeats = (
-            is_summary
-            and condition.status is Truth.UNKNOWN
-            and condition.reason in emitted
-        )
-        if condition.reason in QUIET or repeats:
-            continue
-        if (is_summary and has_turned) or (
-            has_moved and condition.status is not Truth.UNKNOWN
-        ):
+        is_known = condition.status is not Truth.UNKNOWN
+        if condition.type is ConditionType.SUCCEEDED:
+            has_turned = old is None or has_moved or old.reason != condition.reason
+            is_news = has_turned and (is_known or condition.reason not in emitted)
+        else:
+            is_news = has_moved and is_known
+        if is_news and condition.reason not in QUIET:
             emitted.add(condition.reason)
             yield condition
 

@@ -87,8 +87,5 @@ def launched_s(status: Status) -> float:
 
 def stop_reason(status: Status) -> str:
     """Why we have asked for the end of a worker group; empty if we have not."""
-    for kind in (ConditionType.SUCCEEDED, ConditionType.LAUNCHED):
-        condition = status.condition(kind)
-        if condition is not None and condition.reason in STOPPED_BY_US:
-            return condition.reason
-    return ""
+    reasons = map(status.reason, (ConditionType.SUCCEEDED, ConditionType.LAUNCHED))
+    return next((reason for reason in reasons if reason in STOPPED_BY_US), "")

@@ -158,14 +158,9 @@ def main_container(pod: Object) -> Object:
         refuse(f"{POD_PATH}.containers", names, rule)
     [container] = found
     container.setdefault("name", MAIN)
-    check_container(container, path_of(container, containers))
+    place = containers.index(container)
+    check_container(container, f"{POD_PATH}.containers[{place}]")
     return container
-
-
-def path_of(container: Object, containers: list[Object]) -> str:
-    """Path of a container in the manifest."""
-    place = next(n for n, one in enumerate(containers) if one is container)
-    return f"{POD_PATH}.containers[{place}]"
 
 
 def check_container(container: Object, path: str) -> None:

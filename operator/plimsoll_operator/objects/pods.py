@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.times import time_s
@@ -172,7 +172,7 @@ def end_of_container(state: Object, name: str) -> End:
     if end is None:
         status = KILLED if was_killed else status_of(state.get("exitCode", 0))
         line = last_words(name, state.get("reason", ""), message)
-        at_s = finished_s(state)
+        at_s = time_s(state["finishedAt"]) if state.get("finishedAt") else 0.0
         first = 0 if status and at_s else None
         exits = (Exit(status=status, said=line),)
         end = End(at_s=at_s, exits=exits, first=first)
@@ -199,12 +199,6 @@ def status_of(exit_code: int) -> int:
     number = exit_code - SIGNAL_BASE
     is_signal = 0 < number <= LARGEST_SIGNAL
     return -number if is_signal else max(1, min(exit_code, 255)) if exit_code else 0
-
-
-def finished_s(state: Mapping[str, Any]) -> float:
-    """Time of a container's end; 0 if it is not known."""
-    text = state.get("finishedAt")
-    return time_s(text) if text else 0.0
 
 
 def joined(ends: Sequence[End]) -> End:

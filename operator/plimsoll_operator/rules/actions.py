@@ -20,10 +20,14 @@ class StartProfile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoreProfile:
-    """Put the profile that a task made into the store."""
+class StoreResult:
+    """Base of the actions that put the result of a task into the store."""
 
     task: ObservedTask
+
+
+class StoreProfile(StoreResult):
+    """Put the profile that a task made into the store."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,11 +42,8 @@ class StartReplay:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreReplay:
+class StoreReplay(StoreResult):
     """Put what a replay found into the store."""
-
-    task: ObservedTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +53,8 @@ class StartRehearsal:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreRehearsal:
+class StoreRehearsal(StoreResult):
     """Put what a rehearsal found, and what it teaches, into the store."""
-
-    task: ObservedTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,12 +110,10 @@ class WakeAt:
 
 Action = (
     StartProfile
-    | StoreProfile
     | Solve
     | StartReplay
-    | StoreReplay
     | StartRehearsal
-    | StoreRehearsal
+    | StoreResult
     | RecordPlan
     | StartTraining
     | StopTraining

@@ -74,15 +74,14 @@ def decide(
     if is_closed(status, generation):
         clear = tuple(Clear(task=task) for task in state.tasks)
         return Decision(actions=clear, status=status)
+    certificate = status.certificate
     given = StepInput(
         spec=spec,
         state=state,
         generation=generation,
         now_s=now_s,
         was_launched=status.holds(ConditionType.LAUNCHED),
-        fewest_unfixed=status.certificate.fewest_unfixed
-        if status.certificate is not None
-        else None,
+        fewest_unfixed=None if certificate is None else certificate.fewest_unfixed,
     )
     now = time_text(now_s)
     updated = replace(
@@ -130,8 +129,7 @@ def is_closed(status: Status, generation: int) -> bool:
 
 def was_dry(status: Status) -> bool:
     """Whether a plan has come to its end as a dry run."""
-    summarised = status.condition(ConditionType.SUCCEEDED)
-    return summarised is not None and summarised.reason == DRY_RUN
+    return status.reason(ConditionType.SUCCEEDED) == DRY_RUN
 
 
 def unreadable(

@@ -24,6 +24,7 @@ edits it, or runs what has failed again, has seen what went wrong.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from itertools import takewhile
 from typing import NamedTuple
@@ -61,7 +62,7 @@ class Response(NamedTuple):
     kind: Kind
 
 
-RESPONSES = {
+RESPONSES: Mapping[Ending | None, Response] = {
     Ending.OUT_OF_MEMORY: Response("GPUOutOfMemory", Kind.OUT_OF_MEMORY),
     Ending.HOST_OUT_OF_MEMORY: Response("HostOOMKilled", Kind.APPLICATION),
     Ending.APPLICATION_ERROR: Response("AppError", Kind.APPLICATION),
@@ -78,12 +79,13 @@ RESPONSES = {
     Ending.TIMED_OUT: Response("DeadlineExceeded", Kind.FINAL),
     Ending.NEVER_STARTED: Response("PendingTimeout", Kind.FINAL),
 }
+"""By ending; there is none to an attempt that is open, or done."""
 
 
 def count(attempts: tuple[Attempt, ...], kind: Kind) -> int:
     """Number of attempts that ended in one way."""
-    endings = (a.ending for a in attempts if a.ending not in (None, Ending.DONE))
-    return sum(RESPONSES[ending].kind is kind for ending in endings if ending)
+    responses = [RESPONSES.get(attempt.ending) for attempt in attempts]
+    return sum(one is not None and one.kind is kind for one in responses)
 
 
 def failures_of(attempts: tuple[Attempt, ...]) -> Failures:
@@ -101,10 +103,10 @@ def given_up(given: StepInput) -> StepResult | None:
     What a person fixed is never planned around: it runs out of memory once.
     """
     attempts = given.counted
-    latest = attempts[-1] if attempts else None
-    if latest is None or latest.ending is None or latest.ending is Ending.DONE:
+    response = RESPONSES.get(attempts[-1].ending) if attempts else None
+    if response is None:
         return None
-    response = RESPONSES[latest.ending]
+    latest = attempts[-1]
     if response.kind is Kind.OUT_OF_MEMORY and given.is_fixed_by_hand:
         message = f"{latest.message}; {fixed_text(given)}"
         return StepResult(FALSE, response.reason, message, is_final=True)
@@ -136,12 +138,10 @@ def next_start_s(attempts: tuple[Attempt, ...], now_s: float) -> float:
     if not attempts or now_s < attempts[-1].ended_s:
         return 0.0
     latest = attempts[-1]
-    if latest.ending is None or latest.ending is Ending.DONE:
-        return 0.0
-    kind = RESPONSES[latest.ending].kind
-    if kind is Kind.APPLICATION:
+    response = RESPONSES.get(latest.ending)
+    if response is not None and response.kind is Kind.APPLICATION:
         return latest.ended_s + pause_s(count(attempts, Kind.APPLICATION))
-    if kind is Kind.DISRUPTION:
+    if response is not None and response.kind is Kind.DISRUPTION:
         return latest.ended_s + pause_s(soon_disrupted(attempts) - SOON_AT_ONCE)
     return 0.0
 

@@ -6,8 +6,6 @@ about. Called by `decide` while no attempt is open.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from plimsoll_operator.api.spec import ProfilePolicy, TrainingPlanSpec
 from plimsoll_operator.api.status import FALSE, TRUE, UNKNOWN
 from plimsoll_operator.rules.actions import (
@@ -131,18 +129,6 @@ def planned(given: StepInput) -> StepResult:
     return StepResult(TRUE, reason, found.headline)
 
 
-def skipped(result: StepResult) -> StepResult:
-    """Go on without a replay, where nobody asks for one; its task stays as a mark."""
-    return replace(
-        result,
-        truth=UNKNOWN,
-        reason="Skipped",
-        actions=(),
-        is_final=False,
-        goes_on=True,
-    )
-
-
 def certified(given: StepInput) -> StepResult:
     """Whether the plan's replay agrees and its rehearsal fits."""
     found = given.state.answer
@@ -168,7 +154,10 @@ def replay_result(given: StepInput) -> StepResult:
             start = (StartReplay(digest=found.unreplayed),) if task is None else ()
             return StepResult(UNKNOWN, "Replaying", actions=start)
         result = of_task(given, task)
-        return result if must or not result.is_final else skipped(result)
+        if must or not result.is_final:
+            return result
+        # Nobody asks for a replay: it is left out, and its task stays as a mark.
+        return StepResult(UNKNOWN, "Skipped", result.message, goes_on=True)
     rounds = found.num_rounds if found is not None else 0
     return StepResult(
         FALSE,

@@ -102,18 +102,13 @@ def under_way(
         start = (StartRehearsal(digest=digest),) if task is None else ()
         return StepResult(UNKNOWN, "Rehearsing", actions=(*before, *start))
     now = of_task(given, task)
-    if is_without_device(given, now):
+    may_be_left_out = given.spec.launch.rehearse is Rehearse.IF_DEVICE
+    if may_be_left_out and now.is_final and now.reason in LEFT_OUT:
         # The task stays as a mark: without it the wait would begin again.
         is_busy = task.ending is Ending.DEVICE_BUSY
         why = f"not rehearsed: {task.message}" if is_busy else NO_DEVICE
         return replace(result, message=joined(result.message, why), actions=before)
     return now.after(*before)
-
-
-def is_without_device(given: StepInput, now: StepResult) -> bool:
-    """Whether a rehearsal that may be left out found no device to itself in time."""
-    if_device = given.spec.launch.rehearse is Rehearse.IF_DEVICE
-    return if_device and now.is_final and now.reason in LEFT_OUT
 
 
 def no_other_plan(given: StepInput) -> str:

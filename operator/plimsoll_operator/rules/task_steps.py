@@ -7,7 +7,7 @@ done about the task; which tasks nobody asks for any more. Called by `preparing`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from plimsoll_operator.api.status import FALSE, UNKNOWN
 from plimsoll_operator.rules.actions import (
@@ -16,6 +16,7 @@ from plimsoll_operator.rules.actions import (
     StoreProfile,
     StoreRehearsal,
     StoreReplay,
+    StoreResult,
     WakeAt,
 )
 from plimsoll_operator.rules.failures import RESPONSES
@@ -32,7 +33,7 @@ LEAST_S = 10.0
 """From one beginning to the next of something that is disrupted each time."""
 OF_A_PLAN = (TaskKind.REPLAY, TaskKind.REHEARSAL)
 """Kinds that hold the code of a plan to what was profiled."""
-STEPS: Mapping[TaskKind, tuple[str, str, Callable[..., Action]]] = {
+STEPS: Mapping[TaskKind, tuple[str, str, type[StoreResult]]] = {
     TaskKind.PROFILE: ("Profile", "Profiling", StoreProfile),
     TaskKind.REPLAY: ("Replay", "Replaying", StoreReplay),
     TaskKind.REHEARSAL: ("Rehearsal", "Rehearsing", StoreRehearsal),

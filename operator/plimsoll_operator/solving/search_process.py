@@ -45,7 +45,8 @@ class SearchProcess:
             self._pool = ProcessPoolExecutor(
                 max_workers=1,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=limit_memory,
+                initializer=resource.setrlimit,
+                initargs=(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES)),
                 max_tasks_per_child=MOST_SEARCHES,
             )
         events = asyncio.get_running_loop()
@@ -63,8 +64,3 @@ class SearchProcess:
             process.kill()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
-
-
-def limit_memory() -> None:
-    """Let this process have so much memory and no more."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))

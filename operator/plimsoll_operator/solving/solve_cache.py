@@ -210,11 +210,11 @@ class SolveCache:
         waits_for = found.unreplayed
         replay = await self._store.replays.find(waits_for) if waits_for else None
         planned = await self._planned(asked.digest) if rehearsed_by else ""
-        rehearsal = (
-            await self._store.rehearsals.find(rehearsed_by, planned)
-            if planned
-            else None
-        )
+        rehearsal = None
+        if planned and isinstance(found.answer, Solution):
+            result = await self._store.rehearsals.find(rehearsed_by, planned)
+            if result is not None:
+                rehearsal = observed_rehearsal(found.answer.plan, result)
         return ObservedAnswer(
             answer=found.answer,
             problem_digest=asked.digest,
@@ -224,9 +224,7 @@ class SolveCache:
             is_certified=found.is_certified,
             num_rounds=found.num_rounds,
             plan_digest=planned,
-            rehearsal=None
-            if rehearsal is None or not isinstance(found.answer, Solution)
-            else observed_rehearsal(found.answer.plan, rehearsal),
+            rehearsal=rehearsal,
         )
 
     async def rehearsed_plan(

@@ -5,8 +5,8 @@ system                 what database systems differ in
 sqlite, postgresql     the only places that know either
 places                 which system a path or an address means
 migrate                brings the tables to a revision
-database               transactions
-documents, uses        records out of columns; when a row was last used
+database               transactions, and the base of all repositories
+documents              records out of columns
 profiles, replays      one repository a table, and so on:
 rehearsals, questions, answers, plans, attempts, observations, shortages, pod_ends
 calibrations           overheads, fitted to observations and shortages

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import AnswerRow
-from plimsoll_operator.store.uses import UsedRepository
 from plimsoll_planner.records.solution import Infeasible, Solution
 
 
@@ -22,7 +22,7 @@ class StoredAnswer:
     """Of search and replay."""
 
 
-class Answers(UsedRepository):
+class Answers(Repository):
     """The latest answer to each problem, within a scope."""
 
     async def find(self, problem_digest: str) -> StoredAnswer | None:

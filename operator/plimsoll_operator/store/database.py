@@ -9,22 +9,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Executable, Select, inspect
+from sqlalchemy import Executable, Select, inspect, update
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from plimsoll_operator.errors import StoreError, StoreVersionError
 from plimsoll_operator.store.places import system_at
-from plimsoll_operator.store.rows import Base
+from plimsoll_operator.store.rows import Base, UsedRow
 from plimsoll_operator.store.system import WRITING, DatabaseSystem
 
 T = TypeVar("T")
 Row = TypeVar("Row", bound=Base)
+Used = TypeVar("Used", bound=UsedRow)
 NEWEST_REVISION = "0004"
 """Of `migrations`; larger ones were written by a newer version of Plimsoll."""
+DAY_S = 86_400.0
+"""By which the stored time of last use may be too early, so that reads seldom write."""
 
 
 class Database:
@@ -46,17 +54,13 @@ class Database:
             self._engine.execution_options(**WRITING), expire_on_commit=False
         )
 
-    @asynccontextmanager
-    async def read(self) -> AsyncGenerator[AsyncSession]:
-        """Open a transaction that only reads."""
-        async with self._transaction(self._reading, nullcontext()) as session:
-            yield session
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """A transaction that only reads."""
+        return self._transaction(self._reading, nullcontext())
 
-    @asynccontextmanager
-    async def write(self) -> AsyncGenerator[AsyncSession]:
-        """Open a transaction that writes; all processes take turns."""
-        async with self._transaction(self._writing, self._one_writer) as session:
-            yield session
+    def write(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """A transaction that writes; all processes take turns."""
+        return self._transaction(self._writing, self._one_writer)
 
     @asynccontextmanager
     async def _transaction(
@@ -96,6 +100,20 @@ class Repository:
         """The row of a primary key, in the order of its columns."""
         async with self._database.read() as session:
             return await session.get(kind, key)
+
+    async def _used(self, kind: type[Used], *key: object) -> Used | None:
+        """The row of a primary key, which counts as used now.
+
+        The time is not kept where the store takes no writes now. Whoever reads has what
+        was asked for; the next one to read it tries again.
+        """
+        row, now_s = await self._row(kind, *key), self._database.clock()
+        if row is not None and now_s >= row.used_s + DAY_S:
+            columns = kind.__table__.primary_key
+            mine = [column == getattr(row, column.key) for column in columns]
+            with suppress(StoreError):
+                await self._execute(update(kind).where(*mine).values(used_s=now_s))
+        return row
 
     async def _all(self, wanted: Select[T]) -> Sequence[T]:
         """All that a query of one entity or column finds."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import (
     large_digest_of,
     large_record_of,
     large_text_of,
 )
 from plimsoll_operator.store.rows import ProfileRow
-from plimsoll_operator.store.uses import UsedRepository
 from plimsoll_planner.records.model_profile import ModelProfile
 
 
@@ -32,7 +32,7 @@ class StoredProfile(KnownProfile):
     profile: ModelProfile
 
 
-class Profiles(UsedRepository):
+class Profiles(Repository):
     """The newest profile of each request key."""
 
     async def find(self, request_key: str) -> StoredProfile | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from plimsoll_operator.store.database import Repository
 from plimsoll_operator.store.documents import large_record_of, large_text_of
 from plimsoll_operator.store.rows import ReplayRow
-from plimsoll_operator.store.uses import UsedRepository
 from plimsoll_planner.records.replay import Replay
 
 
-class Replays(UsedRepository):
+class Replays(Repository):
     """One replay of each plan, within a scope."""
 
     async def find(self, plan_digest: str) -> Replay | None:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Text,
     UniqueConstraint,
@@ -274,16 +275,12 @@ class PodEndRow(Base):
     document: Mapped[Document]
 
 
-class CalibrationRow(Base):
+class CalibrationRow(OverheadKeyColumns, Base):
     """Memory of a device besides tensors, fitted to observations."""
 
     __tablename__ = "calibration"
+    __table_args__ = (PrimaryKeyConstraint(*OVERHEAD_KEY),)
 
-    scope: Mapped[Scope] = mapped_column(primary_key=True)
-    device_product: Mapped[ShortText] = mapped_column(primary_key=True)
-    image: Mapped[ShortText] = mapped_column(primary_key=True)
-    torch_version: Mapped[ShortText] = mapped_column(primary_key=True)
-    nccl_version: Mapped[ShortText] = mapped_column(primary_key=True)
     num_observations: Mapped[int]
     document: Mapped[Document]
 
@@ -299,14 +296,14 @@ def key_of(row: OverheadKeyColumns) -> OverheadKey:
 
 
 def counts_for(
-    scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
+    scope: str, key: OverheadKey, table: type[OverheadKeyColumns]
 ) -> tuple[ColumnElement[bool], ...]:
     """The conditions that a table's rows count for an overhead key."""
     return (*runs_like(scope, key, table), table.nccl_version == key.nccl_version)
 
 
 def runs_like(
-    scope: str, key: OverheadKey, table: type[OverheadKeyColumns] | type[CalibrationRow]
+    scope: str, key: OverheadKey, table: type[OverheadKeyColumns]
 ) -> tuple[ColumnElement[bool], ...]:
     """The same conditions, whatever version of NCCL a row has."""
     return (

@@ -101,7 +101,38 @@ class SqliteFile(DatabaseSystem):
 
     def explained(self, error: BaseException) -> StoreError:
         """The meaning of an error of SQLite, and what to do next."""
-        return explained(self.path, error)
+        path = self.path
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        kind = code & PRIMARY_CODE
+        if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreBusyError(
+                f"{path}: another process has been writing for {BUSY_S:.0f} s: try "
+                "again"
+            )
+        if kind == sqlite3.SQLITE_FULL or code in CANNOT_GROW:
+            return StoreFullError(
+                f"{path} cannot grow: the disk is full, or a quota is used up: make "
+                "room and try again"
+            )
+        if kind in (
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_PERM,
+            sqlite3.SQLITE_READONLY,
+        ):
+            return StorePathError(
+                f"{path} cannot be written ({error}): name another --home"
+            )
+        if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return StoreDamagedError(
+                f"{path} is no store, or it is damaged ({error}): restore it, or name "
+                "another --home"
+            )
+        if str(error).startswith("no such "):
+            return StoreVersionError(
+                f"{path} was written by a development version of Plimsoll ({error}): "
+                "delete its folder, or name another --home"
+            )
+        return StoreError(f"{path}: {error}: try again, or name another --home")
 
     def check(self) -> None:
         """Raise where the file is not the one that was opened."""
@@ -199,37 +230,3 @@ def set_up(connection: DBAPIConnection, _: object) -> None:
 def begin(connection: Connection) -> None:
     """Open a transaction; one that writes takes its turn before it reads."""
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes(connection) else "BEGIN")
-
-
-def explained(path: Path, error: BaseException) -> StoreError:
-    """The meaning of an error of SQLite, and what to do next."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    kind = code & PRIMARY_CODE
-    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusyError(
-            f"{path}: another process has been writing for {BUSY_S:.0f} s: try again"
-        )
-    if kind == sqlite3.SQLITE_FULL or code in CANNOT_GROW:
-        return StoreFullError(
-            f"{path} cannot grow: the disk is full, or a quota is used up: make room "
-            "and try again"
-        )
-    if kind in (
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_READONLY,
-    ):
-        return StorePathError(
-            f"{path} cannot be written ({error}): name another --home"
-        )
-    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StoreDamagedError(
-            f"{path} is no store, or it is damaged ({error}): restore it, or name "
-            "another --home"
-        )
-    if str(error).startswith("no such "):
-        return StoreVersionError(
-            f"{path} was written by a development version of Plimsoll ({error}): "
-            "delete its folder, or name another --home"
-        )
-    return StoreError(f"{path}: {error}: try again, or name another --home")

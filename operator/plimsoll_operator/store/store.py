@@ -16,7 +16,7 @@ from sqlalchemy import delete, select, union
 from plimsoll_operator.store.answers import Answers
 from plimsoll_operator.store.attempts import Attempts
 from plimsoll_operator.store.calibrations import Calibrations
-from plimsoll_operator.store.database import Database, open_database
+from plimsoll_operator.store.database import DAY_S, Database, open_database
 from plimsoll_operator.store.observations import Observations
 from plimsoll_operator.store.plans import Plans
 from plimsoll_operator.store.pod_ends import PodEnds
@@ -33,7 +33,6 @@ from plimsoll_operator.store.rows import (
     ReplayRow,
 )
 from plimsoll_operator.store.shortages import Shortages
-from plimsoll_operator.store.uses import DAY_S
 
 OF_A_PLAN = (QuestionRow, RehearsalRow, PodEndRow)
 """Tables that nobody needs once a plan of a cluster is gone."""

@@ -11,12 +11,15 @@ from typing import cast
 import pytest
 
 from plimsoll_operator.control.loop import Loop
-from plimsoll_operator.control.reconcile import Reconciler, Scope
+from plimsoll_operator.control.observe import PlanObserver
+from plimsoll_operator.control.reconcile import Reconciler
 from plimsoll_operator.control.reporting import PassReporter
 from plimsoll_operator.control.work_queue import WorkQueue
 from plimsoll_operator.errors import StoreDownError
 from plimsoll_operator.kube.api import PLANS, Api, Kind, Object
 from plimsoll_operator.objects.events import EventWriter
+from plimsoll_operator.objects.pod_template import Release
+from plimsoll_operator.solving.solver import Solver
 from plimsoll_operator.store.database import Database
 from plimsoll_operator.store.store import Store
 from plimsoll_operator.telemetry.metrics import Metrics
@@ -27,7 +30,7 @@ UID = OWNER.uid
 HEARD = "trainingplan_watch_last_event_timestamp_seconds"
 
 
-def nowhere(namespace: str) -> Scope:
+def nowhere(namespace: str) -> PlanObserver:
     """Make no pass: nothing here looks at a plan."""
     raise AssertionError(namespace)
 
@@ -46,7 +49,9 @@ class Home:
         reconciler = Reconciler(
             api=api,
             queue=self.queue,
-            scope_of=nowhere,
+            observer_of=nowhere,
+            solver=Solver(1, self.queue.add),
+            release=Release(runtime_image="a", ingest_url="b"),
             reporter=PassReporter(metrics=self.metrics, events=EventWriter(api, "a")),
             may_decide=lambda: True,
             clock=lambda: self.now_s,

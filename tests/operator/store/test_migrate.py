@@ -15,13 +15,12 @@ from sqlalchemy import column, insert, inspect, select, table
 from plimsoll_operator.errors import StoreError
 from plimsoll_operator.store import migrate
 from plimsoll_operator.store.answers import StoredAnswer
-from plimsoll_operator.store.database import NEWEST_REVISION
+from plimsoll_operator.store.database import DAY_S, NEWEST_REVISION
 from plimsoll_operator.store.places import system_at
 from plimsoll_operator.store.rehearsals import AskedRehearsal
 from plimsoll_operator.store.rows import Base
 from plimsoll_operator.store.store import Store
 from plimsoll_operator.store.system import REVISION_TABLE
-from plimsoll_operator.store.uses import DAY_S
 from plimsoll_planner.records.document import canonical_text, digest_of
 from tests.support.builders import (
     DIGEST,

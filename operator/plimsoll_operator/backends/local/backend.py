@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from plimsoll_operator.backends.commands import PROFILE, Where
 from plimsoll_operator.backends.executor import Executor
@@ -143,9 +142,11 @@ class LocalBackend:
         folder = self.processes.folder(task.kind, task.subject)
         if task.kind is TaskKind.PROFILE:
             return load(folder / PROFILE, ModelProfile)
-        if task.kind is TaskKind.REPLAY:
-            return printed(folder, Replay)
-        return printed(folder, Rehearsal)
+        # The result is the last line that was printed.
+        output, is_replay = folder / "0.out", task.kind is TaskKind.REPLAY
+        kind: type[Replay | Rehearsal] = Replay if is_replay else Rehearsal
+        lines = output.read_text().splitlines() or [""]
+        return from_text(lines[-1], kind, str(output))
 
     async def reports(self, attempt: int) -> AttemptReports:
         """Reports of the ranks of an attempt, from files."""
@@ -181,17 +182,3 @@ class StoreRecords:
         """Write down what became of an attempt; the store has what was observed."""
         del observed
         await self.store.attempts.end(self.plan_uid, ended)
-
-
-D = TypeVar("D", Replay, Rehearsal)
-
-
-def printed(folder: Path, kind: type[D]) -> D:
-    """The document that the process of a task printed last.
-
-    Raises:
-        UnreadableError: it printed none.
-    """
-    path = folder / "0.out"
-    lines = path.read_text().splitlines() or [""]
-    return from_text(lines[-1], kind, str(path))

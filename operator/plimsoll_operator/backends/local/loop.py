@@ -32,17 +32,7 @@ from plimsoll_operator.errors import (
     StoreError,
     StoreFullError,
 )
-from plimsoll_operator.rules.actions import (
-    Action,
-    RecordPlan,
-    Solve,
-    StartProfile,
-    StartRehearsal,
-    StartReplay,
-    StartTraining,
-    StopTraining,
-    WakeAt,
-)
+from plimsoll_operator.rules import actions
 from plimsoll_operator.rules.decide import Decision, decide
 from plimsoll_operator.rules.observed_state import ObservedState, TaskKind, TaskState
 from plimsoll_operator.store.plans import StoredPlan
@@ -51,11 +41,11 @@ from plimsoll_planner.errors import DISK_FULL
 LOOK_S = 1.0
 """At most, between two looks."""
 BEGINNING = (
-    *(StartProfile, StartReplay, StartRehearsal, Solve),
-    *(RecordPlan, StartTraining),
+    *(actions.StartProfile, actions.StartReplay, actions.StartRehearsal),
+    *(actions.Solve, actions.RecordPlan, actions.StartTraining),
 )
 """Left undone for a plan that somebody stops."""
-WAITING = (WakeAt, StopTraining)
+WAITING = (actions.WakeAt, actions.StopTraining)
 """After which the next look is not made at once: nothing has changed yet."""
 TEMPORARY = (DiskFullError, SlowStartError, StoreBusyError, StoreFullError)
 """Errors after which a pass is tried again, until a stop was asked for twice."""
@@ -221,17 +211,17 @@ class Loop:
                 await self.act(executor, action)
         return Pass(state=state, decision=decision, is_suspended=is_suspended)
 
-    async def act(self, executor: Executor, action: Action) -> None:
+    async def act(self, executor: Executor, action: actions.Action) -> None:
         """Do one thing; a search is given up where somebody stops the plan."""
         acting = asyncio.create_task(executor.apply(action))
         look_s = time.monotonic() + LOOK_S
         while not acting.done():
             self.watcher.tick()
             await asyncio.wait([acting], timeout=POLL_S)
-            if isinstance(action, Solve) and time.monotonic() > look_s:
+            if isinstance(action, actions.Solve) and time.monotonic() > look_s:
                 look_s = time.monotonic() + LOOK_S
                 await self.read_plan()
-            if isinstance(action, Solve) and self.is_suspended:
+            if isinstance(action, actions.Solve) and self.is_suspended:
                 acting.cancel()
         with suppress(asyncio.CancelledError):
             await acting
@@ -261,8 +251,7 @@ class Loop:
 
     def is_refused(self, status: Status, state: ObservedState) -> bool:
         """Whether only a person can bring the plan on."""
-        accepted = status.condition(ConditionType.ACCEPTED)
-        is_false = accepted is not None and accepted.status is Truth.FALSE
+        is_false = status.truth(ConditionType.ACCEPTED) is Truth.FALSE
         return is_false and bool(state.complaint) and not is_training(state)
 
     def stop_ranks(self) -> None:
@@ -285,7 +274,8 @@ class Loop:
 
     async def wait(self, found: Pass) -> None:
         """Wait until a task ends, somebody asks for something, or it is time."""
-        wakes = [a.at_s for a in found.decision.actions if isinstance(a, WakeAt)]
+        decided = found.decision.actions
+        wakes = [one.at_s for one in decided if isinstance(one, actions.WakeAt)]
         wait_s = min([LOOK_S, *(at_s - time.time() for at_s in wakes)])
         until_s = time.monotonic() + wait_s  # which nobody sets back
         while time.monotonic() < until_s and not self.changed.is_set():

@@ -76,17 +76,13 @@ class StateFolder:
     def is_run(self, name: str) -> bool:
         """Whether somebody runs the plans of a name; hinders nobody."""
         try:
-            descriptor = os.open(self._lock(name), os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with self._lock(name).open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        else:
+        except FileNotFoundError:
             return False
-        finally:
-            os.close(descriptor)
+        return False
 
     def _lock(self, name: str) -> Path:
         """The file that whoever runs the plans of a name holds."""

@@ -43,6 +43,8 @@ NAMES = {SUPERVISOR, "plimsoll_trainer.keeper"}
 START_S, KILL_S = 30.0, 10.0
 """At most, for a supervisor to begin and for a killed process to go."""
 POLL_S = 0.02
+LOGS = (".out", ".err", ".jsonl", ".log")
+"""Ends of the names of files that stay when a task is cleared away."""
 SUBJECT_LENGTH = 16
 """Of a subject in the name of a folder; digests are cut."""
 
@@ -144,10 +146,7 @@ class TaskProcesses:
         logs = self.logs(kind, subject)
         logs.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            if (
-                path.suffix in (".out", ".err", ".jsonl", ".log")
-                and path.stat().st_size
-            ):
+            if path.suffix in LOGS and path.stat().st_size:
                 shutil.copy(path, logs / path.name)
         folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
