@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from plimsoll_planner.overhead.allowance import overhead_for, runs_like
+from plimsoll_planner.overhead.allowance import key_of, overhead_for, runs_like
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.overhead.observed import Shortage, unobserved, widened
 from plimsoll_planner.records.device_overhead import (
@@ -64,13 +64,10 @@ def here(
     offer: Offer, fingerprint: Fingerprint, own: Sequence[DeviceOverhead]
 ) -> DeviceOverhead:
     """Overhead that counts without the others."""
-    key = OverheadKey(
-        device_product=offer.device_product,
-        image=fingerprint.image,
-        torch_version=fingerprint.torch_version,
-    )
     known = with_built_in(own, (offer,))
-    return overhead_for(offer, known, fingerprint) or unobserved(key)
+    return overhead_for(offer, known, fingerprint) or unobserved(
+        key_of(offer, fingerprint)
+    )
 
 
 def counts(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
