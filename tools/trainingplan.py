@@ -23,14 +23,8 @@ from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.names import API_VERSION, KIND, SHORT_NAME
 from plimsoll_operator.rules import failures
 from plimsoll_operator.rules.failures import FIRST_WAIT_S, LONGEST_WAIT_S
-from plimsoll_planner.records.record import Record, shapes_of
-from plimsoll_planner.records.shape import (
-    ChoiceShape,
-    ListShape,
-    OptionalShape,
-    RecordShape,
-    Shape,
-)
+from plimsoll_planner.records.record import Record, RecordShape, shapes_of
+from plimsoll_planner.records.shape import ChoiceShape, ListShape, OptionalShape, Shape
 from tools.formats import ROOT, table
 
 MAY_CHANGE_TEXT = " and ".join(

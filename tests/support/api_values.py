@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import Entries
-from plimsoll_planner.records.record import Record, required_fields, shapes_of
+from plimsoll_planner.records.record import (
+    Record,
+    RecordShape,
+    required_fields,
+    shapes_of,
+)
 from plimsoll_planner.records.shape import (
     ChoiceShape,
     DecimalShape,
@@ -25,7 +30,6 @@ from plimsoll_planner.records.shape import (
     ListShape,
     NumberShape,
     OptionalShape,
-    RecordShape,
     Shape,
     TextShape,
 )

@@ -9,6 +9,7 @@ default keeps old documents readable; unknown fields are refused.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable
 from decimal import Decimal
@@ -131,17 +132,36 @@ def column_lengths(record: Record, prefix: str = "") -> Iterable[tuple[str, int]
             yield from column_lengths(value, f"{prefix}{name}.")
 
 
-SHAPES: dict[type, dict[str, shape.Shape]] = {}
-"""Results of `shapes_of`; annotations are looked up once for each class."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordShape(shape.Shape):
+    """A record inside a record; it has checked itself when it was made."""
+
+    record: type[Record]
+
+    def __str__(self) -> str:
+        """Name of the record."""
+        return self.record.__name__
+
+    def check(self, value: object, path: str) -> None:
+        """Refuse everything else."""
+        if not isinstance(value, self.record):
+            raise InvalidFieldError(path, value, str(self))
+
+    def read(self, value: object, path: str) -> object:
+        """Record from JSON."""
+        return self.record.from_json(value, path)
+
+    def write(self, value: Record) -> object:
+        """JSON of the record."""
+        return value.to_json()
 
 
+@functools.cache
 def shapes_of(record: type) -> dict[str, shape.Shape]:
     """Shape of every field of `record`, in the order of its fields."""
-    if record not in SHAPES:
-        hints = get_type_hints(record, include_extras=True)
-        names = [field.name for field in dataclasses.fields(record)]
-        SHAPES[record] = {name: shape_of(hints[name]) for name in names}
-    return SHAPES[record]
+    hints = get_type_hints(record, include_extras=True)
+    names = [field.name for field in dataclasses.fields(record)]
+    return {name: shape_of(hints[name]) for name in names}
 
 
 def shape_of(annotation: Any) -> shape.Shape:
@@ -159,7 +179,7 @@ def shape_of(annotation: Any) -> shape.Shape:
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return shape.ChoiceShape(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Record):
-        return shape.RecordShape(annotation)
+        return RecordShape(annotation)
     raise TypeError(f"a record cannot hold {annotation}: see records.shape")
 
 
@@ -178,20 +198,15 @@ def bounded_shape(base: Any, bound: Range | Text | JsonObject | Entries) -> shap
     raise TypeError(f"{base} cannot have the bound {bound}")
 
 
-REQUIRED: dict[type, tuple[str, ...]] = {}
-"""Results of `required_fields`, once for each class."""
-
-
+@functools.cache
 def required_fields(record: type) -> tuple[str, ...]:
     """Fields without a default."""
     missing = dataclasses.MISSING
-    if record not in REQUIRED:
-        REQUIRED[record] = tuple(
-            field.name
-            for field in dataclasses.fields(record)
-            if field.default is missing and field.default_factory is missing
-        )
-    return REQUIRED[record]
+    return tuple(
+        field.name
+        for field in dataclasses.fields(record)
+        if field.default is missing and field.default_factory is missing
+    )
 
 
 def nearest(name: str, fields: Iterable[str]) -> str:
