@@ -140,3 +140,13 @@ class ProbeResult(Document):
         for field in ("state", "kept"):
             if (getattr(self, field) is None) == completed:
                 raise self.refuse(field, "given exactly where the probe completed")
+
+
+def out_of_memory(request: ProbeRequest, said: str) -> ProbeResult:
+    """Result of a probe that did not fit; `said` is the reason, as it is reported."""
+    return ProbeResult(
+        case=request.case,
+        micro_batch=request.micro_batch,
+        outcome=ProbeOutcome.OUT_OF_MEMORY,
+        said=said,
+    )
