@@ -25,15 +25,15 @@ Fit = Callable[[Sequence[int], Sequence[Number]], tuple[Number, Number, Number]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(Generic[Number]):
     """value(b) = constant + slope * b, off by at most `residual` at the probes."""
 
-    constant: float
-    slope: float
-    residual: float
+    constant: Number
+    slope: Number
+    residual: Number
 
 
-def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
+def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line[float]:
     """Line with non-negative constant and slope.
 
     Args:
@@ -71,13 +71,10 @@ def largest_gap(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SampleLine(Generic[Number]):
+class SampleLine(Line[Number]):
     """A quantity over the micro-batch: probed one by one at first, then a line."""
 
     probed: tuple[Number, ...]
-    constant: Number
-    slope: Number
-    residual: Number
 
 
 def fit_samples(
@@ -126,7 +123,7 @@ def seconds_line(
     return line.constant, line.slope, largest_gap(line.constant, line.slope, *seen)
 
 
-def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
+def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line[float]:
     """Line through probes; through one alone, it grows with the samples."""
     if len(values) > 1:
         return fit_line(micro_batches, values)
