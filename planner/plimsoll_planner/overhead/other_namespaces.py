@@ -83,20 +83,15 @@ def widened_by(
     """Overhead that allows for observations of others, marked as warned."""
     wider = overhead
     for theirs in others:
-        wider = covering(wider, theirs)
+        wider = replace(
+            wider,
+            allocator=no_narrower_at(theirs.seen, wider.allocator, theirs.allocator),
+            outside=no_narrower_at(theirs.seen, wider.outside, theirs.outside),
+        )
     for shortage in shortages:
         # Own ones alone are counted: a person can have those forgotten.
         wider = replace(widened(wider, shortage), num_shortages=overhead.num_shortages)
     return replace(wider, is_warned=True) if wider != overhead else overhead
-
-
-def covering(overhead: DeviceOverhead, others: DeviceOverhead) -> DeviceOverhead:
-    """Overhead that allows for what others measured, where they did."""
-    return replace(
-        overhead,
-        allocator=no_narrower_at(others.seen, overhead.allocator, others.allocator),
-        outside=no_narrower_at(others.seen, overhead.outside, others.outside),
-    )
 
 
 def no_narrower_at(
