@@ -235,7 +235,10 @@ def stage_bars(
     *,
     by_stage: bool,
 ) -> list[MemoryBar]:
-    """The bars of one stage: of each of its ranks, or of its fullest one."""
+    """The bars of one stage: of each of its ranks, or of its fullest one.
+
+    `bar` makes one from its name, what it holds and what was observed.
+    """
     first, last = stage.chunks[0].first_layer, stage.chunks[-1].end_layer - 1
     layers = f"layers {span(first, last)}" if last > first else f"layer {first}"
     found = [(rank, measured.get(rank)) for rank in stage.ranks]
