@@ -10,7 +10,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -177,7 +177,7 @@ def fields_of(
             place = (*place, 0) if isinstance(inner, ListShape) else place
             inner = inner.inner
         if isinstance(inner, RecordShape):
-            yield from fields_of(cast("type[Record]", inner.record), place)
+            yield from fields_of(inner.record, place)
 
 
 def edges(shape: Shape, now: Any) -> list[object]:
@@ -331,7 +331,7 @@ def values(shape: Shape) -> st.SearchStrategy[Any]:
         case OptionalShape(inner=inner):
             found = st.none() | values(inner)
         case RecordShape(record=record):
-            found = records(cast("type[Record]", record))
+            found = records(record)
         case _:
             pass
     return found

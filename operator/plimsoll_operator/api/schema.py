@@ -116,7 +116,7 @@ def schema_of(shape: Shape) -> Schema:
         case JsonObjectShape():
             schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         case RecordShape(record=record):
-            schema = openapi_schema(cast("type[Record]", record))
+            schema = openapi_schema(record)
         case _:
             raise TypeError(f"a schema has no words for {shape}")
     return schema

@@ -9,7 +9,6 @@ default keeps old documents readable; unknown fields are refused.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Iterable
 from decimal import Decimal
@@ -156,12 +155,17 @@ class RecordShape(shape.Shape):
         return value.to_json()
 
 
-@functools.cache
+SHAPES: dict[type, dict[str, shape.Shape]] = {}
+"""Results of `shapes_of`; annotations are looked up once for each class."""
+
+
 def shapes_of(record: type) -> dict[str, shape.Shape]:
     """Shape of every field of `record`, in the order of its fields."""
-    hints = get_type_hints(record, include_extras=True)
-    names = [field.name for field in dataclasses.fields(record)]
-    return {name: shape_of(hints[name]) for name in names}
+    if record not in SHAPES:
+        hints = get_type_hints(record, include_extras=True)
+        names = [field.name for field in dataclasses.fields(record)]
+        SHAPES[record] = {name: shape_of(hints[name]) for name in names}
+    return SHAPES[record]
 
 
 def shape_of(annotation: Any) -> shape.Shape:
@@ -198,15 +202,20 @@ def bounded_shape(base: Any, bound: Range | Text | JsonObject | Entries) -> shap
     raise TypeError(f"{base} cannot have the bound {bound}")
 
 
-@functools.cache
+REQUIRED: dict[type, tuple[str, ...]] = {}
+"""Results of `required_fields`, once for each class."""
+
+
 def required_fields(record: type) -> tuple[str, ...]:
     """Fields without a default."""
     missing = dataclasses.MISSING
-    return tuple(
-        field.name
-        for field in dataclasses.fields(record)
-        if field.default is missing and field.default_factory is missing
-    )
+    if record not in REQUIRED:
+        REQUIRED[record] = tuple(
+            field.name
+            for field in dataclasses.fields(record)
+            if field.default is missing and field.default_factory is missing
+        )
+    return REQUIRED[record]
 
 
 def nearest(name: str, fields: Iterable[str]) -> str:
