@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 from plimsoll_operator.api.definition import MAY_CHANGE
 from plimsoll_operator.api.manifest import Metadata
@@ -23,14 +22,8 @@ from plimsoll_operator.api.status import ConditionType, Status, Truth
 from plimsoll_operator.names import API_VERSION, KIND, SHORT_NAME
 from plimsoll_operator.rules import failures
 from plimsoll_operator.rules.failures import FIRST_WAIT_S, LONGEST_WAIT_S
-from plimsoll_planner.records.record import Record, shapes_of
-from plimsoll_planner.records.shape import (
-    ChoiceShape,
-    ListShape,
-    OptionalShape,
-    RecordShape,
-    Shape,
-)
+from plimsoll_planner.records.record import Record, RecordShape, shapes_of
+from plimsoll_planner.records.shape import ChoiceShape, ListShape, OptionalShape, Shape
 from tools.formats import ROOT, table
 
 MAY_CHANGE_TEXT = " and ".join(
@@ -159,7 +152,7 @@ def paths_below(kind: type[Record], path: str, found: Paths) -> Paths:
             place += "[]" if isinstance(inner, ListShape) else ""
             inner = inner.inner
         if isinstance(inner, RecordShape) and inner.record not in found:
-            paths_below(cast("type[Record]", inner.record), place, found)
+            paths_below(inner.record, place, found)
     return found
 
 
@@ -198,7 +191,7 @@ def value_text(shape: Shape, paths: Paths) -> str:
         case ListShape(inner=inner, bound=bound) if bound is not None:
             return f"a list of at most {bound.most}, each {value_text(inner, paths)}"
         case RecordShape(record=record):
-            path = paths[cast("type[Record]", record)]
+            path = paths[record]
             return f"a mapping: [{path}](#{anchor(path)})"
         case ChoiceShape(choices=choices):
             return "one of " + ", ".join(f"`{word.value}`" for word in choices)

@@ -10,14 +10,19 @@ import copy
 import re
 from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import strategies as st
 
 from plimsoll_operator.api.status import ConditionType
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import Entries
-from plimsoll_planner.records.record import Record, required_fields, shapes_of
+from plimsoll_planner.records.record import (
+    Record,
+    RecordShape,
+    required_fields,
+    shapes_of,
+)
 from plimsoll_planner.records.shape import (
     ChoiceShape,
     DecimalShape,
@@ -25,7 +30,6 @@ from plimsoll_planner.records.shape import (
     ListShape,
     NumberShape,
     OptionalShape,
-    RecordShape,
     Shape,
     TextShape,
 )
@@ -173,7 +177,7 @@ def fields_of(
             place = (*place, 0) if isinstance(inner, ListShape) else place
             inner = inner.inner
         if isinstance(inner, RecordShape):
-            yield from fields_of(cast("type[Record]", inner.record), place)
+            yield from fields_of(inner.record, place)
 
 
 def edges(shape: Shape, now: Any) -> list[object]:
@@ -327,7 +331,7 @@ def values(shape: Shape) -> st.SearchStrategy[Any]:
         case OptionalShape(inner=inner):
             found = st.none() | values(inner)
         case RecordShape(record=record):
-            found = records(cast("type[Record]", record))
+            found = records(record)
         case _:
             pass
     return found

@@ -120,7 +120,7 @@ def of_this_machine(machines: Machines) -> tuple[Offer, ...]:
     """
     kind = machines.kind
     if kind is None:
-        kind = DeviceKind.CUDA if has_cuda() else DeviceKind.EMULATED
+        kind = DeviceKind.CUDA if gpu_products() else DeviceKind.EMULATED
     if kind is DeviceKind.EMULATED:
         return (emulated_as_typed(machines),)
     if machines.memory_bytes is not None:
@@ -163,11 +163,6 @@ def emulated_as_typed(machines: Machines) -> Offer:
     except InvalidFieldError as error:
         option = option_of.get(error.path, error.path)
         raise InvalidFieldError(option, error.value, error.allowed) from None
-
-
-def has_cuda() -> bool:
-    """Whether this machine has GPUs that answer."""
-    return bool(gpu_products())
 
 
 def gpu_products() -> frozenset[str]:

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 import click
 
 from plimsoll_cli.options.types import COUNT, PATH, FiniteNumber, WholeNumber, WordOf
-from plimsoll_planner.records.bounds import Range
 from plimsoll_planner.records.record import shape_of
 from plimsoll_planner.records.shape import (
     ChoiceShape,
@@ -77,15 +76,11 @@ def option_type(shape: Shape) -> dict[str, Any]:
         case NumberShape(kind=kind, bound=bound) if kind is int:
             return {"type": WholeNumber(min=int(bound.minimum))}
         case NumberShape(bound=bound):
-            return {"type": number_type(bound)}
+            # A number that is too large to be meant the record refuses.
+            most = bound.maximum if bound.maximum <= 1 else None
+            return {"type": FiniteNumber(bound.minimum, most, min_open=bound.above)}
         case _:
             return {}
-
-
-def number_type(bound: Range) -> FiniteNumber:
-    """A number; what is too large to be meant the record refuses."""
-    most = bound.maximum if bound.maximum <= 1 else None
-    return FiniteNumber(min=bound.minimum, max=most, min_open=bound.above)
 
 
 def typed(options: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -42,11 +40,7 @@ def console() -> Console:
 
     What tables show may come from somebody's file, so nothing in it is markup.
     """
-    columns = os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdecimal() else 0
-    if not width:
-        on_terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if on_terminal else PAGE_WIDTH
+    width = shutil.get_terminal_size((PAGE_WIDTH, 0)).columns
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from types import TracebackType
 from typing import Any, Self, cast
 
 from rich.console import Console, Group, RenderableType
@@ -57,9 +56,7 @@ class RunView:
         self._page = Console(
             stderr=True, highlight=False, markup=False, emoji=False, quiet=is_quiet
         )
-        self._live = Live(
-            console=self._page, transient=True, refresh_per_second=8, screen=False
-        )
+        self._live = Live(console=self._page, transient=True, refresh_per_second=8)
         self._result: PassResult | None = None
         self._reported: dict[ConditionType, tuple[Truth, str]] = {}
         self._refuted: str = ""
@@ -90,12 +87,7 @@ class RunView:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Leave the lines that are settled."""
         self._live.stop()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from plimsoll_cli.report.scales import ticks
 
@@ -17,14 +18,8 @@ LEFT, RIGHT, TOP, BOTTOM = 54, 76, 14, 40
 MOST_BUCKETS = 200
 """Of a line; each keeps its least and its most."""
 Point = tuple[float, float]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tick:
-    """A place along an axis, and what it says."""
-
-    place: float
-    text: str
+Tick = tuple[float, str]
+"""A place along an axis, and what it says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +90,7 @@ class Plane:
     def x_ticks(self, *, whole: bool = False) -> tuple[Tick, ...]:
         """The round numbers from left to right, or only the whole ones."""
         return tuple(
-            Tick(place=self.x(at), text=f"{at:.6g}")
+            (self.x(at), f"{at:.6g}")
             for at in ticks(self.x_low, self.x_high)
             if self.x_low <= at <= self.x_high and not (whole and at % 1)
         )
@@ -103,7 +98,7 @@ class Plane:
     def y_ticks(self) -> tuple[Tick, ...]:
         """The round numbers from bottom to top."""
         found = ticks(self.y_low, self.y_high)
-        return tuple(Tick(place=self.y(at), text=f"{at:.6g}") for at in found)
+        return tuple((self.y(at), f"{at:.6g}") for at in found)
 
     def line(self, points: Sequence[Point]) -> str:
         """A polyline."""
@@ -118,10 +113,5 @@ def thinned(points: Sequence[Point]) -> list[Point]:
     kept: list[Point] = []
     for first in range(0, len(points), size):
         run = points[first : first + size]
-        kept += sorted({min(run, key=height), max(run, key=height)})
+        kept += sorted({min(run, key=itemgetter(1)), max(run, key=itemgetter(1))})
     return [*kept[:-1], points[-1]] if kept[-1] != points[-1] else kept
-
-
-def height(point: Point) -> float:
-    """Order points by their height."""
-    return point[1]

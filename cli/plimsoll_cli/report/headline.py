@@ -15,7 +15,7 @@ from plimsoll_cli.report.memory_chart import MemoryView
 from plimsoll_cli.report.proof import sentence
 from plimsoll_cli.report.scales import ByteScale, percent_text, seconds_text, time_text
 from plimsoll_cli.state.run_record import RunRecord
-from plimsoll_operator.api.status import Condition, ConditionType, Truth
+from plimsoll_operator.api.status import ConditionType, Truth
 from plimsoll_operator.rules.summary import observed_status, step_fault
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.plan import HybridPlan
@@ -67,7 +67,6 @@ class HeadlineView:
     proof: str
     state: State
     figures: tuple[Figure, ...]
-    conditions: tuple[Condition, ...]
 
 
 def headline_view(
@@ -80,7 +79,6 @@ def headline_view(
         proof="" if plan is None else plan_line(plan),
         state=state_of(record),
         figures=tuple(figures_of(record, plan, memory)),
-        conditions=record.status.conditions,
     )
 
 

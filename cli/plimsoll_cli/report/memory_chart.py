@@ -10,8 +10,9 @@ and a mark where the measured peak lies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 
 from plimsoll_cli.output.answer_tables import span
@@ -148,8 +149,9 @@ def memory_view(record: RunRecord, plan: HybridPlan) -> MemoryView | None:
     by_stage = plan.num_gpus > MOST_BARS
     drawn: list[MemoryBar] = []
     for place, (stage, peak) in enumerate(zip(plan.stages, peaks, strict=True)):
-        bars = bars_of(record, plan, stage, peak, axis)
-        drawn += stage_bars(f"stage {place}", stage, bars, measured, by_stage=by_stage)
+        parts = parts_of(record, plan, stage, peak, axis)
+        bar = partial(memory_bar, parts, peak, axis)
+        drawn += stage_bars(f"stage {place}", stage, bar, measured, by_stage=by_stage)
     used = {part.kind for bar in drawn for part in bar.parts}
     seen = {p.kind for bar in drawn for p in bar.parts if p.width >= LEAST_WIDTH}
     return MemoryView(
@@ -201,18 +203,9 @@ def load_line_bytes(record: RunRecord, plan: HybridPlan) -> int:
     return record.answer.certificate.space.limits.usable_bytes(memory_bytes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bars:
-    """Parts, peak and axis that all bars of a stage share."""
-
-    parts: tuple[Part, ...]
-    peak: PhasePeak
-    axis: Axis
-
-
-def bars_of(
+def parts_of(
     record: RunRecord, plan: HybridPlan, stage: Stage, peak: PhasePeak, axis: Axis
-) -> Bars:
+) -> tuple[Part, ...]:
     """The expected peak of a stage, kind by kind."""
     found: Sequence[tuple[str, int]] = [(UNKNOWN_KIND, peak.device.expected_bytes)]
     problem = record.problem_of(plan)
@@ -223,7 +216,7 @@ def bars_of(
             if part.num_bytes
         ]
     ends = list(accumulate((num_bytes for _, num_bytes in found), initial=0))
-    parts = tuple(
+    return tuple(
         Part(
             kind=kind,
             left=axis.percent(before),
@@ -232,39 +225,43 @@ def bars_of(
         )
         for (kind, num_bytes), (before, end) in zip(found, pairwise(ends), strict=True)
     )
-    return Bars(parts=parts, peak=peak, axis=axis)
 
 
 def stage_bars(
     name: str,
     stage: Stage,
-    bars: Bars,
+    bar: Callable[[str, str, Observation | None], MemoryBar],
     measured: dict[int, Observation],
     *,
     by_stage: bool,
 ) -> list[MemoryBar]:
-    """The bars of one stage: of each of its ranks, or of its fullest one."""
+    """The bars of one stage: of each of its ranks, or of its fullest one.
+
+    `bar` makes one from its name, what it holds and what was observed.
+    """
     first, last = stage.chunks[0].first_layer, stage.chunks[-1].end_layer - 1
     layers = f"layers {span(first, last)}" if last > first else f"layer {first}"
     found = [(rank, measured.get(rank)) for rank in stage.ranks]
     if not by_stage:
-        return [
-            memory_bar(f"rank {rank}", f"{name}, {layers}", bars, one)
-            for rank, one in found
-        ]
+        return [bar(f"rank {rank}", f"{name}, {layers}", one) for rank, one in found]
     measured_ones = [one for _, one in found if one is not None]
     fullest = max(measured_ones, key=observed_peak_bytes, default=None)
     holds = f"{counted(len(found), 'rank')}, {layers}"
-    return [memory_bar(name, holds, bars, fullest)]
+    return [bar(name, holds, fullest)]
 
 
 def memory_bar(
-    name: str, holds: str, bars: Bars, observation: Observation | None
+    parts: tuple[Part, ...],
+    peak: PhasePeak,
+    axis: Axis,
+    name: str,
+    holds: str,
+    observation: Observation | None,
 ) -> MemoryBar:
-    """One bar."""
-    device, axis = bars.peak.device, bars.axis
+    """One bar; those of a stage have parts, peak and axis in common."""
+    device = peak.device
     cells = {
-        "phase": str(bars.peak.phase),
+        "phase": str(peak.phase),
         "expected": axis.scale.near(device.expected_bytes),
         "bound": axis.scale.up(device.upper_bytes),
     }
@@ -272,14 +269,14 @@ def memory_bar(
     if observation is not None:
         num_bytes = observed_peak_bytes(observation)
         measured = axis.percent(num_bytes)
-        error = percent_text(error_of(num_bytes, bars.peak), signed=True)
+        error = percent_text(error_of(num_bytes, peak), signed=True)
         cells |= {"measured": axis.scale.near(num_bytes), "error": error}
-    kinds = ", ".join(f"{part.kind} {part.text}" for part in bars.parts)
+    kinds = ", ".join(f"{part.kind} {part.text}" for part in parts)
     heard = ", ".join(f"{what} {cell}" for what, cell in cells.items())
     return MemoryBar(
         name=name,
         holds=holds,
-        parts=bars.parts,
+        parts=parts,
         expected=axis.percent(device.expected_bytes),
         bound=axis.percent(device.upper_bytes),
         measured=measured,

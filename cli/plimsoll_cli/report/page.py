@@ -6,9 +6,7 @@ computed stands in the views; the templates place it, and escape all of it.
 
 from __future__ import annotations
 
-from importlib.resources import files
-
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from plimsoll_cli.report import charts
 from plimsoll_cli.report import schedule_chart as schedule
@@ -53,9 +51,8 @@ def report_html(record: RunRecord) -> str:
 
 def environment() -> Environment:
     """Renderer of the templates of this package."""
-    folder = files("plimsoll_cli.report") / "templates"
     return Environment(
-        loader=FunctionLoader(lambda name: (folder / name).read_text("utf-8")),
+        loader=PackageLoader("plimsoll_cli.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from plimsoll_planner.records.certificate import CountVerdict, Rule
 from plimsoll_planner.records.document import digest_of
@@ -90,22 +91,17 @@ def proof_view(
             sentences.append(f"{since}; what is measured is of the plan before it")
     most = max(map(overload, certificate.counts), default=1.0)
     rows = joined([row_of(answer, count, most) for count in certificate.counts])
+    noun = device_noun(certificate.space.offers)
     used = {rule for count in certificate.counts for rule in count.decisions.rule}
     return ProofView(
         sentences=tuple(sentence(line) for line in sentences),
-        heading=heading_of(certificate.space.offers),
+        heading=f"{noun[:1].upper()}{noun[1:]}s",
         folded=rows[:-MOST_ROWS],
         rows=rows[-MOST_ROWS:],
         rules=tuple((RULE_NAMES[rule], RULES[rule]) for rule in Rule if rule in used),
         space=space_text(certificate.space),
         warnings=answer.warnings,
     )
-
-
-def heading_of(offers: Sequence[Offer]) -> str:
-    """Heading above numbers of devices: `GPUs`, `Devices`."""
-    noun = device_noun(offers)
-    return f"{noun[:1].upper()}{noun[1:]}s"
 
 
 def sentence(line: str) -> str:
@@ -116,14 +112,9 @@ def sentence(line: str) -> str:
 
 def joined(rows: Sequence[CountRow]) -> tuple[CountRow, ...]:
     """The rows with those joined that say the same."""
-    made: list[CountRow] = []
-    for row in rows:
-        before = made[-1] if made else row
-        if made and replace(before, first=row.first, last=row.last) == row:
-            made[-1] = replace(before, last=row.last)
-        else:
-            made.append(row)
-    return tuple(made)
+    alike = groupby(rows, key=lambda row: replace(row, first=0, last=0))
+    runs = (list(run) for _, run in alike)
+    return tuple(replace(run[0], last=run[-1].last) for run in runs)
 
 
 def overload(count: CountVerdict) -> float:
@@ -156,12 +147,9 @@ def shortfall(count: CountVerdict, offers: Sequence[Offer], most: float) -> Need
     if miss is None or not miss.short_bytes:
         return None
     needed, has = miss.needed_bytes or 0, miss.capacity_bytes or 0
-    on = (
-        ()
-        if len(offers) == 1 or miss.offer is None
-        else (offer_text(offers[miss.offer]),)
-    )
-    where = ", ".join((*on, miss.place))
+    where = miss.place
+    if len(offers) > 1 and miss.offer is not None:
+        where = f"{offer_text(offers[miss.offer])}, {where}"
     return Need(
         text=f"{where}: needs {at_least(needed)}, has {at_most(has)}",
         short=at_least(miss.short_bytes),

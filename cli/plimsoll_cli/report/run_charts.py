@@ -51,11 +51,7 @@ def latest_steps(observations: tuple[Observation, ...]) -> list[tuple[float, flo
         for one in observations
         if one.step_s
     ]
-    everywhere = [
-        step
-        for step in (reported[0] if reported else ())
-        if all(step in s for s in reported)
-    ]
+    everywhere = set[int]().union(*reported).intersection(*reported)
     return [
         (float(step), max(s[step] for s in reported)) for step in sorted(everywhere)
     ]
@@ -67,6 +63,8 @@ def step_chart(record: RunRecord, plan: HybridPlan) -> Chart | None:
     if len(points) < 2:  # noqa: PLR2004 - no line has fewer points
         return None
     predicted = plan.step_time
+    band: tuple[float, float] | None = None
+    rule: tuple[float, str] | None = None
     ends = [] if predicted is None else [(points[0][0], predicted.upper_s)]
     plane = Plane.holding([*points, *ends], y_zero=True)
     middle = median(s for _, s in points)
@@ -76,6 +74,9 @@ def step_chart(record: RunRecord, plan: HybridPlan) -> Chart | None:
             f"; predicted {seconds_text(predicted.expected_s)}, between "
             f"{seconds_text(predicted.lower_s)} and {seconds_text(predicted.upper_s)}"
         )
+        top, bottom = plane.y(predicted.upper_s), plane.y(predicted.lower_s)
+        band = (top, round(bottom - top, 1))
+        rule = (plane.y(predicted.expected_s), "predicted")
     return Chart(
         title="Step time",
         spoken=spoken,
@@ -84,13 +85,6 @@ def step_chart(record: RunRecord, plan: HybridPlan) -> Chart | None:
         x_ticks=plane.x_ticks(whole=True),
         y_ticks=plane.y_ticks(),
         line=plane.line(points),
-        band=None
-        if predicted is None
-        else (
-            plane.y(predicted.upper_s),
-            round(plane.y(predicted.lower_s) - plane.y(predicted.upper_s), 1),
-        ),
-        rule=None
-        if predicted is None
-        else (plane.y(predicted.expected_s), "predicted"),
+        band=band,
+        rule=rule,
     )

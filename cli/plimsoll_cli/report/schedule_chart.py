@@ -42,7 +42,6 @@ class Row:
     """One stage."""
 
     name: str
-    y: float
     middle: float
     paths: dict[str, str]
     """By kind: `F`, `B` or `update`."""
@@ -57,7 +56,6 @@ class ScheduleView:
 
     rows: tuple[Row, ...]
     height: float
-    row_height: float
     ticks: tuple[tuple[float, str], ...]
     take: str
     """Name of a part of the step."""
@@ -91,7 +89,6 @@ def drawn(found: Timeline, plan: HybridPlan) -> ScheduleView:
     return ScheduleView(
         rows=rows,
         height=count * (row_height + GAP) + AXIS,
-        row_height=row_height,
         ticks=tuple(
             (x_of(at, found.end_s), seconds_text(at) if at else "0")
             for at in ticks(0.0, found.end_s)
@@ -129,7 +126,6 @@ def row_of(place: int, passes: tuple[TimedPass, ...], end_s: float, height: int)
     busy_s = sum(min(one.end_s, end_s) - one.begin_s for one in passes)
     return Row(
         name=f"stage {place}",
-        y=y,
         middle=y + height / 2,
         paths=paths,
         numbers=tuple(numbers),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,19 +55,10 @@ async def record_of(home: StateDir, plan: StoredPlan, liveness: Liveness) -> Run
         saved_step=newest_step(backend.checkpoints),
         suspends=plan.spec.suspend,
     )
-    return replace(record, observations=observations_of(record, observed))
-
-
-def observations_of(
-    record: RunRecord, observed: Mapping[int, tuple[Observation, ...]]
-) -> tuple[Observation, ...]:
-    """Observations of the latest attempt that has any, of those by the shown plan.
-
-    What an attempt by another plan has measured says nothing about this one.
-    `observed` is by attempt.
-    """
-    of_plan = [observed[a.number] for a in record.attempts if a.plan == record.plan]
-    return next(filter(None, reversed(of_plan)), ())
+    # An attempt by another plan than the shown one has measured nothing about it.
+    of_plan = [observed[one.number] for one in attempts if one.plan == record.plan]
+    latest = next(filter(None, reversed(of_plan)), ())
+    return replace(record, observations=latest)
 
 
 def gone_on(before: dict[int, float], steps: Sequence[StepResult]) -> dict[int, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -15,8 +16,10 @@ from plimsoll_cli.state.gather import find_record
 from plimsoll_cli.state.liveness import plan_json, state_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_cli.state.state_dir import home_option
-from plimsoll_operator.api.status import Status
 from plimsoll_operator.store.plans import StoredPlan
+
+CONDITION_HEADINGS = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
+ATTEMPT_HEADINGS = ("ATTEMPT", "DEVICES", "ENDED", "WHY")
 
 
 @click.command()
@@ -37,38 +40,27 @@ def show(plan: StoredPlan, record: RunRecord) -> None:
     state = state_text(plan, record.liveness)
     say(f"{plan.name}: {state}  (uid {plan.uid}, generation {plan.generation})")
     say(f"code in {plan.folder}: {plan.spec.workload.entrypoint}", "")
-    print_table(condition_table(record.status), less_important=("SINCE",))
+    conditions = [
+        (one.type, one.status, one.reason, one.last_transition_time, one.message)
+        for one in record.status.conditions
+    ]
+    print_table(text_table(CONDITION_HEADINGS, conditions), less_important=("SINCE",))
     shown = {condition.message for condition in record.status.conditions}
     outcome = [line for line in outcome_lines(record) if line not in shown]
     say("", *plan_lines(record), *outcome)
     show_answer(record)
     if len(record.attempts) > 1:
-        print_table(attempt_table(record), less_important=())
+        attempts = [
+            (str(one.number), str(one.plan.num_gpus), one.ending or "-", one.message)
+            for one in record.attempts
+        ]
+        print_table(text_table(ATTEMPT_HEADINGS, attempts), less_important=())
 
 
-def condition_table(status: Status) -> Table:
-    """Draw the conditions."""
-    headings = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Table of texts, the last of which may fold."""
     table = new_table((heading, "left") for heading in headings)
     table.columns[-1].max_width, table.columns[-1].no_wrap = 72, False
-    for condition in status.conditions:
-        table.add_row(
-            condition.type,
-            condition.status,
-            condition.reason,
-            condition.last_transition_time,
-            condition.message,
-        )
-    return table
-
-
-def attempt_table(record: RunRecord) -> Table:
-    """Draw the attempts."""
-    headings = ("ATTEMPT", "DEVICES", "ENDED", "WHY")
-    table = new_table((heading, "left") for heading in headings)
-    table.columns[-1].max_width, table.columns[-1].no_wrap = 72, False
-    for attempt in record.attempts:
-        ending = attempt.ending.value if attempt.ending else "-"
-        devices = str(attempt.plan.num_gpus)
-        table.add_row(str(attempt.number), devices, ending, attempt.message)
+    for row in rows:
+        table.add_row(*row)
     return table

@@ -21,7 +21,12 @@ from plimsoll_operator.api.sentences import meanings, opening, words
 from plimsoll_operator.api.spec import TrainingPlanSpec
 from plimsoll_operator.api.status import Condition, Status
 from plimsoll_operator.names import API_VERSION, KIND
-from plimsoll_planner.records.record import Record, required_fields, shapes_of
+from plimsoll_planner.records.record import (
+    Record,
+    RecordShape,
+    required_fields,
+    shapes_of,
+)
 from plimsoll_planner.records.shape import (
     MOST_DECIMALS,
     ChoiceShape,
@@ -31,7 +36,6 @@ from plimsoll_planner.records.shape import (
     ListShape,
     NumberShape,
     OptionalShape,
-    RecordShape,
     Shape,
     TextShape,
 )
@@ -112,7 +116,7 @@ def schema_of(shape: Shape) -> Schema:
         case JsonObjectShape():
             schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         case RecordShape(record=record):
-            schema = openapi_schema(cast("type[Record]", record))
+            schema = openapi_schema(record)
         case _:
             raise TypeError(f"a schema has no words for {shape}")
     return schema

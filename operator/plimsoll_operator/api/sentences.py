@@ -12,13 +12,8 @@ import itertools
 import textwrap
 from enum import StrEnum
 
-from plimsoll_planner.records.record import Record, shapes_of
-from plimsoll_planner.records.shape import (
-    ChoiceShape,
-    OptionalShape,
-    RecordShape,
-    Shape,
-)
+from plimsoll_planner.records.record import Record, RecordShape, shapes_of
+from plimsoll_planner.records.shape import ChoiceShape, OptionalShape, Shape
 
 
 def opening(kind: type) -> str:

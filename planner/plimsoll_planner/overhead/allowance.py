@@ -28,8 +28,10 @@ never take less. No more is sure, so a line is believed only where ranks were se
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from plimsoll_planner.memory.chain_bytes import Bound, bytes_at
 from plimsoll_planner.overhead import assumed
@@ -97,16 +99,9 @@ class Allowance:
 
         Negative where not even none are.
         """
-        if self.device(bound, 0) > self.capacity_bytes:
-            return -1
-        low, high = 0, self.capacity_bytes * 2 + 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.device(bound, middle) <= self.capacity_bytes:
-                low = middle
-            else:
-                high = middle
-        return low
+        sizes = range(self.capacity_bytes * 2 + 2)
+        device = partial(self.device, bound)
+        return bisect_right(sizes, self.capacity_bytes, key=device) - 1
 
 
 def observed_interval(
@@ -218,6 +213,15 @@ def overhead_for(
 
     alike = (one for one in overheads if runs_like(one.key, offer, fingerprint))
     return max(alike, key=nearness, default=None)
+
+
+def key_of(offer: Offer, fingerprint: Fingerprint) -> OverheadKey:
+    """Key of what is observed there; the version of NCCL is left open."""
+    return OverheadKey(
+        device_product=offer.device_product,
+        image=fingerprint.image,
+        torch_version=fingerprint.torch_version,
+    )
 
 
 def runs_like(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:

@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from plimsoll_planner.overhead import assumed
 from plimsoll_planner.overhead.allowance import (
     PERMILLE,
+    key_of,
     num_communicators,
     share_permille,
 )
@@ -141,11 +142,7 @@ def unreported_shortage(
     offer = plan.offers[stage.offer]
     mesh = Mesh(pipeline=len(plan.stages), data=stage.data_degree)
     return Shortage(
-        key=OverheadKey(
-            device_product=offer.device_product,
-            image=plan.fingerprint.image,
-            torch_version=plan.fingerprint.torch_version,
-        ),
+        key=key_of(offer, plan.fingerprint),
         micro_batch=plan.micro_batch,
         num_communicators=num_communicators(mesh, 0)[0],
         capacity_bytes=limits.usable_bytes(offer.device_memory_bytes),

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from plimsoll_planner.overhead.allowance import overhead_for, runs_like
+from plimsoll_planner.overhead.allowance import key_of, overhead_for, runs_like
 from plimsoll_planner.overhead.built_in import with_built_in
 from plimsoll_planner.overhead.observed import Shortage, unobserved, widened
 from plimsoll_planner.records.device_overhead import (
@@ -64,13 +64,10 @@ def here(
     offer: Offer, fingerprint: Fingerprint, own: Sequence[DeviceOverhead]
 ) -> DeviceOverhead:
     """Overhead that counts without the others."""
-    key = OverheadKey(
-        device_product=offer.device_product,
-        image=fingerprint.image,
-        torch_version=fingerprint.torch_version,
-    )
     known = with_built_in(own, (offer,))
-    return overhead_for(offer, known, fingerprint) or unobserved(key)
+    return overhead_for(offer, known, fingerprint) or unobserved(
+        key_of(offer, fingerprint)
+    )
 
 
 def counts(key: OverheadKey, offer: Offer, fingerprint: Fingerprint) -> bool:
@@ -86,20 +83,15 @@ def widened_by(
     """Overhead that allows for observations of others, marked as warned."""
     wider = overhead
     for theirs in others:
-        wider = covering(wider, theirs)
+        wider = replace(
+            wider,
+            allocator=no_narrower_at(theirs.seen, wider.allocator, theirs.allocator),
+            outside=no_narrower_at(theirs.seen, wider.outside, theirs.outside),
+        )
     for shortage in shortages:
         # Own ones alone are counted: a person can have those forgotten.
         wider = replace(widened(wider, shortage), num_shortages=overhead.num_shortages)
     return replace(wider, is_warned=True) if wider != overhead else overhead
-
-
-def covering(overhead: DeviceOverhead, others: DeviceOverhead) -> DeviceOverhead:
-    """Overhead that allows for what others measured, where they did."""
-    return replace(
-        overhead,
-        allocator=no_narrower_at(others.seen, overhead.allocator, others.allocator),
-        outside=no_narrower_at(others.seen, overhead.outside, others.outside),
-    )
 
 
 def no_narrower_at(

@@ -286,6 +286,7 @@ class ModelProfile(Document):
         num_layers, num_kinds = len(self.layers.name), len(self.kinds)
         probed = tuple(probe.kind for probe in self.probes)
         probed_variants = tuple(probe.variant for probe in self.probes)
+        with_statistics = tuple(one.kind for one in self.batch_statistics)
         limits = (
             ("layers.kind", self.layers.kind, num_kinds, "kinds"),
             ("costs.kind", self.costs.kind, num_kinds, "kinds"),
@@ -293,12 +294,7 @@ class ModelProfile(Document):
             ("edges.target", self.edges.target, num_layers, "layers"),
             ("probes", probed, num_kinds, "kinds"),
             ("uncounted", tuple(u.kind for u in self.uncounted), num_kinds, "kinds"),
-            (
-                "batch_statistics",
-                tuple(one.kind for one in self.batch_statistics),
-                num_kinds,
-                "kinds",
-            ),
+            ("batch_statistics", with_statistics, num_kinds, "kinds"),
             ("probes", probed_variants, len(self.variants), "variants"),
             *(("tied", group.layers, num_layers, "layers") for group in self.tied),
         )

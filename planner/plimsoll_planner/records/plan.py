@@ -231,7 +231,7 @@ class HybridPlan(Document):
                 "stages", f"one chunk on each stage under {self.schedule}"
             )
         if self.schedule not in ONE_CHUNK:
-            chunks.sort(key=first_layer)
+            chunks.sort(key=lambda chunk: chunk.first_layer)
         end = 0
         for chunk in chunks:
             if chunk.first_layer != end:
@@ -267,8 +267,3 @@ class HybridPlan(Document):
 
 ONE_CHUNK = (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
 """Schedules in which a stage is one run of layers."""
-
-
-def first_layer(chunk: Chunk) -> int:
-    """Order chunks as the layers go."""
-    return chunk.first_layer

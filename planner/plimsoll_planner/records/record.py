@@ -131,6 +131,30 @@ def column_lengths(record: Record, prefix: str = "") -> Iterable[tuple[str, int]
             yield from column_lengths(value, f"{prefix}{name}.")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordShape(shape.Shape):
+    """A record inside a record; it has checked itself when it was made."""
+
+    record: type[Record]
+
+    def __str__(self) -> str:
+        """Name of the record."""
+        return self.record.__name__
+
+    def check(self, value: object, path: str) -> None:
+        """Refuse everything else."""
+        if not isinstance(value, self.record):
+            raise InvalidFieldError(path, value, str(self))
+
+    def read(self, value: object, path: str) -> object:
+        """Record from JSON."""
+        return self.record.from_json(value, path)
+
+    def write(self, value: Record) -> object:
+        """JSON of the record."""
+        return value.to_json()
+
+
 SHAPES: dict[type, dict[str, shape.Shape]] = {}
 """Results of `shapes_of`; annotations are looked up once for each class."""
 
@@ -159,7 +183,7 @@ def shape_of(annotation: Any) -> shape.Shape:
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return shape.ChoiceShape(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Record):
-        return shape.RecordShape(annotation)
+        return RecordShape(annotation)
     raise TypeError(f"a record cannot hold {annotation}: see records.shape")
 
 

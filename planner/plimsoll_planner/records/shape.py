@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from plimsoll_planner.errors import InvalidFieldError
 from plimsoll_planner.records.bounds import Entries, JsonObject, Range, Text
@@ -214,38 +214,6 @@ class JsonObjectShape(Shape):
 def canonical(value: object) -> str:
     """JSON with names in order; raises for NaN and what JSON does not have."""
     return json.dumps(value, allow_nan=False, sort_keys=True)
-
-
-class Nestable(Protocol):
-    """Interface of a record for the record around it."""
-
-    @classmethod
-    def from_json(cls, value: object, path: str) -> object:
-        """Read it."""
-
-    def to_json(self) -> dict[str, object]:
-        """Write it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RecordShape(Shape):
-    """A record inside a record; it has checked itself when it was made."""
-
-    record: type[Nestable]
-
-    def __str__(self) -> str:
-        return self.record.__name__
-
-    def check(self, value: object, path: str) -> None:
-        if not isinstance(value, self.record):
-            raise InvalidFieldError(path, value, str(self))
-
-    def read(self, value: object, path: str) -> object:
-        return self.record.from_json(value, path)
-
-    def write(self, value: Nestable) -> object:
-        return value.to_json()
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,8 @@ def goal_text(problem: Problem, answer: Solution) -> str:
 def devices_text(plan: HybridPlan) -> str:
     """Number and size of the devices that a plan needs."""
     offer = plan.offers[0]
-    is_emulated = offer.device_kind is DeviceKind.EMULATED
     devices = f"{plan.num_gpus} {offer.device_product}"
-    if is_emulated:
+    if offer.device_kind is DeviceKind.EMULATED:
         devices = gpus_text(plan.num_gpus, plan.offers)
     return f"{devices} of {size_text(offer.device_memory_bytes)}"
 
@@ -116,8 +115,7 @@ def shortfall_text(count: CountVerdict) -> str:
     if miss is None:
         return f"{fails}: {REASONS.get(count.binding, '')}" if count.binding else fails
     if miss.binding is Binding.MEMORY:
-        short = at_least((miss.needed_bytes or 0) - (miss.capacity_bytes or 0))
-        return f"{fails} at {miss.place}, short by {short}"
+        return f"{fails} at {miss.place}, short by {at_least(miss.short_bytes)}"
     return (
         f"{fails}: {miss.samples_per_s or 0:.4g} samples/s at most, "
         f"{miss.needed_samples_per_s:.4g} needed"

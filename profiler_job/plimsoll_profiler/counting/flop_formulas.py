@@ -76,9 +76,8 @@ def has_complex(tree: object) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.is_complex() for leaf in leaves)
 
 
-def added(formula: Formula, x: Tensor, *args: Any, **kwargs: Any) -> int:
+def added(formula: Formula, _x: Tensor, *args: Any, **kwargs: Any) -> int:
     """FLOPs by the formula of a product that is added to `x`."""
-    del x
     return formula(*args, **kwargs)
 
 
@@ -87,13 +86,12 @@ def twice(formula: Formula, *args: Any, **kwargs: Any) -> int:
     return 2 * formula(*args, **kwargs)
 
 
-def grouped_flop(left: Tensor, right: Tensor, *args: Any, **kwargs: Any) -> int:
+def grouped_flop(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
     """2 m k n for each group, over all groups.
 
     The groups part the rows of the left, the columns of the right, or what is summed
     over; either way a number of the left meets the n columns of one group.
     """
-    del args, kwargs
     rows, inner = left.shape[-2:]
     num_groups = left.shape[0] if left.ndim == right.ndim == BATCHED else 1
     return int(2 * num_groups * rows * inner * right.shape[-1])
@@ -124,9 +122,8 @@ def attention_flop(packet: Any, *args: Any, **kwargs: Any) -> int:
     return int(2 * math.prod(heads) * num_queries * num_keys * widths)
 
 
-def causal_flop(packet: Any, *args: Any, out_val: object = None, **kwargs: Any) -> int:
+def causal_flop(packet: Any, *args: Any, **kwargs: Any) -> int:
     """FLOPs of attention; a causal one looks at half of the pairs."""
-    del out_val
     flop = attention_flop(packet, *args, **kwargs)
     given = dict(zip(argument_names(packet), args, strict=False)) | kwargs
     if not given.get("is_causal", False):
@@ -136,41 +133,36 @@ def causal_flop(packet: Any, *args: Any, out_val: object = None, **kwargs: Any) 
     return int(flop * pairs // (num_queries * num_keys))
 
 
-def product_flop(left: Tensor, right: Tensor, *args: Any, **kwargs: Any) -> int:
+def product_flop(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
     """2 b m k n of a product of b matrices, or of one, however it is scaled."""
-    del args, kwargs
     return 2 * left.numel() * right.shape[-1]
 
 
-def inner_flop(left: Tensor, right: Tensor, **kwargs: Any) -> int:
+def inner_flop(left: Tensor, right: Tensor, **_: Any) -> int:
     """2 n of two vectors, 2 m n of a matrix and a vector."""
-    del kwargs
     return 2 * max(left.numel(), right.numel())
 
 
-def outer_flop(*args: Any, out_val: Tensor, **kwargs: Any) -> int:
+def outer_flop(*_: Any, out_val: Tensor, **__: Any) -> int:
     """2 m n of the product of two vectors that is a matrix."""
-    del args, kwargs
     return 2 * out_val.numel()
 
 
-def recurrent_flop(x: Tensor, *args: Any, **kwargs: Any) -> int:
+def recurrent_flop(x: Tensor, *args: Any, **_: Any) -> int:
     """FLOPs of all layers and directions: each matrix once for every step.
 
     The matrices are in a list, with biases; the states of the beginning, which may be
     in another one, have three dimensions.
     """
-    del kwargs
     lists = [arg for arg in args if isinstance(arg, list | tuple)]
     tensors = [each for one in lists for each in one if isinstance(each, Tensor)]
     return steps_flop(x, [each for each in tensors if each.ndim == MATRIX])
 
 
 def recurrent_layer_flop(
-    x: Tensor, of_input: Tensor, of_state: Tensor, *args: Any, **kwargs: Any
+    x: Tensor, of_input: Tensor, of_state: Tensor, *_: Any, **__: Any
 ) -> int:
     """FLOPs of one layer in one direction, whose matrices are arguments."""
-    del args, kwargs
     return steps_flop(x, [of_input, of_state])
 
 
@@ -189,7 +181,7 @@ MATRIX = 2
 """Dimensions of a matrix."""
 
 
-def trilinear_flop(*args: Any, **kwargs: Any) -> int:
+def trilinear_flop(*args: Any, **_: Any) -> int:
     """FLOPs of a product of three tensors, summed over some dimensions.
 
     A bilinear form of O outputs, with b samples of widths I and J, is one:
@@ -199,7 +191,6 @@ def trilinear_flop(*args: Any, **kwargs: Any) -> int:
     First two factors are multiplied, and summed over what the third does not have: 2 b
     O I J; what is left is multiplied by the third: 2 b O J.
     """
-    del kwargs
     x, y, z = (shown(*each) for each in zip(args[:3], args[3:6], strict=True))
     sums: Sequence[int] = args[6]
     first = [max(pair) for pair in zip(x, y, strict=True)]
@@ -215,19 +206,15 @@ def shown(factor: Tensor, expanded: Sequence[int]) -> list[int]:
     return [1 if at in expanded else next(sizes) for at in dims]
 
 
-def complex_transform_flop(
-    x: Tensor, dims: Sequence[int], *args: Any, **kwargs: Any
-) -> int:
+def complex_transform_flop(x: Tensor, dims: Sequence[int], *_: Any, **__: Any) -> int:
     """5 N log2 N of a Fourier transform, N of the transformed dimensions."""
-    del args, kwargs
     return math.ceil(5 * x.numel() * transform_steps(x, dims))
 
 
 def real_transform_flop(
-    x: Tensor, dims: Sequence[int], *args: Any, out_val: Tensor, **kwargs: Any
+    x: Tensor, dims: Sequence[int], *_: Any, out_val: Tensor, **__: Any
 ) -> int:
     """Half of that, of the side that is real."""
-    del args, kwargs
     real = out_val if x.is_complex() else x
     return math.ceil(2.5 * real.numel() * transform_steps(real, dims))
 

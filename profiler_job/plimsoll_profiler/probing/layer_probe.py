@@ -29,32 +29,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.checkpoint import checkpoint
 
 from plimsoll_profiler.counting.meters import Bench
+from plimsoll_profiler.probing.messages import Activations
 from plimsoll_trainer.engine.boundaries import TensorSpec
 from plimsoll_trainer.engine.stage import loss_alone, passed_on, run_layer
 from plimsoll_trainer.torch_internals import storage_of
 from plimsoll_trainer.workload import Loss
 
 Forward = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Activations:
-    """Bytes of one micro-batch; the fields are those of `ActivationColumns`.
-
-    Nothing is saved and no backward runs where nothing before or in the layer is
-    trained.
-    """
-
-    boundary_bytes: int
-    forward_transient_bytes: int
-    saved_bytes: int = 0
-    keeps_input: bool = False
-    keeps_output: bool = False
-    backward_transient_bytes: int = 0
-    backward_transient_at_end_bytes: int = 0
-    held_input_bytes: int = 0
-    """By how much the transients of backward grow where the input outlives the pass:
-    else it may be gone when they peak."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

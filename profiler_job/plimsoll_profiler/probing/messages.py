@@ -82,17 +82,29 @@ class LayerState(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PassCosts(Record):
-    """Bytes, work and seconds of one micro-batch; see `ActivationColumns`."""
+class Activations:
+    """Bytes of one micro-batch; the fields are those of `ActivationColumns`.
+
+    Nothing is saved and no backward runs where nothing before or in the layer is
+    trained.
+    """
 
     boundary_bytes: Bytes
-    saved_bytes: Bytes
-    keeps_input: bool
-    keeps_output: bool
+    saved_bytes: Bytes = 0
+    keeps_input: bool = False
+    keeps_output: bool = False
     forward_transient_bytes: Bytes
-    backward_transient_bytes: Bytes
-    backward_transient_at_end_bytes: Bytes
-    held_input_bytes: Bytes
+    backward_transient_bytes: Bytes = 0
+    backward_transient_at_end_bytes: Bytes = 0
+    held_input_bytes: Bytes = 0
+    """By how much the transients of backward grow where the input outlives the pass:
+    else it may be gone when they peak."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassCosts(Activations, Record):
+    """Bytes, work and seconds of one micro-batch."""
+
     forward_flop: Work
     forward_traffic_bytes: Work
     backward_flop: Work
@@ -128,3 +140,13 @@ class ProbeResult(Document):
         for field in ("state", "kept"):
             if (getattr(self, field) is None) == completed:
                 raise self.refuse(field, "given exactly where the probe completed")
+
+
+def out_of_memory(request: ProbeRequest, said: str) -> ProbeResult:
+    """Result of a probe that did not fit; `said` is the reason, as it is reported."""
+    return ProbeResult(
+        case=request.case,
+        micro_batch=request.micro_batch,
+        outcome=ProbeOutcome.OUT_OF_MEMORY,
+        said=said,
+    )

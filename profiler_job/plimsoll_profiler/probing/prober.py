@@ -48,6 +48,7 @@ from plimsoll_profiler.probing.messages import (
     PassCosts,
     ProbeRequest,
     ProbeResult,
+    out_of_memory,
 )
 from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
@@ -137,12 +138,7 @@ class Prober:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise self.named(error, request) from error
-            result = ProbeResult(
-                case=request.case,
-                micro_batch=request.micro_batch,
-                outcome=ProbeOutcome.OUT_OF_MEMORY,
-                said=str(error).strip().splitlines()[0][:1000],
-            )
+            result = out_of_memory(request, str(error).strip().splitlines()[0][:1000])
         gc.collect()
         return result
 

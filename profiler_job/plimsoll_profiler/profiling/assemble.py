@@ -208,7 +208,6 @@ class Table:
         """All columns."""
         states = [kind.state for kind in self.kinds]
         steps = [state.optimizer_step_s for state in states]
-        timed = self.is_timed
         return LayerCosts(
             kind=tuple(range(len(self.kinds))),
             variant=(0,) * len(self.kinds),
@@ -220,7 +219,7 @@ class Table:
                 s.optimizer_transient_bytes for s in states
             ),
             optimizer_traffic_bytes=tuple(s.optimizer_traffic_bytes for s in states),
-            optimizer_step_s=tuple(s or 0.0 for s in steps) if timed else None,
+            optimizer_step_s=tuple(s or 0.0 for s in steps) if self.is_timed else None,
             boundary=self.bytes_of(lambda p: p.boundary_bytes),
             kept=self.activations(recomputed=False),
             recomputable=tuple(bool(kind.recomputed) for kind in self.kinds),
@@ -235,9 +234,9 @@ class Table:
                 lambda p: p.backward_traffic_bytes,
                 lambda p: p.backward_uncounted_flop,
             ),
-            forward=self.seconds(lambda p: p.forward_s) if timed else None,
-            backward=self.seconds(lambda p: p.backward_s) if timed else None,
-            recompute=self.recompute_seconds() if timed else None,
+            forward=self.seconds(lambda k: [p.forward_s or 0.0 for p in k.kept]),
+            backward=self.seconds(lambda k: [p.backward_s or 0.0 for p in k.kept]),
+            recompute=self.seconds(recompute_s),
         )
 
     def activations(self, *, recomputed: bool) -> ActivationColumns:
@@ -302,29 +301,13 @@ class Table:
             traffic_bytes_per_sample=tuple(line.slope for line in moved),
         )
 
-    def seconds(self, value: Callable[[PassCosts], float | None]) -> SecondsColumns:
-        """Lines of the seconds of one pass of every kind."""
-        return self.seconds_of([[value(p) or 0.0 for p in k.kept] for k in self.kinds])
-
-    def recompute_seconds(self) -> SecondsColumns:
-        """Lines of what recomputing adds to both passes."""
-        return self.seconds_of(
-            [
-                [
-                    max(both_s(again) - both_s(plain), 0.0)
-                    for again, plain in zip(
-                        kind.passes(recomputed=True), kind.kept, strict=True
-                    )
-                ]
-                for kind in self.kinds
-            ]
-        )
-
-    def seconds_of(self, values: Sequence[Sequence[float]]) -> SecondsColumns:
-        """Lines through the seconds of every kind's probes."""
+    def seconds(self, values: Callable[[Kind], list[float]]) -> SecondsColumns | None:
+        """Lines through some seconds of every kind's probes; None if none was timed."""
+        if not self.is_timed:
+            return None
         lines = [
-            fit_samples(kind.micro_batches, of_kind, seconds_line)
-            for kind, of_kind in zip(self.kinds, values, strict=True)
+            fit_samples(kind.micro_batches, values(kind), seconds_line)
+            for kind in self.kinds
         ]
         return SecondsColumns(
             constant_s=tuple(line.constant for line in lines),
@@ -334,6 +317,12 @@ class Table:
             source=(Source.MEASURED,) * len(lines),
             probed_s=tuple(line.probed for line in lines),
         )
+
+
+def recompute_s(kind: Kind) -> list[float]:
+    """Seconds that recomputing adds to both passes, for each probe."""
+    pairs = zip(kind.passes(recomputed=True), kind.kept, strict=True)
+    return [max(both_s(again) - both_s(plain), 0.0) for again, plain in pairs]
 
 
 def both_s(passes: PassCosts) -> float:

@@ -25,15 +25,15 @@ Fit = Callable[[Sequence[int], Sequence[Number]], tuple[Number, Number, Number]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(Generic[Number]):
     """value(b) = constant + slope * b, off by at most `residual` at the probes."""
 
-    constant: float
-    slope: float
-    residual: float
+    constant: Number
+    slope: Number
+    residual: Number
 
 
-def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
+def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line[float]:
     """Line with non-negative constant and slope.
 
     Args:
@@ -62,22 +62,6 @@ def fit_line(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
     return Line(constant=float(best[0]), slope=float(best[1]), residual=float(residual))
 
 
-def fit_bytes(
-    micro_batches: Sequence[int], values: Sequence[int]
-) -> tuple[int, int, int]:
-    """Line of whole bytes: (constant, slope for each sample, residual).
-
-    Constant and slope are rounded to the nearest byte; the residual is that of the
-    rounded line, so that no probe lies outside.
-
-    Raises:
-        TooFewProbesError: fewer than two different micro-batches.
-    """
-    line = fit_line(micro_batches, values)
-    constant, slope = round(line.constant), round(line.slope)
-    return constant, slope, int(largest_gap(constant, slope, micro_batches, values))
-
-
 def largest_gap(
     constant: float, slope: float, micro_batches: Sequence[int], values: Sequence[float]
 ) -> float:
@@ -87,13 +71,10 @@ def largest_gap(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SampleLine(Generic[Number]):
+class SampleLine(Line[Number]):
     """A quantity over the micro-batch: probed one by one at first, then a line."""
 
     probed: tuple[Number, ...]
-    constant: Number
-    slope: Number
-    residual: Number
 
 
 def fit_samples(
@@ -114,15 +95,21 @@ def fit_samples(
 def bytes_line(
     micro_batches: Sequence[int], values: Sequence[int]
 ) -> tuple[int, int, int]:
-    """Line of whole bytes through the two largest probes.
+    """Line of whole bytes through the two largest probes: constant, slope, residual.
 
     A peak is the largest of several lines, so it bends upward and is straight from the
     last bend on; the next smaller probe shows whether that lies behind. Through one
-    probe alone, all of it is taken to grow with the samples.
+    probe alone, all of it is taken to grow with the samples. Constant and slope for
+    each sample are rounded to the nearest byte; the residual is that of the rounded
+    line, so that none of the three probes lies outside.
+
+    Raises:
+        TooFewProbesError: several probes of one micro-batch.
     """
     if len(values) == 1:
         return 0, -(-values[0] // micro_batches[0]), 0
-    constant, slope, _ = fit_bytes(micro_batches[-LINE_POINTS:], values[-LINE_POINTS:])
+    line = fit_line(micro_batches[-LINE_POINTS:], values[-LINE_POINTS:])
+    constant, slope = round(line.constant), round(line.slope)
     seen = micro_batches[-SEEN_POINTS:], values[-SEEN_POINTS:]
     return constant, slope, int(largest_gap(constant, slope, *seen))
 
@@ -136,7 +123,7 @@ def seconds_line(
     return line.constant, line.slope, largest_gap(line.constant, line.slope, *seen)
 
 
-def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line:
+def line_through(micro_batches: Sequence[int], values: Sequence[float]) -> Line[float]:
     """Line through probes; through one alone, it grows with the samples."""
     if len(values) > 1:
         return fit_line(micro_batches, values)

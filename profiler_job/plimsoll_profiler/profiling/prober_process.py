@@ -15,7 +15,6 @@ from plimsoll_planner.errors import DEBUG_VARIABLE
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.document import AnyDocument, from_text, to_text
 from plimsoll_planner.records.layer_costs import Source
-from plimsoll_planner.records.model_profile import ProbeOutcome
 from plimsoll_profiler.entrypoint_path import require_module
 from plimsoll_profiler.errors import (
     BadWorkloadError,
@@ -140,13 +139,3 @@ def reason_of(status: int, stderr: str) -> ProfilerError:
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 """In what faulthandler writes, the innermost first."""
-
-
-def lost(request: ProbeRequest) -> ProbeResult:
-    """Result of a probe that the prober did not survive."""
-    return ProbeResult(
-        case=request.case,
-        micro_batch=request.micro_batch,
-        outcome=ProbeOutcome.OUT_OF_MEMORY,
-        said="the probing process was killed",
-    )

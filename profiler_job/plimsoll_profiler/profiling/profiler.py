@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import ModelProfile, ProbeOutcome
 from plimsoll_profiler.errors import ProbingFailedError
-from plimsoll_profiler.probing.messages import Frame, ProbeRequest, ProbeResult
-from plimsoll_profiler.profiling.assemble import assemble
-from plimsoll_profiler.profiling.prober_process import (
-    ProberDiedError,
-    ProberProcess,
-    lost,
+from plimsoll_profiler.probing.messages import (
+    Frame,
+    ProbeRequest,
+    ProbeResult,
+    out_of_memory,
 )
+from plimsoll_profiler.profiling.assemble import assemble
+from plimsoll_profiler.profiling.prober_process import ProberDiedError, ProberProcess
 from plimsoll_profiler.profiling.request import ProfileRequest
 from plimsoll_trainer.process.requirements import require_supported
 
@@ -93,7 +94,8 @@ def ask_all(ask: Ask, found: Findings, on_progress: OnProgress) -> bool:
         try:
             found.results.append(ask(probe))
         except ProberDiedError:
-            found.results.append(lost(probe))
+            lost = out_of_memory(probe, "the probing process was killed")
+            found.results.append(lost)
             return False
     on_progress(total, total, "")
     return True

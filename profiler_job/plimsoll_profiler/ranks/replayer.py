@@ -16,7 +16,6 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -92,32 +91,25 @@ def processes_worth(plan: HybridPlan) -> int:
     return max(1, min(num_stages, num_passes // PASSES_OF_A_PROCESS))
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """End of a replay that fails; passed from process to process."""
-
-    exit_code: ExitCode
-    text: str
-
-
 class RefusedError(Exception):
-    """Caught by `main`: another process has failed, with this refusal."""
+    """End of a replay that fails; passed from process to process, caught by `main`."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        """Carry it on."""
-        super().__init__(refusal.text)
-        self.refusal = refusal
+    def __init__(self, exit_code: ExitCode, text: str) -> None:
+        """Keep both as they are, so that a process can send it."""
+        super().__init__(exit_code, text)
+        self.exit_code = exit_code
+        self.text = text
 
 
-def refusal_of(error: Exception) -> Refusal:
+def refusal_of(error: Exception) -> RefusedError:
     """End after an error; its traceback is shown if that is asked for."""
     if isinstance(error, RefusedError):
-        return error.refusal
+        return error
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     if isinstance(error, TrainerError):
-        return Refusal(error.exit_code, str(error))
-    return Refusal(ExitCode.FAILED, described(error))
+        return RefusedError(error.exit_code, str(error))
+    return RefusedError(ExitCode.FAILED, described(error))
 
 
 def replay_job(plan: HybridPlan, profile: ModelProfile, entrypoint: str) -> ReplayJob:
@@ -155,7 +147,7 @@ def replay_here(
 
 def try_to_replay(
     load_job: Callable[[], ReplayJob], stages: Iterable[int]
-) -> Iterator[ReplayedStage | Refusal]:
+) -> Iterator[ReplayedStage | RefusedError]:
     """Replay them in a process of many; ends with a refusal if it fails."""
     try:
         yield from replay_here(load_job, stages)
@@ -202,8 +194,8 @@ def replayed(
         work = partial(try_to_replay, load_job)
         with closing(side_by_side(work, num_stages, num_processes)) as made:
             for one in made:
-                if isinstance(one, Refusal):
-                    raise RefusedError(one)
+                if isinstance(one, RefusedError):
+                    raise one
                 left.discard(one.stage)
                 yield one
     if left:

@@ -17,7 +17,6 @@ import multiprocessing
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -61,14 +60,6 @@ def words_in(path: Path, count: int) -> list[str]:
     return [*found, *["max"] * count][:count]
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """One of the processes, and where its results come from."""
-
-    process: BaseProcess
-    results: Connection
-
-
 def side_by_side(
     work: Callable[[Iterator[int]], Iterator[T]], num_places: int, num_processes: int
 ) -> Generator[T, None, None]:
@@ -82,12 +73,12 @@ def side_by_side(
         for place in range(min(num_places, MOST_PLACES)):
             pipe.write(place.to_bytes(PLACE_BYTES, "big"))
     # The only writing end is closed: a process that finds the pipe empty is done.
-    workers: list[Worker] = []
+    workers: dict[Connection, BaseProcess] = {}  # by where the results come from
     try:
         while len(workers) < num_processes:
-            started = start(work, places, [worker.results for worker in workers])
-            workers.append(started)
-        waiting = [worker.results for worker in workers]
+            results, process = start(work, places, list(workers))
+            workers[results] = process
+        waiting = list(workers)
         while waiting:
             for results in cast("list[Connection]", wait(waiting)):
                 try:
@@ -96,22 +87,25 @@ def side_by_side(
                     waiting.remove(results)
     finally:
         os.close(places)
-        for worker in workers:
-            worker.process.kill()
-            worker.process.join()
-            worker.results.close()
+        for results, process in workers.items():
+            process.kill()
+            process.join()
+            results.close()
 
 
 def start(
     work: Callable[[Iterator[int]], Iterator[T]], places: int, others: list[Connection]
-) -> Worker:
-    """A process that works at places of a pipe; `others` are results of others."""
+) -> tuple[Connection, BaseProcess]:
+    """A process that works at places of a pipe, and where its results come from.
+
+    `others` are results of other processes.
+    """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     args = (work, places, theirs, [*others, ours])
     process = CONTEXT.Process(target=run, args=args, daemon=True)
     process.start()
     theirs.close()
-    return Worker(process, ours)
+    return ours, process
 
 
 def run(

@@ -15,11 +15,8 @@ from torch import Tensor, nn
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_profiler.counting.meters import Bench, open_bench
-from plimsoll_profiler.probing.layer_probe import (
-    Activations,
-    LayerCase,
-    probe_activations,
-)
+from plimsoll_profiler.probing.layer_probe import LayerCase, probe_activations
+from plimsoll_profiler.probing.messages import Activations
 from plimsoll_trainer.engine.boundaries import Boundaries, TensorSpec, boundaries_of
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.stage import build_layer

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_profiler.errors import TooFewProbesError
-from plimsoll_profiler.profiling.line_fit import fit_bytes, fit_line
+from plimsoll_profiler.profiling.line_fit import bytes_line, fit_line
 
 PROBES = (1, 2, 4)
 
@@ -17,7 +17,7 @@ PROBES = (1, 2, 4)
 def test_an_exact_line_is_found_exactly(constant: int, slope: int) -> None:
     """Bytes that are linear in the micro-batch leave no residual worth a byte."""
     values = [constant + slope * b for b in PROBES]
-    found_constant, found_slope, residual = fit_bytes(PROBES, values)
+    found_constant, found_slope, residual = bytes_line(PROBES, values)
     assert abs(found_slope - slope) <= 1 + slope // 10**12
     assert residual <= 4 + max(values) // 10**12
     assert abs(found_constant - constant) <= 4 + max(values) // 10**12
@@ -43,7 +43,7 @@ def test_the_fit_is_the_best_line_without_a_negative_part(values: list[float]) -
 @given(values=st.lists(st.integers(0, 2**50), min_size=3, max_size=3))
 def test_no_probe_lies_outside_the_residual(values: list[int]) -> None:
     """The residual is that of the rounded line, so it covers every probe."""
-    constant, slope, residual = fit_bytes(PROBES, values)
+    constant, slope, residual = bytes_line(PROBES, values)
     for b, value in zip(PROBES, values, strict=True):
         assert abs(constant + slope * b - value) <= residual
 

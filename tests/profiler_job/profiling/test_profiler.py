@@ -25,8 +25,12 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_profiler.errors import BadWorkloadError
 from plimsoll_profiler.probing import layer_timing
-from plimsoll_profiler.probing.messages import Frame, ProbeRequest, ProbeResult
-from plimsoll_profiler.profiling.prober_process import lost
+from plimsoll_profiler.probing.messages import (
+    Frame,
+    ProbeRequest,
+    ProbeResult,
+    out_of_memory,
+)
 from plimsoll_profiler.profiling.profiler import Findings, profile
 from plimsoll_profiler.profiling.request import ProfileRequest
 from tests.support.probes import a_result
@@ -203,7 +207,11 @@ def test_seconds_are_taken_in_rounds_of_what_fits() -> None:
 
     def answer(probe: ProbeRequest) -> ProbeResult:
         is_lost = (probe.case, probe.micro_batch) == (0, 4)
-        return lost(probe) if is_lost else a_result(1.0, 2.0, **asdict(probe))
+        return (
+            out_of_memory(probe, "killed")
+            if is_lost
+            else a_result(1.0, 2.0, **asdict(probe))
+        )
 
     for probe in found.open_probes():
         found.results.append(answer(probe))
