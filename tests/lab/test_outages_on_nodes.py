@@ -128,7 +128,7 @@ def test_somebody_who_writes_to_the_plan_all_the_time(ground: Ground) -> None:
 
 
 def test_an_operator_that_is_killed_again_and_again(ground: Ground) -> None:
-    """At whatever moment, each task is made once: no second profile, plan or gang."""
+    """At whatever moment, each task is made once: no second profile, plan, workers."""
     seed = random.randrange(2**32)  # noqa: S311 - moments, not secrets
     moments = random.Random(seed)  # noqa: S311
     waits_s = [moments.uniform(SOONEST_S, LATEST_S) for _ in range(NUM_KILLS)]

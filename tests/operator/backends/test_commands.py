@@ -49,13 +49,13 @@ IN_GANG = replace(IN_POD, meeting=("--meet-at", "tiny-train-3-0.tiny-ranks:29500
 
 
 def words_of(command: Command, module: str) -> list[str]:
-    """Return what a program is told; `python -m` comes first."""
+    """Arguments of a program; `python -m` comes first."""
     assert command.words[:2] == ("-m", module)
     return list(command.words[2:])
 
 
 def told(where: Where) -> Options:
-    """Return what the trainer understands."""
+    """Options as the trainer reads them."""
     first = train_task(3, SPREAD, SPEC, where).commands[0]
     return parse(words_of(first, TRAINER))
 

@@ -44,7 +44,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    """Return what is logged meanwhile."""
+    """Lines that are logged meanwhile."""
     kept, logger = Lines(), reporting.logger
     before = logger.level
     logger.addHandler(kept)

@@ -41,7 +41,7 @@ def a_queue(
 
 
 def a_dice() -> Callable[[int], int]:
-    """Return what draws a number below another, the same ones in each run."""
+    """Source of numbers below another one, the same in each run."""
     drawn = itertools.count(1)
     return lambda sides: next(drawn) * 2654435761 % 2**32 * sides // 2**32
 

@@ -38,18 +38,18 @@ class Clock:
 
 
 def identities(cluster: ClusterInMemory, clock: Clock | None = None) -> Identities:
-    """Return what tells reporters, on a clock of the test."""
+    """Identification of reporters, on a clock of the test."""
     clock = clock or Clock()
     return Identities(cluster, now=clock, clock=clock)
 
 
 async def reporter_of(known: Identities, sent: str = "good") -> Reporter:
-    """Return whose token it is."""
+    """Owner of a token."""
     return await known.reporter(await known.bearer(sent))
 
 
 def who(cluster: ClusterInMemory, sent: str = "good") -> Reporter:
-    """Return whose token it is, asked for the first time."""
+    """Owner of a token, asked for the first time."""
     return asyncio.run(reporter_of(identities(cluster), sent))
 
 

@@ -125,7 +125,7 @@ def in_world(
 
 
 def observed(**fields: Any) -> dict[str, object]:
-    """Return what a rank of the plan of record tells."""
+    """Report of a rank of the plan of record."""
     plan_digest = digest_of(a_plan())
     return an_observation(**({"plan_digest": plan_digest} | fields)).to_json()
 

@@ -36,7 +36,7 @@ def offer_of(**fields: Any) -> Offer:
 
 
 def reason_of(*nodes: dict[str, Any]) -> str:
-    """Return why one node is left out, after what cannot be offered at all."""
+    """Reason why one node is left out, after what cannot be offered at all."""
     found = inventory_of(nodes)
     assert found.offers == ()
     [left_out] = found.left_out

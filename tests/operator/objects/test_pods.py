@@ -43,7 +43,7 @@ LOST = "plimsoll: rank 1: another rank went away in forward: the first rank .."
 def ending(
     *pods: dict[str, Any], ends: dict[str, StoredEnd] | None = None
 ) -> tuple[Ending, str]:
-    """Return how a Job ended, and why."""
+    """Ending of a Job, and its reason."""
     return ending_of_pods(pods, ends or {}, CONTAINER)[:2]
 
 

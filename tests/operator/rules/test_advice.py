@@ -1,4 +1,4 @@
-"""What people read of a task that failed."""
+"""Advice in the message of a task that failed."""
 
 from __future__ import annotations
 

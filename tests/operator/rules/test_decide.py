@@ -37,7 +37,7 @@ def a_world(spec: dict[str, Any] | None = None, **fields: Any) -> World:
 
 
 def ended(world: World) -> tuple[Truth, str]:
-    """Return how the plan ended."""
+    """Ending of the plan."""
     found = world.status.condition(ConditionType.SUCCEEDED)
     assert found is not None
     return found.status, found.reason

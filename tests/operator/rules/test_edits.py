@@ -87,7 +87,7 @@ def decided(
 
 
 def said(decision: Decision, kind: ConditionType) -> tuple[Truth, str]:
-    """Return what is said of a condition."""
+    """Status and reason of a condition."""
     found = decision.status.condition(kind)
     assert found is not None
     return found.status, found.reason

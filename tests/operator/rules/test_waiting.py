@@ -94,7 +94,7 @@ def decided(
 
 
 def said(decision: Decision, kind: ConditionType) -> Condition:
-    """Return what is said of a condition."""
+    """The condition of a type, as decided."""
     found = decision.status.condition(kind)
     assert found is not None
     return found

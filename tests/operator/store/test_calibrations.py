@@ -77,7 +77,7 @@ async def save(store: Store, reports: Iterable[Observation]) -> None:
 
 
 def fullest(rank: int) -> ObservedRank:
-    """Return what the fit is to see of a rank."""
+    """Figures of a rank that the fit is to see."""
     return ObservedRank(
         attempt="uid/1",
         micro_batch=a_plan().micro_batch,

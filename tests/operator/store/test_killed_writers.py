@@ -44,7 +44,7 @@ def killed(
 
 
 def rest(here: Connection) -> list[object]:
-    """Return what was said and not read yet."""
+    """Lines that were printed and not read yet."""
     found: list[object] = []
     with here:
         try:

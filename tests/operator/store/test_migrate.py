@@ -139,7 +139,7 @@ def fill(place: Path | str) -> None:
 
 
 def rows_of(place: Path | str) -> dict[str, list[dict[str, object]]]:
-    """Return what the tables hold that revision 0001 has."""
+    """Rows of the tables that revision 0001 has."""
     return {
         name: [
             dict(found._mapping)

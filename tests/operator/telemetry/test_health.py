@@ -68,7 +68,7 @@ def test_what_was_silent_for_too_long_is_named(
 
 
 def ask(path: str, facts: Facts, unready: str = "") -> tuple[int, str]:
-    """Return what is answered on a path."""
+    """Answer on a path."""
 
     async def asked() -> tuple[int, str]:
         registry = Metrics(per_plan=True).registry

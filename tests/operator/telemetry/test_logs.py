@@ -42,7 +42,7 @@ def begin(written: LogFormat = LogFormat.JSON, level: str = "INFO") -> io.String
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    """Return what was written, line by line."""
+    """Lines that were written."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 

@@ -28,7 +28,7 @@ from tests.support.metrics_sample import A_PLAN, ALL_OF_IT, a_status, busy
 
 
 def text_of(metrics: Metrics) -> str:
-    """Return what Prometheus would scrape."""
+    """Text that Prometheus would scrape."""
     return generate_latest(metrics.registry).decode()
 
 

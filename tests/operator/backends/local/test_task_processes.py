@@ -49,7 +49,7 @@ def tasks(tmp_path: Path) -> Generator[TaskProcesses]:
     made = TaskProcesses(tmp_path / "children")
     yield made
     made.end_all()
-    # A keeper that has told its end may be about to leave; a look lets go of it then.
+    # A supervisor that has written its end may be about to leave; a look lets go.
     until(lambda: not marked(tmp_path))
     time.sleep(0.05)
     made.observe()
@@ -78,10 +78,10 @@ def only(tasks: TaskProcesses) -> ObservedTask:
     return task
 
 
-def until(told: Callable[[], bool], seconds: float = 120.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until something is so."""
     end_s = time.monotonic() + seconds
-    while not told():
+    while not holds():
         assert time.monotonic() < end_s
         time.sleep(0.02)
 
@@ -93,7 +93,7 @@ def ended(tasks: TaskProcesses) -> ObservedTask:
 
 
 def marked(tmp_path: Path, *words: str) -> list[psutil.Process]:
-    """Return what is alive of all tasks below a folder and was called with words."""
+    """Live processes of all tasks below a folder that were called with words."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -113,8 +113,8 @@ def keepers(tmp_path: Path) -> list[psutil.Process]:
 
 def test_a_task_runs_and_ends(tasks: TaskProcesses, tmp_path: Path) -> None:
     """Each process has its number; what they say is kept, also when it is cleared."""
-    told = "import os; print('rank', os.environ['RANK'])"
-    tasks.start(a_task(tmp_path, told, told))
+    words = "import os; print('rank', os.environ['RANK'])"
+    tasks.start(a_task(tmp_path, words, words))
     assert ended(tasks).ending is Ending.DONE
     tasks.clear(TaskKind.TRAIN, "1")
     assert tasks.observe() == ()
