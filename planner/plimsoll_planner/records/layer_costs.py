@@ -156,6 +156,26 @@ class ActivationColumns(Record):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DividedColumns(Record):
+    """Trained numbers of a layer as they lie where replicas divide its optimizer state.
+
+    Each parameter is rounded up to whole vectors; see `memory/divided_state` for what a
+    rank holds of them.
+    """
+
+    num_numbers: tuple[Index, ...]
+    """Of all trained parameters, each rounded up."""
+    parameter_bytes: tuple[Bytes, ...]
+    """Of these numbers, in the type they are computed in."""
+    optimizer_bytes_per_number: tuple[Bytes, ...]
+    """Optimizer state that every number has, master weights included."""
+    optimizer_rest_bytes: tuple[Bytes, ...]
+    """Optimizer state that each parameter has once, such as counts of steps."""
+    transient_bytes_per_number: tuple[Bytes, ...]
+    """Of the gradient norm and the optimizer step on top, at most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerCosts(Record):
     """The table. Bytes are those of one rank that holds the layer in that variant.
 
@@ -197,6 +217,9 @@ class LayerCosts(Record):
     recompute: SecondsColumns | None = None
     """Seconds that recomputing adds to both passes; they count in the backward pass."""
     optimizer_step_s: tuple[Seconds, ...] | None = None
+    divided: DividedColumns | None = None
+    """None where replicas cannot divide the optimizer state, because the optimizer
+    mixes numbers of a tensor, and in profiles of before that was asked."""
 
     @property
     def num_probed(self) -> int:

@@ -111,6 +111,9 @@ class Recipe(Record):
     gradient_precision: Precision | None = None
     """In which gradients are added up over micro-batches and replicas. None, as in
     profiles of before there was a choice: as `precision`."""
+    elementwise: bool | None = None
+    """Whether the optimizer treats each number on its own, so that replicas may divide
+    its state; found by trying. None in profiles of before that was asked."""
 
     @property
     def sums_in(self) -> Precision:
@@ -168,6 +171,10 @@ class TiedLayers(Record):
     gradient_bytes: Bytes = 0
     optimizer_bytes: Bytes = 0
     buffer_bytes: Bytes = 0
+    num_numbers: Index = 0
+    """Trained numbers of the shared tensor, rounded up as in `DividedColumns`; 0 where
+    nothing is divided."""
+    optimizer_bytes_per_number: Bytes = 0
 
     def check_rules(self) -> None:
         """At least two layers share."""
