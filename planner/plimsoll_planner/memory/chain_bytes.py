@@ -41,7 +41,7 @@ layers in 1,000 micro-batches in flight, or a boundary in a million of them."""
 STATE = ("parameter", "gradient", "buffer", "optimizer")
 """The columns of state of a `ChainBytes`, of which tied layers share a copy (`Tie`)."""
 COUNTED = (
-    *(*STATE, "optimizer_transient", "boundary", "saved", "held_input"),
+    *(*STATE, "exchanged", "optimizer_transient", "boundary", "saved", "held_input"),
     *("forward_transient", "backward_transient", "backward_transient_at_end"),
 )
 """The columns of bytes of a `ChainBytes`."""
@@ -67,6 +67,24 @@ def bytes_at(interval: ByteInterval, bound: Bound) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class DividedBytes:
+    """`DividedColumns` of each layer, [L]."""
+
+    num_parameters: Ints
+    num_buffers: Ints
+    num_numbers: Ints
+    smallest_buffer: Ints
+    parameter: Ints
+    optimizer_per_number: Ints
+    optimizer_rest: Ints
+    transient_per_number: Ints
+    computed: int
+    """Bytes of a number in the type that is computed in."""
+    added: int
+    """Bytes of a number in the type that gradients are added up in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Tie:
     """Layers of which a rank holds one copy."""
 
@@ -81,6 +99,11 @@ class Tie:
     """Held during backward on a rank with several members: the first gradient that is
     computed waits for the others, in the parameters' type. 0 for the lower bound: the
     peak may lie before."""
+    exchanged: int
+    """As the column of `ChainBytes`."""
+    num_numbers: int = 0
+    """As in `TiedLayers`, and so is `optimizer_per_number`."""
+    optimizer_per_number: int = 0
 
     @property
     def state(self) -> int:
@@ -92,11 +115,15 @@ class Tie:
 class ChainBytes:
     """Arrays over the layers, shape [L], or [c, L] over their ways."""
 
+    bound: Bound
+    """Which of the three numbers these are."""
     parameter: Ints
     gradient: Ints
     buffer: Ints
     """State that is not trained."""
     optimizer: Ints
+    exchanged: Ints
+    """Bytes whose all-reduce takes as long as what replicas exchange in a step."""
     optimizer_transient: Ints
     boundary: Ints
     saved: Ints
@@ -124,6 +151,8 @@ class ChainBytes:
     ties: tuple[Tie, ...]
     inputs_per_sample: int
     targets_per_sample: int
+    divided: DividedBytes | None
+    """None where replicas cannot divide the optimizer state."""
 
     @property
     def num_layers(self) -> int:
@@ -212,7 +241,7 @@ def countable(chain: ChainBytes) -> ChainBytes:
                 tie,
                 **{
                     name: min(getattr(tie, name), most)
-                    for name in (*STATE, "waiting_bytes")
+                    for name in (*STATE, "waiting_bytes", "exchanged")
                 },
             )
             for tie in chain.ties
@@ -266,10 +295,12 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
     inside = np.stack([line(c.backward_transient) for c in ways])
     at_end = np.stack([line(c.backward_transient_at_end) for c in ways])
     return ChainBytes(
+        bound=bound,
         parameter=column(costs.parameter_bytes),
         gradient=column(costs.gradient_bytes),
         buffer=column(costs.buffer_bytes),
         optimizer=column(costs.optimizer_bytes),
+        exchanged=column(costs.gradient_bytes),
         optimizer_transient=column(costs.optimizer_transient_bytes),
         boundary=line(costs.boundary),
         saved=np.stack([line(c.saved) for c in ways]),
@@ -288,6 +319,30 @@ def chain_bytes(profile: ModelProfile, bound: Bound, micro_batch: int) -> ChainB
         ties=tuple(tie_of(profile.recipe, tied, bound) for tied in profile.tied),
         inputs_per_sample=profile.input_bytes_per_sample,
         targets_per_sample=profile.target_bytes_per_sample,
+        divided=divided_bytes(profile, place),
+    )
+
+
+def divided_bytes(profile: ModelProfile, rows: Ints) -> DividedBytes | None:
+    """`DividedColumns` of each layer, of which `rows` are those of the table."""
+    columns = profile.costs.divided
+    if columns is None:
+        return None
+
+    def column(values: tuple[int, ...]) -> Ints:
+        return np.minimum(np.array(values, dtype=np.int64), LARGEST_DEVICE_BYTES)[rows]
+
+    return DividedBytes(
+        num_parameters=column(columns.num_parameters),
+        num_buffers=column(columns.num_buffers),
+        num_numbers=column(columns.num_numbers),
+        smallest_buffer=column(columns.smallest_buffer),
+        parameter=column(columns.parameter_bytes),
+        optimizer_per_number=column(columns.optimizer_bytes_per_number),
+        optimizer_rest=column(columns.optimizer_rest_bytes),
+        transient_per_number=column(columns.transient_bytes_per_number),
+        computed=NUMBER_BYTES[profile.recipe.precision],
+        added=NUMBER_BYTES[profile.recipe.sums_in],
     )
 
 
@@ -302,4 +357,7 @@ def tie_of(recipe: Recipe, tied: TiedLayers, bound: Bound) -> Tie:
         buffer=tied.buffer_bytes,
         optimizer=tied.optimizer_bytes,
         waiting_bytes=0 if bound is Bound.LOWER else waiting_bytes,
+        exchanged=tied.gradient_bytes,
+        num_numbers=tied.num_numbers,
+        optimizer_per_number=tied.optimizer_bytes_per_number,
     )

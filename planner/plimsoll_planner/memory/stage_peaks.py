@@ -32,6 +32,8 @@ class StageBytes:
     holdings: HoldingFactors
     gradient: Ints
     """Without copies for their exchange."""
+    exchanged: Ints
+    """Bytes whose all-reduce takes as long as what replicas exchange in a step."""
     state: Ints
     """Parameters, gradients, buffers and optimizer state."""
     num_exchanges: Ints
@@ -107,14 +109,15 @@ def stage_bytes(
         return np.asarray(sums[None, :] - sums[:-1, None])
 
     # [1] sums
-    columns = {name: run_sums(getattr(chain, name)) for name in STATE}
+    summed = (*STATE, "exchanged")
+    columns = {name: run_sums(getattr(chain, name)) for name in summed}
     # [2] ties
     waiting = np.zeros_like(columns["gradient"])
     for tie in chain.ties:
         is_member = np.zeros(size, dtype=np.int64)
         is_member[tie.members] = 1
         copies = np.maximum(run_sums(is_member) - 1, 0)
-        for name in STATE:
+        for name in summed:
             columns[name] -= copies * getattr(tie, name)
         waiting += (copies > 0) * tie.waiting_bytes
     # [3] optimizer
@@ -129,7 +132,8 @@ def stage_bytes(
     return StageBytes(
         holdings=holdings,
         gradient=columns["gradient"],
-        state=np.asarray(sum(columns.values())),
+        exchanged=columns["exchanged"],
+        state=np.asarray(sum(columns[name] for name in STATE)),
         num_exchanges=run_sums((chain.gradient > 0).astype(np.int64)),
         waiting=waiting,
         optimizer_transient=transient,

@@ -157,16 +157,22 @@ class ActivationColumns(Record):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DividedColumns(Record):
-    """Trained numbers of a layer as they lie where replicas divide its optimizer state.
+    """Layers as they lie where replicas divide the optimizer state.
 
-    Each parameter is rounded up to whole vectors; see `memory/divided_state` for what a
-    rank holds of them.
+    The trained parameters of a layer lie in one buffer for each pair of types, each
+    rounded up to whole vectors (`techniques/sharding`).
     """
 
+    num_parameters: tuple[Index, ...]
+    """Trained parameters."""
+    num_buffers: tuple[Index, ...]
+    """Pairs of types, of parameters and of sums of their gradients."""
     num_numbers: tuple[Index, ...]
     """Of all trained parameters, each rounded up."""
+    smallest_buffer: tuple[Index, ...]
+    """Numbers of the buffer that has the fewest; 0 without one."""
     parameter_bytes: tuple[Bytes, ...]
-    """Of these numbers, in the type they are computed in."""
+    """Of these numbers and of what is not trained, in the types computed in."""
     optimizer_bytes_per_number: tuple[Bytes, ...]
     """Optimizer state that every number has, master weights included."""
     optimizer_rest_bytes: tuple[Bytes, ...]

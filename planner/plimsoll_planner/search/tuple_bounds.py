@@ -293,4 +293,4 @@ class TupleBounds(TupleContext):
 
 def gradients_of(stages: StageBytes) -> Gradients:
     """Gradients that replicas exchange."""
-    return Gradients(num_bytes=stages.gradient, exchanges=stages.num_exchanges)
+    return Gradients(num_bytes=stages.exchanged, exchanges=stages.num_exchanges)

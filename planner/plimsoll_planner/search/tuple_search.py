@@ -324,7 +324,7 @@ class TupleSearch(TupleBounds):
         """Seconds of one run as a stage after its last backward pass."""
         stages = self.stage_bytes(candidate, bound, choice)
         exchange_s = self.placed(candidate).exchange_s(
-            stage, int(stages.gradient[run]), int(stages.num_exchanges[run])
+            stage, int(stages.exchanged[run]), int(stages.num_exchanges[run])
         )
         runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
         return float(choice.end_s(np.array(exchange_s), runs.optimizer_step[run]))
