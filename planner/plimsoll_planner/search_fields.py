@@ -216,6 +216,20 @@ FIELDS: Final = (
         help="The layers that recompute, counted from 0, and no others; an empty list: "
         "none does; unset: not fixed.",
     ),
+    SearchField(
+        record="override.in_flight_caps",
+        spec="spec.override.inFlightCaps",
+        option="--in-flight-caps",
+        help="How many micro-batches each stage holds in flight, first to last; empty: "
+        "not fixed.",
+    ),
+    SearchField(
+        record="override.sharding",
+        spec="spec.override.sharding",
+        option="--sharding",
+        help="What the replicas of each stage divide among themselves: `none`, or the "
+        "state of the `optimizer`; unset: the search chooses for each stage.",
+    ),
 )
 
 

@@ -21,7 +21,7 @@ from plimsoll_planner.search_fields import (
 PLANNER = Path(plimsoll_planner.__path__[0])
 SET_BY_NOBODY = {
     *("limits.pipeline_degrees", "limits.data_degrees", "limits.tensor_degrees"),
-    *("limits.schedules", "limits.shardings"),
+    *("limits.schedules", "limits.shardings", "limits.in_flight_caps"),
 }
 """Fields that only a program sets, which asks for a part of the space."""
 

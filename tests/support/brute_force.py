@@ -19,7 +19,8 @@ from plimsoll_planner.records.solution import Infeasible, Solution
 from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.space import Candidate, families_of, members_of
 from plimsoll_planner.search.tuple_search import TupleSearch
-from tests.support.enumerator import Judge, Mesh, meshes
+from tests.support.enumerated_costs import Mesh
+from tests.support.enumerator import Judge, meshes
 from tests.support.random_questions import Asked
 
 NUM_DRAWS = 4

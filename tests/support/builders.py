@@ -184,17 +184,23 @@ def a_probe(**fields: Any) -> Probe:
     return Probe(**(defaults | fields))
 
 
+def a_recipe(**fields: Any) -> Recipe:
+    """Build how a workload trains."""
+    defaults: dict[str, Any] = {
+        "precision": Precision.BF16,
+        "optimizer": "AdamW",
+        "optimizer_mode": OptimizerMode.FUSED,
+    }
+    return Recipe(**(defaults | fields))
+
+
 def a_profile(**fields: Any) -> ModelProfile:
     """Build a chain of embedding, two equal blocks and a tied head."""
     defaults: dict[str, Any] = {
         "request_key": DIGEST,
         "fingerprint": a_fingerprint(),
         "device_kind": DeviceKind.CUDA,
-        "recipe": Recipe(
-            precision=Precision.BF16,
-            optimizer="AdamW",
-            optimizer_mode=OptimizerMode.FUSED,
-        ),
+        "recipe": a_recipe(),
         "tokens_per_sample": 2048,
         "input_bytes_per_sample": 16384,
         "target_bytes_per_sample": 16384,

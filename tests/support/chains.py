@@ -12,6 +12,7 @@ from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
     ByteColumns,
+    DividedColumns,
     LayerCosts,
     SecondsColumns,
     Source,
@@ -58,6 +59,11 @@ class Layer:
     backward_s: float = 2.0
     recompute_s: float = 1.0
     step_s: float = 0.0
+    numbers: int = 0
+    """Trained numbers of its one parameter, if replicas may divide its optimizer state.
+    """
+    optimizer_of_number: int = 0
+    transient_of_number: int = 0
     flop: float = 0.0
     traffic: float = 0.0
 
@@ -154,6 +160,26 @@ def costs_of(
         backward=seconds("backward_s"),
         recompute=seconds("recompute_s"),
         optimizer_step_s=tuple(kind.step_s for kind in kinds) if timed else None,
+        divided=divided_of(kinds),
+    )
+
+
+def divided_of(kinds: Sequence[Layer]) -> DividedColumns | None:
+    """Build the columns of layers that have numbers, if any has."""
+    if not any(kind.numbers for kind in kinds):
+        return None
+    counts = tuple(int(kind.numbers > 0) for kind in kinds)
+    return DividedColumns(
+        num_parameters=counts,
+        num_buffers=counts,
+        num_numbers=tuple(kind.numbers for kind in kinds),
+        smallest_buffer=tuple(kind.numbers for kind in kinds),
+        parameter_bytes=tuple(kind.parameters for kind in kinds),
+        optimizer_bytes_per_number=tuple(kind.optimizer_of_number for kind in kinds),
+        optimizer_rest_bytes=tuple(
+            kind.optimizer - kind.numbers * kind.optimizer_of_number for kind in kinds
+        ),
+        transient_bytes_per_number=tuple(kind.transient_of_number for kind in kinds),
     )
 
 

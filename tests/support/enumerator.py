@@ -2,8 +2,8 @@
 
 Written from the text of the memory formula and of the schedule alone; nothing of the
 planner is used but the records. Slow and plain on purpose. One micro-batch at a time,
-byte by byte: for each stage it lists all of its options, and a cut is as good as the
-best option of each of its stages.
+byte by byte: for each stage it lists all of its options (recomputed layers, sharding,
+micro-batches in flight), and walks all plans of those that no other one beats.
 """
 
 from __future__ import annotations
@@ -11,31 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from plimsoll_planner.records.offer import Link, Offer
 from plimsoll_planner.records.problem import Problem
-
-
-@dataclass(frozen=True, order=True)
-class Mesh:
-    """One tuple: G, offer, P, D, b and M (0 where the batch does not divide)."""
-
-    gpus: int
-    offer: int
-    stages: int
-    replicas: int
-    samples: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Option:
-    """One stage with one recompute set."""
-
-    peak: int
-    extra_s: float
-
+from tests.support.enumerated_costs import Mesh
+from tests.support.enumerated_sharding import divided_state, divided_step
+from tests.support.enumerated_time import Clock, Option
 
 Tables = dict[tuple[int, int, int], list[Option]]
 """The options of each stage [A, B) at each place of the pipeline."""
@@ -61,50 +41,28 @@ def meshes(problem: Problem) -> Iterator[Mesh]:
                         )
 
 
-class Judge:
+class Judge(Clock):
     """Answers about the tuples of one problem, for one bound of bytes and seconds."""
 
-    def __init__(self, problem: Problem, which: str, seconds: str = "") -> None:
-        """Take a bound: lower, expected or upper; of the seconds, if another."""
-        self.problem, self.which = problem, which
-        self.which_s = seconds or which
-        self.costs = problem.profile.costs
-        self.kinds = problem.profile.layers.kind
-        self.size = len(self.kinds)
-
-    def amount(self, columns: object, layer: int, samples: int, which: str = "") -> int:
-        """Read one line of bytes."""
-        row = self.costs.kind.index(self.kinds[layer])
-        found = columns.at(row, samples)  # type: ignore[attr-defined]
-        return int(getattr(found, f"{which or self.which}_bytes"))
-
-    def pass_s(self, name: str, layer: int, samples: int) -> float:
-        """Read one line of seconds."""
-        row = self.costs.kind.index(self.kinds[layer])
-        found = getattr(self.costs, name).at(row, samples)
-        return float(getattr(found, f"{self.which_s}_s"))
-
-    def step_s(self, layer: int) -> float:
-        """Read the seconds of an optimizer step."""
-        assert self.costs.optimizer_step_s is not None
-        return self.costs.optimizer_step_s[self.costs.kind.index(self.kinds[layer])]
-
-    def column(self, name: str, layer: int) -> int:
-        """Read one column of bytes."""
-        return int(getattr(self.costs, name)[self.costs.kind.index(self.kinds[layer])])
-
-    # Memory.
-
     def peak(
-        self, mesh: Mesh, stage: int, first: int, end: int, again: set[int]
+        self,
+        mesh: Mesh,
+        run: tuple[int, int],
+        again: set[int],
+        in_flight: int,
+        *,
+        split: bool,
     ) -> int:
-        """Peak of one rank, from the text of the formula."""
+        """Peak of one rank with so many micro-batches in flight, by the formula's text.
+
+        The replicas may split its optimizer state.
+        """
+        (first, end), k = run, in_flight
         b, count = mesh.samples, mesh.count
-        k = min(count, mesh.stages - stage)
         is_first, is_last = first == 0, end == self.size
         u_in = 0 if is_first else self.amount(self.costs.boundary, first - 1, b)
         u_out = 0 if is_last else self.amount(self.costs.boundary, end - 1, b)
-        state = self.state(first, end)
+        state, step = self.state_and_step(mesh, run, split=split)
         held = state
         if is_first:
             held += self.problem.profile.input_bytes_per_sample * b * count
@@ -153,11 +111,18 @@ class Judge:
             live += w_before + of(layer, "saved")
         if not is_last:
             worst = max(worst, one + u_out + (0 if out_stays else u_out))
-        largest_step = max(
-            self.column("optimizer_transient_bytes", layer)
-            for layer in range(first, end)
-        )
-        return max(held + start + worst, state + largest_step)
+        return max(held + start + worst, state + step)
+
+    def state_and_step(
+        self, mesh: Mesh, run: tuple[int, int], *, split: bool
+    ) -> tuple[int, int]:
+        """State of a stage, and the largest transient of its optimizer."""
+        layers = range(*run)
+        if split:
+            steps = [divided_step(self, mesh.replicas, layer) for layer in layers]
+            return divided_state(self, mesh.replicas, *run), max(steps)
+        steps = [self.column("optimizer_transient_bytes", layer) for layer in layers]
+        return self.state(*run), max(steps)
 
     def state(self, first: int, end: int) -> int:
         """State of a stage, tied parts once."""
@@ -181,13 +146,22 @@ class Judge:
             for layer in range(first, end)
             if self.costs.recomputable[self.costs.kind.index(self.kinds[layer])]
         ]
+        levels = [False]
+        if mesh.replicas > 1 and self.costs.divided is not None:
+            levels.append(True)
+        most = min(mesh.count, mesh.stages - stage)
+        least = 1 if self.problem.has_in_flight_caps else most
         return [
             Option(
-                peak=self.peak(mesh, stage, first, end, set(again)),
+                peak=self.peak(mesh, (first, end), set(again), k, split=split),
                 extra_s=sum(
                     self.pass_s("recompute", layer, mesh.samples) for layer in again
                 ),
+                closing_s=self.closing_s(mesh, stage, (first, end), split=split),
+                cap=k,
             )
+            for k in range(least, most + 1)
+            for split in levels
             for size in range(len(free) + 1)
             for again in itertools.combinations(free, size)
         ]
@@ -218,142 +192,29 @@ class Judge:
             for cuts in self.cuts(mesh.stages)
         )
 
-    # Time.
-
-    def link(self, mesh: Mesh, one: int, other: int) -> Link | None:
-        """Link between two ranks."""
-        offer = self.problem.offers[mesh.offer]
-        pod = pod_size(offer, mesh.gpus)
-        if one // pod == other // pod:
-            return offer.link_in_node
-        return offer.link_between_nodes
-
-    def hop_s(self, mesh: Mesh, stage: int, layer: int) -> float:
-        """Seconds of one boundary from a stage to the next.
-
-        The slowest replica: between pods where any replica's ranks lie in two.
-        """
-        links = [
-            (
-                self.link(
-                    mesh,
-                    stage * mesh.replicas + replica,
-                    (stage + 1) * mesh.replicas + replica,
-                ),
-                is_split,
-            )
-            for replica in range(mesh.replicas)
-            for is_split in [self.is_split(mesh, stage, replica)]
-        ]
-        chosen = next((link for link, split in links if split), links[0][0])
-        sent = self.amount(self.costs.boundary, layer, mesh.samples, self.which_s)
-        return over(chosen, sent)
-
-    def is_split(self, mesh: Mesh, stage: int, replica: int) -> bool:
-        """Whether a replica's two ranks lie in two pods."""
-        pod = pod_size(self.problem.offers[mesh.offer], mesh.gpus)
-        rank = stage * mesh.replicas + replica
-        return rank // pod != (rank + mesh.replicas) // pod
-
-    def closing_s(self, mesh: Mesh, stage: int, first: int, end: int) -> float:
-        """Seconds of exchanging gradients and stepping the optimizer."""
-        step = sum(self.step_s(layer) for layer in range(first, end))
-        if mesh.replicas == 1:
-            return step
-        ranks = [stage * mesh.replicas, (stage + 1) * mesh.replicas - 1]
-        gradients = sum(
-            self.column("gradient_bytes", layer) for layer in range(first, end)
-        )
-        for tie in self.problem.profile.tied:
-            inside = [layer for layer in tie.layers if first <= layer < end]
-            gradients -= max(len(inside) - 1, 0) * tie.gradient_bytes
-        layers_with_gradients = sum(
-            self.column("gradient_bytes", layer) > 0 for layer in range(first, end)
-        )
-        link = self.link(mesh, *ranks)
-        part = over(link, gradients / mesh.replicas)
-        if link is not None:
-            part += (layers_with_gradients - 1) * link.latency_s
-        return step + 2 * (mesh.replicas - 1) * part
-
-    def walk_s(self, mesh: Mesh, cuts: tuple[int, ...], extra: list[float]) -> float:
-        """Seconds of a step: ops in order, each after its input."""
-        b = mesh.samples
-        runs = list(itertools.pairwise(cuts))
-        forward = [sum(self.pass_s("forward", at, b) for at in range(*r)) for r in runs]
-        backward = [
-            sum(self.pass_s("backward", at, b) for at in range(*r)) + more
-            for r, more in zip(runs, extra, strict=True)
-        ]
-        ends: dict[tuple[str, int, int], float] = {}
-        orders = [one_f_one_b(stage, mesh) for stage in range(mesh.stages)]
-        clocks = [0.0] * mesh.stages
-        while any(orders):
-            for stage, order in enumerate(orders):
-                while order:
-                    kind, number = order[0]
-                    needs, delay = self.needed(mesh, cuts, kind, stage, number)
-                    if needs is not None and needs not in ends:
-                        break
-                    arrival = 0.0 if needs is None else ends[needs] + delay
-                    taken = (forward if kind == "F" else backward)[stage]
-                    clocks[stage] = max(clocks[stage], arrival) + taken
-                    ends[kind, stage, number] = clocks[stage]
-                    order.pop(0)
-        return max(
-            clock + self.closing_s(mesh, stage, *run)
-            for stage, (clock, run) in enumerate(zip(clocks, runs, strict=True))
-        )
-
-    def needed(
-        self, mesh: Mesh, cuts: tuple[int, ...], kind: str, stage: int, number: int
-    ) -> tuple[tuple[str, int, int] | None, float]:
-        """Operation that an operation waits for, and the link's seconds."""
-        if kind == "F":
-            if stage == 0:
-                return None, 0.0
-            return (
-                ("F", stage - 1, number),
-                self.hop_s(mesh, stage - 1, cuts[stage] - 1),
-            )
-        if stage == mesh.stages - 1:
-            return ("F", stage, number), 0.0
-        return (
-            ("B", stage + 1, number),
-            self.hop_s(mesh, stage, cuts[stage + 1] - 1),
-        )
-
     def least_walk_s(self, mesh: Mesh, capacity: int) -> float:
-        """Shortest step of all plans that fit, infinite where none does.
-
-        With given cuts a step is shortest where every stage recomputes least.
-        """
+        """Shortest step of all plans that fit, infinite where none does."""
         plans = self.quickest_plans(mesh, self.tables(mesh), capacity)
         return min((step_s for _, step_s in plans), default=math.inf)
 
     def quickest_plans(
         self, mesh: Mesh, tables: Tables, capacity: int
     ) -> Iterator[tuple[int, float]]:
-        """Yield peak and step for each cut, every stage with its quickest option."""
+        """Yield peak and step for each cut with options that no other ones beat."""
         for cuts in self.cuts(mesh.stages):
-            chosen = [
-                min(
-                    (o for o in tables[stage, *run] if o.peak <= capacity),
-                    key=lambda o: (o.extra_s, o.peak),
-                    default=None,
-                )
-                for stage, run in enumerate(itertools.pairwise(cuts))
-            ]
-            options = [option for option in chosen if option is not None]
-            if len(options) == len(chosen):
-                step_s = self.walk_s(mesh, cuts, [o.extra_s for o in options])
-                yield max(o.peak for o in options), step_s
+            runs = enumerate(itertools.pairwise(cuts))
+            chosen = [quickest(tables[stage, *run], capacity) for stage, run in runs]
+            for options in itertools.product(*chosen):
+                if all(
+                    one.cap >= other.cap for one, other in itertools.pairwise(options)
+                ):
+                    step_s = self.walk_s(mesh, cuts, options)
+                    yield max(option.peak for option in options), step_s
 
     def least_peak_at(self, mesh: Mesh, capacity: int, target_s: float) -> float:
         """Least peak of the plans that fit and whose step is short enough.
 
-        Infinite where there is none. A shorter list of peaks is tried one by one: with
-        a given largest peak a step is shortest where every stage recomputes least.
+        Infinite where there is none. Peaks of stages are tried one by one.
         """
         tables = self.tables(mesh)
         peaks = {o.peak for options in tables.values() for o in options}
@@ -366,25 +227,14 @@ class Judge:
         return math.inf
 
 
-def one_f_one_b(stage: int, mesh: Mesh) -> list[tuple[str, int]]:
-    """List the operations of a stage."""
-    warm = min(mesh.count, mesh.stages - stage)
-    order = [("F", number) for number in range(warm)]
-    for number in range(mesh.count):
-        order.append(("B", number))
-        if number + warm < mesh.count:
-            order.append(("F", number + warm))
-    return order
-
-
-def pod_size(offer: Offer, gpus: int) -> int:
-    """Largest divisor of G that a node holds."""
-    sizes = range(1, min(gpus, offer.devices_per_node) + 1)
-    return max(size for size in sizes if gpus % size == 0)
-
-
-def over(link: Link | None, num_bytes: float) -> float:
-    """Seconds over a link; an unknown one takes none."""
-    if link is None:
-        return 0.0
-    return link.latency_s + num_bytes / link.bandwidth_bytes_per_s
+def quickest(options: list[Option], capacity: int) -> list[Option]:
+    """Options that fit, without those that take longer than one of the same cap."""
+    fitting = sorted(
+        (one for one in options if one.peak <= capacity),
+        key=lambda one: (one.cap, one.extra_s, one.closing_s, one.peak),
+    )
+    found: list[Option] = []
+    for one in fitting:
+        if not any(o.cap == one.cap and o.closing_s <= one.closing_s for o in found):
+            found.append(one)
+    return found

@@ -10,10 +10,15 @@ import random
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.records.model_profile import DeviceKind, TiedLayers
+from plimsoll_planner.records.model_profile import (
+    NUMBER_BYTES,
+    DeviceKind,
+    Precision,
+    TiedLayers,
+)
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Problem
-from tests.support.builders import an_offer
+from tests.support.builders import a_recipe, an_offer
 from tests.support.chains import Activation, Layer, chain_profile
 
 SECONDS = ("forward_s", "backward_s", "recompute_s")
@@ -44,6 +49,7 @@ class Asked:
             byte_error=self.byte_error,
             time_error=self.time_error,
             device_kind=DeviceKind.EMULATED,
+            recipe=a_recipe(precision=Precision.FP32),
             input_bytes_per_sample=self.input_bytes_per_sample,
             target_bytes_per_sample=self.target_bytes_per_sample,
             tied=self.tied(),
@@ -70,12 +76,17 @@ class Asked:
         if not self.is_tied:
             return ()
         ends = self.layers[0], self.layers[-1]
+        least = min(ends, key=lambda layer: layer.numbers)
         return (
             TiedLayers(
                 layers=(0, len(self.layers) - 1),
                 parameter_bytes=min(layer.parameters for layer in ends),
                 gradient_bytes=min(layer.gradients for layer in ends),
                 optimizer_bytes=min(layer.optimizer for layer in ends),
+                num_numbers=least.numbers,
+                optimizer_bytes_per_number=min(
+                    layer.optimizer_of_number for layer in ends
+                ),
             ),
         )
 
@@ -131,6 +142,52 @@ def asked(seed: int) -> Asked:
         target_bytes_per_sample=dice.choice((0, 0, 1)),
         is_tied=dice.random() < 0.3,
     )
+
+
+def divisible(question: Asked) -> Asked:
+    """The same with layers of enough numbers that replicas may divide their state.
+
+    All bytes are 64 times as many; each trained number has 4 bytes, and as many of its
+    gradient.
+    """
+    by = 16 * NUMBER_BYTES[Precision.FP32]
+
+    def larger(found: Activation) -> Activation:
+        amounts = ("saved", "forward", "backward", "held", "held_input")
+        return replace(found, **{name: by * getattr(found, name) for name in amounts})
+
+    def divided(layer: Layer) -> Layer:
+        numbers, of_number = 16 * layer.parameters, layer.optimizer
+        transient = by * layer.optimizer_transient
+        return replace(
+            layer,
+            parameters=by * layer.parameters,
+            gradients=by * layer.parameters,
+            optimizer=(numbers * of_number + 4) if numbers else 0,
+            optimizer_transient=transient,
+            boundary=by * layer.boundary,
+            kept=larger(layer.kept),
+            again=larger(layer.again),
+            numbers=numbers,
+            optimizer_of_number=of_number,
+            transient_of_number=-(-transient // numbers) if numbers else 0,
+        )
+
+    return replace(
+        question,
+        layers=[divided(layer) for layer in question.layers],
+        capacity_bytes=by * question.capacity_bytes,
+        input_bytes_per_sample=by * question.input_bytes_per_sample,
+        target_bytes_per_sample=by * question.target_bytes_per_sample,
+        links=(faster(question.links[0], by), faster(question.links[1], by)),
+    )
+
+
+def faster(link: Link | None, times: int) -> Link | None:
+    """A link of so many times the bandwidth."""
+    if link is None:
+        return None
+    return replace(link, bandwidth_bytes_per_s=times * link.bandwidth_bytes_per_s)
 
 
 def with_held_input(layer: Layer, dice: random.Random) -> Layer:

@@ -31,8 +31,12 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search_fields import problem_parts
 from plimsoll_planner.vocabulary import IN_OPTIONS
 
-CUTS, RECOMPUTED = "override.cuts", "override.recomputed_layers"
-"""Fields that are typed in a way of their own."""
+RECOMPUTED = "override.recomputed_layers"
+LISTS = {
+    "override.cuts": ("--cuts", "first layers such as 0,9,17"),
+    "override.in_flight_caps": ("--in-flight-caps", "one for each stage, as in 3,2,1"),
+}
+"""Lists of whole numbers, by the path of their row: option and example."""
 OFFERS_ADVICE = "plimsoll offers --output json > offers.json lists this machine"
 LAYERS = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*")
 NUMBERS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
@@ -46,8 +50,10 @@ def read_problem(path: Path, options: dict[str, Any]) -> Problem:
     """
     profile, values = read(path, ModelProfile), typed(options)
     with errors_in_options():
-        cuts, recomputed = values[CUTS], values[RECOMPUTED]
-        values[CUTS] = None if cuts is None else parse_cuts(cuts)
+        recomputed = values[RECOMPUTED]
+        for field, (option, example) in LISTS.items():
+            if values[field] is not None:
+                values[field] = parse_list(option, values[field], example)
         if recomputed is not None:
             values[RECOMPUTED] = parse_recompute(recomputed, profile)
         parts = problem_parts(values)
@@ -83,10 +89,10 @@ def offers_for(profile: ModelProfile, path: Path) -> tuple[Offer, ...]:
     return mine
 
 
-def parse_cuts(text: str) -> tuple[int, ...]:
-    """Read the first layers of stages."""
+def parse_list(option: str, text: str, example: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between."""
     if not NUMBERS.fullmatch(text):
-        raise InvalidFieldError("--cuts", text, "first layers such as 0,9,17")
+        raise InvalidFieldError(option, text, example)
     return tuple(int(number) for number in text.split(","))
 
 

@@ -32,6 +32,7 @@ TYPED_OTHERWISE: Final[dict[str, dict[str, Any]]] = {
     "limits.max_tuples": {"type": COUNT},
     "limits.headroom": {"type": FiniteNumber(0, 1, max_open=True)},
     "override.cuts": {"metavar": "0,9,17"},
+    "override.in_flight_caps": {"metavar": "3,2,1"},
     "override.recomputed_layers": {"metavar": "0-5,8|all|none"},
 }
 """Properties of an option that no type of a record states, by the path of its row."""

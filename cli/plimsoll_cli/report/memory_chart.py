@@ -19,10 +19,10 @@ from plimsoll_cli.output.answer_tables import span
 from plimsoll_cli.report.scales import ByteScale, percent_text
 from plimsoll_cli.state.run_record import RunRecord
 from plimsoll_operator.rules.summary import observed_peak_bytes
-from plimsoll_planner.memory.breakdown import breakdown
 from plimsoll_planner.memory.rank_peak import MemoryKind
 from plimsoll_planner.records.observation import Observation
 from plimsoll_planner.records.plan import HybridPlan, PhasePeak, Stage
+from plimsoll_planner.search.breakdown import breakdown
 from plimsoll_planner.text.explain import counted
 
 MOST_BARS = 32

@@ -219,6 +219,11 @@ def rows_of(profile: ModelProfile) -> tuple[int, ...]:
     return tuple(rows[kind] for kind in profile.layers.kind)
 
 
+def countable_bytes(values: Ints) -> Ints:
+    """Bytes whose sums stay below `LARGEST_BYTES`; see `countable`."""
+    return np.minimum(values, LARGEST_DEVICE_BYTES + 1)
+
+
 def countable(chain: ChainBytes) -> ChainBytes:
     """Chain whose sums stay below `LARGEST_BYTES`.
 

@@ -152,6 +152,7 @@ class Decisions(Record):
     num_members: tuple[Count, ...]
     """Tuples that the row stands for."""
     sharding: tuple[Sharding, ...]
+    """Up to which level each stage may be sharded."""
     schedule: tuple[Schedule, ...]
     offer: tuple[Index, ...]
     """Which entry of the space's `offers`."""

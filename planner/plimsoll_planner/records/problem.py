@@ -33,6 +33,7 @@ SampleRate = Annotated[float, Range(minimum=0, maximum=1e12, above=True)]
 """Samples per second."""
 Deadline = Annotated[float, Range(minimum=0, maximum=1e10, above=True, unit="s")]
 Layers = Annotated[tuple[Index, ...], Entries(most=10_000)]
+Caps = Annotated[tuple[Count, ...], Entries(most=10_000)]
 """Ten times as many as a search is made for."""
 
 
@@ -88,7 +89,12 @@ class Limits(Record):
     tensor_degrees: tuple[Count, ...] = (1,)
     schedules: tuple[Schedule, ...] = ()
     """Empty: any that the engine runs."""
-    shardings: tuple[Sharding, ...] = (Sharding.NONE,)
+    shardings: tuple[Sharding, ...] = (Sharding.NONE, Sharding.OPTIMIZER)
+    """Levels that each stage may have; where replicas cannot divide anything, all is
+    whole."""
+    in_flight_caps: bool = True
+    """Stages may hold fewer micro-batches in flight than the schedule lets them, if the
+    engine can."""
     max_micro_batch: Count | None = None
     whole_nodes: bool = False
     """Count and pay whole nodes, as an autoscaler would start them: `MinimizeGPUs`
@@ -125,6 +131,10 @@ class Override(Record):
     """First layer of each stage, from 0 on; empty: not fixed."""
     recomputed_layers: Layers | None = None
     """Exactly these layers recompute; null: not fixed."""
+    sharding: Sharding | None = None
+    """Of every stage with replicas; null: not fixed."""
+    in_flight_caps: Caps = ()
+    """Micro-batches in flight of each stage; empty: not fixed."""
 
     @property
     def is_given(self) -> bool:
@@ -134,8 +144,12 @@ class Override(Record):
     @property
     def least_gpus(self) -> int:
         """Fewest GPUs that the fixed parts need."""
-        stages = len(self.cuts) or self.num_stages or 1
-        return self.num_gpus or stages * (self.data_degree or 1)
+        return self.num_gpus or (self.stages or 1) * (self.data_degree or 1)
+
+    @property
+    def stages(self) -> int | None:
+        """Number of stages, however it is fixed; None if it is not."""
+        return len(self.cuts) or self.num_stages or len(self.in_flight_caps) or None
 
     def check_rules(self) -> None:
         """The parts do not contradict each other."""
@@ -146,7 +160,12 @@ class Override(Record):
         if self.cuts and self.num_stages not in {None, len(self.cuts)}:
             rule = f"{len(self.cuts)}, the stages that cuts has"
             raise self.refuse("num_stages", rule)
-        stages = len(self.cuts) or self.num_stages
+        stages = self.stages
+        if self.in_flight_caps and len(self.in_flight_caps) != stages:
+            raise self.refuse("in_flight_caps", f"one for each of {stages} stages")
+        if list(self.in_flight_caps) != sorted(self.in_flight_caps, reverse=True):
+            rule = "numbers that do not rise from stage to stage"
+            raise self.refuse("in_flight_caps", rule, self.in_flight_caps)
         if self.num_gpus and (
             self.num_gpus % ((stages or 1) * (self.data_degree or 1))
         ):
@@ -190,6 +209,11 @@ class Problem(Document):
     def is_fixed_by_hand(self) -> bool:
         """Whether a person fixed more of the plan than the question needs."""
         return self.override != self.needed_override
+
+    @property
+    def has_in_flight_caps(self) -> bool:
+        """Whether stages may hold fewer micro-batches in flight than the schedule."""
+        return self.limits.in_flight_caps and self.engine.can.in_flight_caps
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:

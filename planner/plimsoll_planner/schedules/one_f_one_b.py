@@ -28,14 +28,20 @@ goes on to stage t and is followed there by backward pass i + r, r = k_s - k_t +
 which comes back to s. So every r micro-batches take all work of the stages s to t and
 their links both ways. This happens n = ceil((M - k_s) / r) times after the first
 backward pass of s, and M - n r backward passes of s follow. Over slow links this is
-what binds. Two cycles depend on the stage alone: from it to the last stage (r = P - s),
-and from the first stage to it (r = s + 1, k_0 = P):
+what binds. Two cycles depend on the stage alone: from it to the last stage (k = 1
+there, so r = k_s), and from the first stage to it (k_0 <= K, so r <= K - k_s + 1, with
+K = min(M, P)):
 
     to last     forward(<) + F + both(>) + n (F + B' + both(>)) + (M - n r) B'
                 + max(backward(<), exchange of gradients + optimizer step)
-    from first  both of all layers + n (both(<) + F + B')
+    from first  both of all layers + n (both(<) + F + B'),  n = ceil((M - K) / r)
 
 No 1F1B step is shorter: each term is a chain of operations that wait for one another.
+
+**Caps.** A stage may be kept to fewer in flight, 1 <= k <= min(M, P - s), as long as k
+does not rise from stage to stage: a stage would wait for inputs that the one before
+does not make. Then [1] and `to last` hold for k and for any fewer, for the chains have
+only more to wait for; `from first` holds for k and any more.
 
 **Repetition.** With w = P - s in flight a stage runs
 
@@ -69,6 +75,7 @@ from typing import ClassVar
 import numpy as np
 
 from plimsoll_planner.records.engine import EngineHoldings, Schedule
+from plimsoll_planner.timing.capped_rounds import CappedRounds
 from plimsoll_planner.timing.chain_seconds import Floats
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
@@ -82,10 +89,15 @@ class OneFOneB(PipelineSchedule):
     name: ClassVar[Schedule] = Schedule.ONE_F_ONE_B
 
     def operations(
-        self, stage: int, num_stages: int, num_micro_batches: int
+        self,
+        stage: int,
+        num_stages: int,
+        num_micro_batches: int,
+        in_flight_cap: int | None = None,
     ) -> Iterator[Operation]:
         """Warm-up, turns, and the backward passes that remain."""
-        warm_up = self.in_flight(num_stages - stage, num_micro_batches)
+        most = self.in_flight(num_stages - stage, num_micro_batches)
+        warm_up = min(in_flight_cap or most, most)
         for micro_batch in range(warm_up):
             yield Operation(Pass.FORWARD, micro_batch)
         for micro_batch in range(num_micro_batches):
@@ -96,6 +108,10 @@ class OneFOneB(PipelineSchedule):
     def in_flight(self, num_left: int, num_micro_batches: int) -> int:
         """K = min(M, P - s)."""
         return min(num_micro_batches, num_left)
+
+    def caps(self, num_left: int, num_micro_batches: int) -> range:
+        """1 to k: the warm-up may be as short as one forward pass."""
+        return range(1, self.in_flight(num_left, num_micro_batches) + 1)
 
     def is_saturated(self, num_stages: int, num_micro_batches: int) -> bool:
         """If M >= P."""
@@ -113,29 +129,35 @@ class OneFOneB(PipelineSchedule):
         return min(max(num_left + 1, turned), num_micro_batches)
 
     def stage_bound(
-        self, runs: StageRuns, stage: int, num_stages: int, num_micro_batches: int
+        self,
+        runs: StageRuns,
+        stage: int,
+        num_stages: int,
+        num_micro_batches: int,
+        in_flight: int,
     ) -> StageBound:
         """Passes [1] and cycles [2]."""
+        del stage
         forward, backward = runs.forward, runs.backward
         own = forward + backward
         last = np.maximum(runs.backward_before, runs.end)
         # [1] passes
-        num_left = num_stages - stage
-        waiting = num_micro_batches - self.in_flight(num_left, num_micro_batches)
+        waiting = num_micro_batches - in_flight
         begun = np.maximum(
             num_micro_batches * forward,
             forward + runs.both_behind + waiting * forward,
         )
         passes = runs.forward_before + num_micro_batches * backward + begun + last
         # [2] cycles
-        times = -(-waiting // num_left)
+        times = -(-waiting // in_flight)
         to_last = runs.forward_before + forward + runs.both_behind
         to_last += times * (own + runs.both_behind)
-        to_last += (num_micro_batches - times * num_left) * backward + last
-        times = -(-max(num_micro_batches - num_stages, 0) // (stage + 1))
+        to_last += (num_micro_batches - times * in_flight) * backward + last
+        most = self.in_flight(num_stages, num_micro_batches)
+        times = -(-max(num_micro_batches - most, 0) // (most - in_flight + 1))
         from_first = runs.both_before + own + runs.both_behind
         from_first += times * (runs.both_before + own)
-        return StageBound(passes=passes, cycles=np.maximum(to_last, from_first))
+        return StageBound(passes=passes, cycles=to_last, cycles_of_k=from_first)
 
     def closed_bound(
         self, total_s: float, num_stages: int, num_micro_batches: int
@@ -152,7 +174,18 @@ class OneFOneB(PipelineSchedule):
     def last_backwards(
         self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
     ) -> list[float] | None:
-        """Round by round, for M >= P."""
+        """Round by round; without caps for M >= P alone."""
+        plain = [
+            self.in_flight(len(stages) - place, num_micro_batches)
+            for place in range(len(stages))
+        ]
+        capped = [
+            min(stage.in_flight_cap or k, k)
+            for stage, k in zip(stages, plain, strict=True)
+        ]
+        if capped != plain:
+            rounds = CappedRounds(stages, capped, placed)
+            return rounds.last_backwards(num_micro_batches)
         if num_micro_batches < len(stages):
             return None
         return last_of_rounds(stages, num_micro_batches, placed)
@@ -161,7 +194,7 @@ class OneFOneB(PipelineSchedule):
 def last_of_rounds(
     stages: list[StageTimes], num_micro_batches: int, placed: Topology
 ) -> list[float]:
-    """Ends of the last backward passes, for M >= P."""
+    """Ends of the last backward passes, for M >= P and no caps."""
     num_stages = len(stages)
     forward = np.array([stage.forward_s for stage in stages], dtype=np.float64)
     backward = np.array([stage.backward_s for stage in stages], dtype=np.float64)

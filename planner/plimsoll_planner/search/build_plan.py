@@ -83,6 +83,7 @@ def build_stage(
             candidate, place, found.choices[place]
         ).in_flight,
         peaks=stage_peaks(search, found, place, first, end),
+        **found.choices[place].stated,
     )
 
 
@@ -99,7 +100,9 @@ def stage_peaks(
     )
     by_bound = {
         bound: phase_peaks(
-            search.tables.bytes(bound, candidate.micro_batch, found.choices[place]),
+            search.tables.bytes(
+                bound, candidate.micro_batch, found.choices[place].capped(None)
+            ),
             load,
             search.tables.holdings,
         )

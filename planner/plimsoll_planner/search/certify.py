@@ -21,7 +21,6 @@ from plimsoll_planner.records.certificate import (
     Rule,
     Space,
 )
-from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
@@ -61,7 +60,7 @@ def certificate_of(
         space=Space(
             limits=replace(problem.limits, schedules=searched_schedules(problem)),
             offers=problem.offers,
-            without=(*techniques.absent(), *schedules.absent()),
+            without=(*techniques.absent(problem), *schedules.absent()),
             override=problem.override,
             needed_override=problem.needed_override,
             least_micro_batch=problem.profile.least_micro_batch,
@@ -135,7 +134,7 @@ def count_verdict(
             len(d.micro_batches) for d in decisions if d.verdict is Verdict.UNDECIDED
         ),
         floor_samples_per_s=floor.expected(count),
-        decisions=columns(decisions),
+        decisions=columns(explorer, decisions),
     )
 
 
@@ -144,10 +143,9 @@ def binding_of(rules: set[Rule]) -> Binding:
     return next(binding for binding, mine in BINDINGS if rules & set(mine))
 
 
-def columns(decisions: list[Decision]) -> Decisions:
+def columns(explorer: Explorer, decisions: list[Decision]) -> Decisions:
     """Decisions as columns."""
     tuples: list[Candidate] = [decision.candidate for decision in decisions]
-    size = len(tuples)
     return Decisions(
         pipeline_degree=tuple(c.mesh.pipeline for c in tuples),
         tensor_degree=tuple(c.mesh.tensor for c in tuples),
@@ -155,7 +153,7 @@ def columns(decisions: list[Decision]) -> Decisions:
         micro_batch=tuple(c.micro_batch for c in tuples),
         largest_micro_batch=tuple(d.micro_batches[-1] for d in decisions),
         num_members=tuple(len(d.micro_batches) for d in decisions),
-        sharding=(Sharding.NONE,) * size,
+        sharding=tuple(explorer.search.sharding(one) for one in tuples),
         schedule=tuple(c.strategy.schedule for c in tuples),
         offer=tuple(c.offer for c in tuples),
         gpus_per_pod=tuple(c.gpus_per_pod for c in tuples),

@@ -5,17 +5,17 @@ cost next to nothing. Called by `tuple_bounds`.
 
 **Relaxed.** One bound for all D and b of a number of stages: every layer has the least
 bytes that it has at any micro-batch of the problem, a stage has as few micro-batches in
-flight as any M leaves it, whose inputs alone it holds, and gradients have no copies.
-Unless ranks may hold less with more replicas; then each D has its own.
+flight as any M and cap leave it, whose inputs alone it holds, and gradients have no
+copies. Unless ranks may hold less with more replicas; then each D has its own.
 
 **Dominated.** Let b < b' be micro-batches of one strategy on which lines were fitted,
 neither probed one by one, and the schedule saturated with M' < M (for 1F1B, M' >= P).
 Then a tuple with b' has at least the least peak of that with b, if the engine makes
 receive buffers just in time and keeps no outputs. For any cuts, ways and choices, each
 term of `rank_peak` is a sum of bytes of layers, whose lines do not fall, with factors
-that are the same for b and b': k is; inputs are b M = b' M' = B / D samples; [M > k]
-matters where u_{A-1} > 0, on stages s >= 1, and there k < M' < M. So no sum falls, and
-no maximum of them.
+that are the same for b and b': k is, whatever its cap; inputs are b M = b' M' = B / D
+samples; [M > k] matters where u_{A-1} > 0, on stages s >= 1, and there k < M' < M. So
+no sum falls, and no maximum of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_planner.search.space import Candidate, Family
 from plimsoll_planner.search.tuple_context import TupleContext, least_of
-from plimsoll_planner.techniques import falls_with_replicas, stage_choices
+from plimsoll_planner.techniques import falls_with_replicas
 
 
 class Known(NamedTuple):
@@ -58,9 +58,10 @@ class FamilyBounds:
         if context.tables.is_grouped or not placement.is_free:
             return 0
         strategy = candidate.strategy.without_stages
-        if not falls_with_replicas():
+        if not falls_with_replicas(context.problem):
             strategy = replace(strategy, mesh=replace(strategy.mesh, data=1))
-        most = min(context.tables.num_layers, context.problem.limits.max_gpus)
+        most_stages = context.problem.limits.max_gpus // strategy.mesh.data
+        most = max(min(context.tables.num_layers, most_stages), stages)
         found = context.once(
             ("relaxed peaks", bound, strategy),
             lambda: placement.least_peaks(
@@ -73,7 +74,7 @@ class FamilyBounds:
         """[A, B]: relaxed peaks of a stage, `left` stages from it to the last."""
         tables, can = self._context.tables, self._context.problem.engine.can
         fewest = 1 if can.fewer_micro_batches_than_stages else left
-        in_flight = SCHEDULES[strategy.schedule].in_flight(left, fewest)
+        in_flight = self._context.caps(SCHEDULES[strategy.schedule], left, fewest)[0]
         flow = Flow(
             in_flight=in_flight,
             num_micro_batches=in_flight,
@@ -85,7 +86,7 @@ class FamilyBounds:
             least_peaks(
                 tables.relaxed_stages(bound, choice), options, choice.flow(flow)
             )
-            for choice in stage_choices(strategy, can)
+            for choice in self._context.stage_choices(strategy)
         )
 
     def states(self, candidate: Candidate, bound: Bound) -> int:

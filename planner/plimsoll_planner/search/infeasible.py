@@ -195,7 +195,7 @@ def smaller_batch(problem: Problem) -> str:
 def smaller_micro_batch(problem: Problem) -> str:
     """Largest micro-batch with as many micro-batches as stages."""
     fixed = problem.override
-    stages = len(fixed.cuts) or fixed.num_stages
+    stages = fixed.stages
     if not stages or not fixed.micro_batch:
         return ""
     most = problem.global_batch_size // (stages * (fixed.data_degree or 1))

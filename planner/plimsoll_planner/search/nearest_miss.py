@@ -67,17 +67,18 @@ def fullest(
                 search.stage_flow(candidate, place, choice),
                 *run,
             )
-            for choice in search.choices(candidate)
+            for choice in search.leanest(candidate, place)
         ]
         best = int(np.argmin([of_choice.min() for of_choice in peaks]))
-        choice, option = search.choices(candidate)[best], int(peaks[best].argmin())
+        choice = search.leanest(candidate, place)[best]
+        option = int(peaks[best].argmin())
         load = StageLoad(
             first=layers[place][0],
             end=layers[place][1],
             recomputed=frozenset(options.recomputed(*run, option)),
             flow=search.stage_flow(candidate, place, choice),
         )
-        chain = search.tables.bytes(bound, candidate.micro_batch, choice)
+        chain = search.tables.bytes(bound, candidate.micro_batch, choice.capped(None))
         for phase, peak in phase_peaks(chain, load, search.tables.holdings).items():
             found.append((peak.total(), -place, phase))
     num_bytes, place, phase = max(found, key=lambda entry: entry[:2])

@@ -11,11 +11,12 @@ from plimsoll_planner.errors import CannotPlanError
 from plimsoll_planner.records.engine import Granularity, Schedule, Sharding
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.schedules import SCHEDULES
+from plimsoll_planner.techniques import TECHNIQUES
 
 SEARCHED = {
     "schedules": tuple(SCHEDULES),
     "tensor_degrees": (1,),
-    "shardings": (Sharding.NONE,),
+    "shardings": (Sharding.NONE, Sharding.OPTIMIZER),
 }
 """Fields of `Limits`, and the entries of theirs that the search covers."""
 
@@ -34,11 +35,24 @@ def require_searched(problem: Problem) -> None:
                     f"limits.{field}: {entry} is not searched yet, and a certificate "
                     f"would say that it was: allow only {only}"
                 )
+    if problem.override.sharding not in {None, *SEARCHED["shardings"]}:
+        raise CannotPlanError(
+            f"`override.sharding`: {problem.override.sharding} is not planned yet, "
+            f"allowed are {', '.join(map(str, SEARCHED['shardings']))}"
+        )
+    if problem.override.in_flight_caps and not problem.has_in_flight_caps:
+        raise CannotPlanError(
+            f"`override.in_flight_caps`: {problem.engine.engine} keeps no stage to "
+            "fewer micro-batches in flight than its schedule has: leave it out"
+        )
     if not searched_schedules(problem):
         raise CannotPlanError(
             f"engine {problem.engine.engine} runs {', '.join(problem.schedules)}, and "
             f"only {', '.join(SCHEDULES)} is searched yet"
         )
+    for technique in TECHNIQUES:
+        if reason := technique.missing(problem):
+            raise CannotPlanError(reason)
     if problem.engine.can.recompute is not Granularity.LAYER:
         raise CannotPlanError(
             f"engine {problem.engine.engine} recomputes by "

@@ -123,7 +123,7 @@ def strategies(problem: Problem, num_layers: int, num_gpus: int) -> Iterator[Str
     limits, fixed = problem.limits, problem.override
     if fixed.num_gpus not in {None, num_gpus}:
         return
-    fixed_stages = len(fixed.cuts) or fixed.num_stages
+    fixed_stages = fixed.stages
     for mesh in meshes_of(num_gpus):
         if (
             mesh.pipeline <= num_layers

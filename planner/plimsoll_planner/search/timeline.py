@@ -18,7 +18,7 @@ from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
-from plimsoll_planner.techniques.technique import NO_CHOICE
+from plimsoll_planner.techniques import choice_of
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.step_walk import pass_ends, walk, walk_alone
@@ -77,7 +77,7 @@ def timeline(
         candidate=candidate,
         cuts=search.tables.groups(cuts),
         recomputed=tuple(stage.recomputed_layers for stage in plan.stages),
-        choices=(NO_CHOICE,) * len(cuts),
+        choices=tuple(choice_of(stage, problem) for stage in plan.stages),
         bound_s=0.0,
         step_s=0.0,
         peaks=(),
@@ -122,7 +122,11 @@ def timed_passes(
         pass_ends(schedule, stages, num_micro_batches, placed)
     ):
         stage = stages[place]
-        order = list(schedule.operations(place, len(stages), num_micro_batches))
+        order = list(
+            schedule.operations(
+                place, len(stages), num_micro_batches, stage.in_flight_cap
+            )
+        )
         spans = [
             (end - (stage.forward_s if kind is Pass.FORWARD else stage.backward_s), end)
             for kind, end in zip((o.kind for o in order), ends, strict=True)

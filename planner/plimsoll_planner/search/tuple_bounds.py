@@ -10,6 +10,7 @@ In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds pl
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.stage_peaks import StageBytes, least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.choice_bounds import ChoiceBounds
 from plimsoll_planner.search.family_bounds import FamilyBounds
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
 from plimsoll_planner.search.partition import Partition
@@ -28,11 +30,12 @@ from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.stage_runs import (
     Gradients,
     StageBound,
+    StageRuns,
     shared_bound,
     stage_runs,
 )
 
-Bounds = tuple[StageBound, ...]
+Bounds = tuple[ChoiceBounds, ...]
 """Of one stage, one for each choice."""
 MOST_BOUNDS = 64
 """Tuples whose step bounds are kept."""
@@ -48,6 +51,7 @@ class TupleBounds(TupleContext):
         super().__init__(problem, cuts_of)
         self.family_bounds = FamilyBounds(self)
         self._least_peaks: dict[tuple[object, ...], list[int]] = {}
+        self._stage_peaks: dict[tuple[object, ...], Ints] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
         self._periods: dict[tuple[object, ...], float] = {}
@@ -131,15 +135,26 @@ class TupleBounds(TupleContext):
         options = self.tables.least_peak_options(
             bound, candidate.micro_batch, merge=merge
         )
-        peaks = least_of(
-            least_peaks(
-                self.stage_bytes(candidate, bound, choice),
-                options,
-                self.flow(candidate, left, choice),
-            )
+        count = candidate.num_micro_batches
+        fewest = self.caps(candidate.schedule, left, count)[0]
+        flows = {
+            choice: self.flow(candidate, left, choice.capped(fewest))
             for choice in self.choices(candidate)
-        )
-        return np.minimum(peaks, LARGEST_BYTES)
+        }
+
+        def make() -> Ints:
+            peaks = least_of(
+                least_peaks(self.stage_bytes(candidate, bound, one), options, flow)
+                for one, flow in flows.items()
+            )
+            return np.minimum(peaks, LARGEST_BYTES)
+
+        # With caps all stages but the last ones have one flow.
+        key = (bound, merge, tuple(flows.items()))
+        if key not in self._stage_peaks:
+            self._stage_peaks.clear()
+            self._stage_peaks[key] = make()
+        return self._stage_peaks[key]
 
     # Time under a capacity.
 
@@ -153,22 +168,33 @@ class TupleBounds(TupleContext):
         if key not in self._bounds:
             if len(self._bounds) > MOST_BOUNDS:
                 self._bounds.clear()
-            shape = candidate.num_stages, candidate.num_micro_batches
             of_choices = [
                 stage_runs(
                     self.tables.runs(candidate.offer, seconds_bound, b),
                     self.tables.boundaries(seconds_bound, b),
                     gradients_of(self.stage_bytes(candidate, seconds_bound, choice)),
                     self.placed(candidate),
-                    choice.end_s,
+                    partial(choice.end_s, bound=seconds_bound),
                 )
                 for choice in self.choices(candidate)
             ]
             self._bounds[key] = [
-                tuple(candidate.schedule.stage_bound(r, stage, *shape) for r in runs)
-                for stage, runs in enumerate(zip(*of_choices, strict=True))
+                tuple(self.bounds_of(candidate, stage, runs) for runs in of_stage)
+                for stage, of_stage in enumerate(zip(*of_choices, strict=True))
             ]
         return self._bounds[key]
+
+    def bounds_of(
+        self, candidate: Candidate, stage: int, runs: StageRuns
+    ) -> ChoiceBounds:
+        """Step bounds of a stage, of which `runs` are the seconds with one choice."""
+        caps = self.stage_caps(candidate, stage)
+
+        def bound(runs: StageRuns, in_flight: int) -> StageBound:
+            shape = candidate.num_stages, candidate.num_micro_batches
+            return candidate.schedule.stage_bound(runs, stage, *shape, in_flight)
+
+        return ChoiceBounds(runs=runs, caps=caps, bound=bound)
 
     def added_seconds(
         self,
@@ -216,12 +242,19 @@ class TupleBounds(TupleContext):
         """Step bound of every stage [A, B] with the quickest choices that fit."""
         count, choices = candidate.num_micro_batches, self.choices(candidate)
         asked = bounds, capacity_bytes
+
+        def steps(stage: int, choice: StageChoice, mine: ChoiceBounds) -> Floats:
+            return mine.least_steps(
+                count,
+                lambda k: self.added_seconds(
+                    candidate, stage, *asked, choice.capped(k)
+                ),
+            )
+
         return [
             least_of(
-                bound.step_s(
-                    count, self.added_seconds(candidate, stage, *asked, choice)
-                )
-                for choice, bound in zip(choices, of_stage, strict=True)
+                steps(stage, choice, mine)
+                for choice, mine in zip(choices, of_stage, strict=True)
             )
             for stage, of_stage in enumerate(self.bounds(candidate, bounds.seconds))
         ]
@@ -245,7 +278,8 @@ class TupleBounds(TupleContext):
 
         It holds for every D at once, unless ranks may hold less if D is larger: memory
         is relaxed to what all of them have, as few micro-batches in flight as P of them
-        leave, their inputs alone, no copies of gradients, the fewest communicators.
+        and caps leave, their inputs alone, no copies of gradients, the fewest
+        communicators.
         """
         if self.tables.is_grouped and bounds.merge:
             return 0.0
@@ -253,7 +287,7 @@ class TupleBounds(TupleContext):
         if candidate.num_micro_batches < stages:
             return 0.0
         alone = candidate
-        if not falls_with_replicas():
+        if not falls_with_replicas(self.problem):
             mesh = replace(candidate.mesh, data=1)
             strategy = replace(candidate.strategy, mesh=mesh)
             alone = replace(candidate, strategy=strategy)
@@ -281,7 +315,7 @@ class TupleBounds(TupleContext):
     def least_flow(self, candidate: Candidate, stage: int, choice: StageChoice) -> Flow:
         """Flow through one stage with P micro-batches, k of which have inputs."""
         stages = candidate.num_stages
-        in_flight = candidate.schedule.in_flight(stages - stage, stages)
+        in_flight = self.caps(candidate.schedule, stages - stage, stages)[0]
         flow = Flow(
             in_flight=in_flight,
             num_micro_batches=in_flight,

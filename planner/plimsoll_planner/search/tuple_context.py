@@ -25,13 +25,16 @@ from plimsoll_planner.overhead.allowance import (
     num_communicators,
     overhead_for,
 )
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.search.alike import first_alike
 from plimsoll_planner.search.cost_tables import MOST_GROUPS, CostTables
 from plimsoll_planner.search.placement import FixedCuts, Placement
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.techniques import stage_choices
 from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing.schedule import PipelineSchedule
 from plimsoll_planner.timing.topology import Topology, topology
 
 Number = TypeVar("Number", np.int64, np.float64)
@@ -113,14 +116,54 @@ class TupleContext:
 
     def choices(self, candidate: Candidate) -> tuple[StageChoice, ...]:
         """Choices that each stage has."""
-        strategy, can = candidate.strategy, self.problem.engine.can
-        return self.once(("choices", strategy), lambda: stage_choices(strategy, can))
+        return self.stage_choices(candidate.strategy)
+
+    def stage_choices(self, strategy: Strategy) -> tuple[StageChoice, ...]:
+        """Choices that each stage has under a strategy, the same for all P."""
+        alike = strategy.without_stages
+        b = self.tables.micro_batches[0]
+
+        def make() -> tuple[StageChoice, ...]:
+            chains = [self.tables.bytes(bound, b) for bound in Bound]
+            return stage_choices(alike, self.problem, chains)
+
+        return self.once(("choices", alike), make)
+
+    def sharding(self, candidate: Candidate) -> Sharding:
+        """Up to which level each stage may be sharded."""
+        stated = (one.stated.get("sharding") for one in self.choices(candidate))
+        return next(filter(None, stated), Sharding.NONE)
+
+    def caps(self, schedule: PipelineSchedule, num_left: int, count: int) -> range:
+        """Numbers in flight that a stage may have of so many micro-batches, rising.
+
+        There are `num_left` stages from it to the last.
+        """
+        every = schedule.caps(num_left, count)
+        fixed = self.problem.override.in_flight_caps
+        if not self.problem.has_in_flight_caps:
+            return every[-1:]
+        if not fixed:
+            return every
+        # Without so many stages nothing is fixed for them, and none of them is planned.
+        cap = fixed[-num_left] if num_left <= len(fixed) else every[0]
+        return range(min(cap, every[-1]), min(cap, every[-1]) + 1)
+
+    def stage_caps(self, candidate: Candidate, stage: int) -> range:
+        """Numbers in flight that one stage may have."""
+        left = candidate.num_stages - stage
+        return self.caps(candidate.schedule, left, candidate.num_micro_batches)
+
+    def leanest(self, candidate: Candidate, stage: int) -> tuple[StageChoice, ...]:
+        """Choices of a stage with the fewest in flight, which hold the least."""
+        least = self.stage_caps(candidate, stage)[0]
+        return tuple(choice.capped(least) for choice in self.choices(candidate))
 
     def stage_bytes(
         self, candidate: Candidate, bound: Bound, choice: StageChoice
     ) -> StageBytes:
         """Bytes of every run of layers as one stage."""
-        return self.tables.stages(bound, candidate.micro_batch, choice)
+        return self.tables.stages(bound, candidate.micro_batch, choice.capped(None))
 
     def stage_flow(self, candidate: Candidate, stage: int, choice: StageChoice) -> Flow:
         """Flow through one stage."""

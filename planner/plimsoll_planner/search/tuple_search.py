@@ -16,22 +16,21 @@ recomputes more than the fullest one needs to.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
-from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
-from plimsoll_planner.memory.option_arrays import OptionArrays
-from plimsoll_planner.memory.stage_peaks import option_peaks, peaks_of_run
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.partition import Partition
+from plimsoll_planner.search.plan_caps import every_vector, promising_vectors
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_bounds import TupleBounds
-from plimsoll_planner.search.tuple_context import CutsOf, least_of
+from plimsoll_planner.search.stage_options import StageOption, StageOptions
+from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.walked_cuts import Walk
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing import step_walk
-from plimsoll_planner.timing.stage_runs import StageBound
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.walk_bounds import longest_step_s
 
@@ -51,7 +50,7 @@ class Found:
     recomputed: tuple[tuple[int, ...], ...]
     """Layers that recompute, stage by stage."""
     choices: tuple[StageChoice, ...]
-    """Choices of techniques, stage by stage."""
+    """Choices of techniques and caps, stage by stage."""
     bound_s: float
     """Lower bound of the step of all plans of the tuple within the same capacity."""
     step_s: float
@@ -59,26 +58,8 @@ class Found:
     peaks: tuple[int, ...]
     """Upper bounds of tensor bytes, stage by stage."""
     is_quickest: bool = True
-    """No other choices or recomputed layers that fit make these cuts' step shorter."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class StageOption:
-    """One choice for a stage, with its quickest option; the best one comes first."""
-
-    exceeds: bool
-    """It does not fit."""
-    step_s: float
-    """Step bound."""
-    peak: int
-    choice: int
-    """Its place."""
-    option: int
-    """Its place."""
-    added_s: float
-    """Of a backward pass."""
-    is_quickest: bool = True
-    """No other one that fits adds less to a pass, nor ends a step sooner."""
+    """No other choices, caps or recomputed layers that fit make these cuts' step
+    shorter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +72,7 @@ class LeastMemory:
     whose options were not pruned."""
 
 
-class TupleSearch(TupleBounds):
+class TupleSearch(StageOptions):
     """Plans of single tuples, and their bounds."""
 
     def __init__(self, problem: Problem, cuts_of: CutsOf | None = None) -> None:
@@ -191,58 +172,6 @@ class TupleSearch(TupleBounds):
             return None
         return self.quickest_within(candidate, least)
 
-    def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:
-        """[A, B]: least peaks of one stage whose step bound is within a limit."""
-        bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
-        return least_of(
-            self.choice_peaks(candidate, stage, choice, bound, limit_s)
-            for choice, bound in zip(self.choices(candidate), bounds, strict=True)
-        )
-
-    def choice_peaks(
-        self,
-        candidate: Candidate,
-        stage: int,
-        choice: StageChoice,
-        bound: StageBound,
-        limit_s: float,
-    ) -> Ints:
-        """[A, B]: `peaks_within` of one choice, of which `bound` is the step bound."""
-        options = self.options(candidate)
-        is_fast = np.maximum(bound.passes, bound.cycles) <= limit_s
-        possible = is_fast & (options.least_peak < LARGEST_BYTES)
-        placement = self.placement(candidate.num_stages)
-        runs = np.nonzero(placement.runs(possible, stage))
-        stages = self.stage_bytes(candidate, Bound.UPPER, choice)
-        flow = self.stage_flow(candidate, stage, choice)
-        found = option_peaks(stages, options, flow, runs)
-        steps = bound.of(runs).step_s(
-            candidate.num_micro_batches, options.seconds[runs]
-        )
-        found = np.where(steps <= limit_s, found, LARGEST_BYTES)
-        peaks = np.full(possible.shape, LARGEST_BYTES)
-        peaks[runs] = np.minimum(found.min(axis=1), LARGEST_BYTES)
-        return peaks
-
-    def options(self, candidate: Candidate) -> OptionArrays:
-        """Options that plans are made from."""
-        return self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
-
-    def run_peaks(
-        self,
-        candidate: Candidate,
-        stage: int,
-        run: tuple[int, int],
-        choice: StageChoice,
-    ) -> Ints:
-        """[n]: upper peaks of the options of one run as one stage."""
-        return peaks_of_run(
-            self.stage_bytes(candidate, Bound.UPPER, choice),
-            self.options(candidate),
-            self.stage_flow(candidate, stage, choice),
-            *run,
-        )
-
     def found(
         self,
         candidate: Candidate,
@@ -252,82 +181,50 @@ class TupleSearch(TupleBounds):
         """Plan of given cuts whose every stage recomputes as little as fits, walked.
 
         Every stage fits with some choice: upper bounds of tensors within the capacity.
+        Of the numbers in flight that are tried, those of the shortest step.
         """
-        self.num_plans += 1
-        runs, choices = self.tables.runs_of(cuts), self.choices(candidate)
-        stages = [
-            self.quickest_stage(candidate, stage, run, capacity_bytes)
-            for stage, run in enumerate(runs)
+        runs = self.tables.runs_of(cuts)
+        caps = [self.stage_caps(candidate, stage) for stage in range(len(cuts))]
+
+        @cache
+        def option(stage: int, in_flight: int) -> StageOption:
+            return self.quickest_option(
+                candidate, stage, runs[stage], capacity_bytes, in_flight
+            )
+
+        every = every_vector(caps)
+        vectors = promising_vectors(caps, option) if every is None else every
+        tried = [
+            [option(stage, k) for stage, k in enumerate(vector)]
+            for vector in dict.fromkeys(vectors)
         ]
+        fitting = [stages for stages in tried if not any(s.exceeds for s in stages)]
+        plans = [self.plan_of(candidate, cuts, stages) for stages in fitting]
+        best = min(plans, key=lambda plan: (plan.step_s, max(plan.peaks)))
+        is_quickest = every is not None and all(plan.is_quickest for plan in plans)
+        return replace(best, is_quickest=is_quickest)
+
+    def plan_of(
+        self, candidate: Candidate, cuts: tuple[int, ...], stages: list[StageOption]
+    ) -> Found:
+        """Plan of given cuts and options of the stages, walked."""
+        self.num_plans += 1
+        choices = self.choices(candidate)
         recomputed = self.options(candidate).recomputed
         found = Found(
             candidate=candidate,
             cuts=cuts,
             recomputed=tuple(
                 recomputed(*run, one.option)
-                for run, one in zip(runs, stages, strict=True)
+                for run, one in zip(self.tables.runs_of(cuts), stages, strict=True)
             ),
-            choices=tuple(choices[one.choice] for one in stages),
+            choices=tuple(choices[one.choice].capped(one.in_flight) for one in stages),
             bound_s=0.0,
             step_s=0.0,
             peaks=tuple(one.peak for one in stages),
             is_quickest=all(one.is_quickest for one in stages),
         )
         return replace(found, step_s=self.plan_step_s(found, Bound.EXPECTED))
-
-    def quickest_stage(
-        self,
-        candidate: Candidate,
-        stage: int,
-        run: tuple[int, int],
-        capacity_bytes: int,
-    ) -> StageOption:
-        """Choice and option of the least step bound that fit; ties to a lower peak."""
-        options, count = self.options(candidate), candidate.num_micro_batches
-        bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
-        found: list[StageOption] = []
-        for place, choice in enumerate(self.choices(candidate)):
-            peaks = self.run_peaks(candidate, stage, run, choice)
-            option = quickest(options, *run, peaks, capacity_bytes)
-            added_s, peak = options.seconds[(*run, option)], int(peaks[option])
-            found.append(
-                StageOption(
-                    exceeds=peak > capacity_bytes,
-                    step_s=float(bounds[place].of(run).step_s(count, added_s)),
-                    peak=peak,
-                    choice=place,
-                    option=option,
-                    added_s=float(added_s),
-                )
-            )
-        best = min(found)
-
-        def end_s(one: StageOption) -> float:
-            choice = self.choices(candidate)[one.choice]
-            return self.end_s(candidate, stage, run, choice, Bound.EXPECTED)
-
-        is_quickest = all(
-            best.added_s <= one.added_s and end_s(best) <= end_s(one)
-            for one in found
-            if one is not best and one.exceeds <= best.exceeds
-        )
-        return replace(best, is_quickest=is_quickest)
-
-    def end_s(
-        self,
-        candidate: Candidate,
-        stage: int,
-        run: tuple[int, int],
-        choice: StageChoice,
-        bound: Bound,
-    ) -> float:
-        """Seconds of one run as a stage after its last backward pass."""
-        stages = self.stage_bytes(candidate, bound, choice)
-        exchange_s = self.placed(candidate).exchange_s(
-            stage, int(stages.exchanged[run]), int(stages.num_exchanges[run])
-        )
-        runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
-        return float(choice.end_s(np.array(exchange_s), runs.optimizer_step[run]))
 
     def plan_step_s(self, found: Found, bound: Bound) -> float:
         """Seconds of a plan's walked step, for one bound of all seconds and bytes."""
@@ -362,14 +259,7 @@ class TupleSearch(TupleBounds):
                     backward_s=float(runs.backward[run] + added[list(again)].sum()),
                     sent_bytes=int(stages.sent[run[1]]),
                     end_s=self.end_s(candidate, stage, run, choice, bound),
+                    in_flight_cap=self.stage_flow(candidate, stage, choice).in_flight,
                 )
             )
         return times
-
-
-def quickest(
-    options: OptionArrays, first: int, end: int, peaks: Ints, capacity_bytes: int
-) -> int:
-    """Option of least seconds that fits; ties to the lower peak."""
-    seconds = np.where(peaks <= capacity_bytes, options.seconds[first, end], np.inf)
-    return int(np.lexsort((options.num_recomputed[first, end], peaks, seconds))[0])

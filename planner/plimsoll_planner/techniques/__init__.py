@@ -1,6 +1,7 @@
 """Techniques that hold less: a file for each, with everything that holds for it alone.
 
 technique    what a technique states of itself
+sharding     optimizer state divided over the replicas
 
 A new technique is a file here whose `TECHNIQUE` is a `Technique`. Certificates then no
 longer list it as left out.
@@ -8,12 +9,14 @@ longer list it as left out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
-from plimsoll_planner.records.engine import EngineCapabilities
+from plimsoll_planner.records.plan import Stage
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.registry import registered
-from plimsoll_planner.techniques.technique import StageChoice, Technique
+from plimsoll_planner.techniques.technique import Chains, StageChoice, Technique
 
 TECHNIQUES: tuple[Technique, ...] = tuple(
     one
@@ -21,25 +24,46 @@ TECHNIQUES: tuple[Technique, ...] = tuple(
     if isinstance(one, Technique)
 )
 """Techniques that are searched, in the order in which they rewrite a layer."""
-PUBLISHED = ("offload", "tensor parallelism", "sharding", "in-flight caps")
+CAPS = "in-flight caps"
+"""They belong to a schedule (`PipelineSchedule.caps`)."""
+PUBLISHED = (
+    *("sharded optimizer", "sharded gradients and parameters", CAPS),
+    *("offload", "tensor parallelism"),
+)
 """Techniques that planners know. A certificate names those it was searched without."""
 
 
 def stage_choices(
-    strategy: Strategy, can: EngineCapabilities
+    strategy: Strategy, problem: Problem, chains: Chains
 ) -> tuple[StageChoice, ...]:
-    """Every choice of a stage: one of each technique; the same for all P."""
+    """Every choice of a stage: one of each technique; the same for all P.
+
+    `chains` are bytes of the layers in all three bounds.
+    """
     alike = strategy.without_stages
-    parts = (technique.choices(alike, can) for technique in TECHNIQUES)
+    parts = (one.choices(alike, problem, chains) for one in TECHNIQUES)
     return tuple(map(StageChoice, product(*parts)))
 
 
-def falls_with_replicas() -> bool:
+def choice_of(stage: Stage, problem: Problem) -> StageChoice:
+    """Choices and cap that a stage of a plan states."""
+    parts = tuple(one.choice_of(stage, problem) for one in TECHNIQUES)
+    return StageChoice(parts, stage.in_flight_cap)
+
+
+def falls_with_replicas(problem: Problem) -> bool:
     """Whether a rank may hold less if there are more replicas."""
-    return any(technique.falls_with_replicas for technique in TECHNIQUES)
+    return any(technique.falls_with_replicas(problem) for technique in TECHNIQUES)
 
 
-def absent() -> tuple[str, ...]:
-    """Published techniques that are not searched."""
-    searched = {technique.name for technique in TECHNIQUES}
-    return tuple(name for name in PUBLISHED if name not in searched)
+def absent(problem: Problem) -> Iterator[str]:
+    """Yield published techniques that a problem is not searched with, and why."""
+    reasons = {one.name: one.unavailable(problem) for one in TECHNIQUES}
+    if problem.has_in_flight_caps:
+        reasons[CAPS] = ""
+    elif not problem.engine.can.in_flight_caps:
+        reasons[CAPS] = f"{problem.engine.engine} cannot run them"
+    for name in PUBLISHED:
+        reason = reasons.get(name)
+        if reason != "":
+            yield f"{name} ({reason})" if reason else name

@@ -12,20 +12,29 @@ its least over all choices, so no bound can overlook one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from plimsoll_planner.memory.chain_bytes import ChainBytes
+from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
 from plimsoll_planner.memory.flow import Flow
-from plimsoll_planner.records.engine import EngineCapabilities
+from plimsoll_planner.records.plan import Stage
+from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
 from plimsoll_planner.timing.chain_seconds import Floats
+
+Chains = Sequence[ChainBytes]
+"""Bytes of the layers, one for each bound; their state is that of every micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One use of a technique on a stage; this one changes nothing."""
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Fields of the plan's `Stage` that state it."""
+        return {}
 
     def bytes(self, chain: ChainBytes) -> ChainBytes:
         """Bytes of the layers on a rank; what layers save and need at work stays.
@@ -39,20 +48,34 @@ class Choice:
         """Flow of micro-batches through the stage.
 
         No number of it falls if one of `flow` rises, and k is the same for all M above
-        it. The walk does not see it: a schedule with fewer in flight is one of its own.
+        it. The walk does not see it: fewer in flight are a cap (`StageChoice`).
         """
         return flow
 
-    def end_s(self, exchange_s: Floats, optimizer_s: Floats) -> tuple[Floats, Floats]:
+    def end_s(
+        self, exchange_s: Floats, optimizer_s: Floats, bound: Bound
+    ) -> tuple[Floats, Floats]:
         """Exchange of gradients and optimizer step, seconds, of runs of layers."""
+        del bound
         return exchange_s, optimizer_s
 
 
 @dataclass(frozen=True, slots=True)
 class StageChoice:
-    """Choices of all techniques for one stage."""
+    """Choices of all techniques for one stage, and a cap."""
 
     parts: tuple[Choice, ...] = ()
+    in_flight_cap: int | None = None
+    """Micro-batches in flight; None: as many as the schedule lets."""
+
+    def capped(self, in_flight: int | None) -> StageChoice:
+        """The same with another cap."""
+        return StageChoice(self.parts, in_flight)
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Fields of the plan's `Stage` that state them."""
+        return {name: it for part in self.parts for name, it in part.stated.items()}
 
     def bytes(self, chain: ChainBytes) -> ChainBytes:
         """Bytes of the layers on a rank."""
@@ -64,12 +87,14 @@ class StageChoice:
         """Flow of micro-batches through the stage."""
         for part in self.parts:
             flow = part.flow(flow)
-        return flow
+        if self.in_flight_cap is None:
+            return flow
+        return replace(flow, in_flight=min(self.in_flight_cap, flow.in_flight))
 
-    def end_s(self, exchange_s: Floats, optimizer_s: Floats) -> Floats:
+    def end_s(self, exchange_s: Floats, optimizer_s: Floats, bound: Bound) -> Floats:
         """Seconds after the last backward pass, of runs of layers."""
         for part in self.parts:
-            exchange_s, optimizer_s = part.end_s(exchange_s, optimizer_s)
+            exchange_s, optimizer_s = part.end_s(exchange_s, optimizer_s, bound)
         return exchange_s + optimizer_s
 
 
@@ -82,14 +107,35 @@ class Technique(ABC):
 
     name: ClassVar[str]
     """As certificates name it."""
-    falls_with_replicas: ClassVar[bool] = False
-    """Whether a rank may hold less if there are more replicas. If so, a bound for one
-    replica does not hold for every number of them."""
+
+    def unavailable(self, problem: Problem) -> str:
+        """Why stages of a problem are not offered it; empty where they are."""
+        del problem
+        return ""
+
+    def missing(self, problem: Problem) -> str:
+        """Why what a problem demands of it cannot be had; empty where it can."""
+        del problem
+        return ""
+
+    def falls_with_replicas(self, problem: Problem) -> bool:
+        """Whether a rank may hold less if there are more replicas.
+
+        If so, a bound for one replica does not hold for every number of them.
+        """
+        del problem
+        return False
 
     @abstractmethod
-    def choices(self, strategy: Strategy, can: EngineCapabilities) -> Iterable[Choice]:
+    def choices(
+        self, strategy: Strategy, problem: Problem, chains: Chains
+    ) -> Iterable[Choice]:
         """Choices of each stage, at least one.
 
         The pipeline degree of `strategy` is 1: choices are the same for all P, because
         bounds of one P serve the others (`tuple_bounds`, `family_bounds`).
         """
+
+    @abstractmethod
+    def choice_of(self, stage: Stage, problem: Problem) -> Choice:
+        """Choice that a stage of a plan states."""

@@ -148,7 +148,7 @@ def reason_text(count: CountVerdict, space: Space) -> str:
 
 def is_excluded(num_gpus: int, fixed: Override) -> bool:
     """Whether no mesh of so many devices has the parts that a person fixed."""
-    stages = len(fixed.cuts) or fixed.num_stages
+    stages = fixed.stages
     degrees = (stages or 1) * (fixed.data_degree or 1)
     if fixed.num_gpus is not None and num_gpus != fixed.num_gpus:
         return True
@@ -258,6 +258,8 @@ def override_text(space: Space) -> str:
         "replicas": override.data_degree,
         "micro-batch": override.micro_batch,
         "cuts": ",".join(map(str, override.cuts)) or None,
+        "in flight": ",".join(map(str, override.in_flight_caps)) or None,
+        "sharding": override.sharding,
     }
     parts = [f"{name} {value}" for name, value in found.items() if value is not None]
     if override.recomputed_layers is not None:

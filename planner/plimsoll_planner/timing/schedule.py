@@ -48,9 +48,13 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def operations(
-        self, stage: int, num_stages: int, num_micro_batches: int
+        self,
+        stage: int,
+        num_stages: int,
+        num_micro_batches: int,
+        in_flight_cap: int | None = None,
     ) -> Iterator[Operation]:
-        """Passes of one stage, in order."""
+        """Passes of one stage, in order; see `StageTimes` for the cap."""
 
     @abstractmethod
     def in_flight(self, num_left: int, num_micro_batches: int) -> int:
@@ -58,6 +62,15 @@ class PipelineSchedule(ABC):
 
         `num_left` is P - s, stages from this one to the last.
         """
+
+    def caps(self, num_left: int, num_micro_batches: int) -> range:
+        """Numbers in flight that a stage may be kept to, rising, k the last.
+
+        From stage to stage they must not rise. A rank holds the less, the fewer are in
+        flight.
+        """
+        k = self.in_flight(num_left, num_micro_batches)
+        return range(k, k + 1)
 
     def is_saturated(self, num_stages: int, num_micro_batches: int) -> bool:
         """Whether no stage has more in flight if there are more micro-batches.
@@ -92,9 +105,17 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def stage_bound(
-        self, runs: StageRuns, stage: int, num_stages: int, num_micro_batches: int
+        self,
+        runs: StageRuns,
+        stage: int,
+        num_stages: int,
+        num_micro_batches: int,
+        in_flight: int,
     ) -> StageBound:
-        """Lower bounds of the step, from every run of layers as one stage."""
+        """Lower bounds of the step, from every run of layers as one stage.
+
+        `in_flight` is one of the stage's `caps`; other stages have any of theirs.
+        """
 
     @abstractmethod
     def closed_bound(

@@ -67,19 +67,47 @@ class StageRuns:
     both_behind: Floats
     """[B]: both passes of the layers behind, both ways over their links."""
 
+    def of(self, runs: tuple[Ints, Ints]) -> StageRuns:
+        """Seconds [run] of some runs, each an A and a B."""
+        first, end = runs
+        return StageRuns(
+            forward=self.forward[runs],
+            backward=self.backward[runs],
+            end=self.end[runs],
+            forward_before=self.forward_before[first, 0],
+            backward_before=self.backward_before[first, 0],
+            both_before=self.both_before[first, 0],
+            both_behind=self.both_behind[end],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StageBound:
-    """Two lower bounds of the step for each run of layers as one stage, [A, B]."""
+    """Lower bounds of the step for each run of layers as one stage, [A, B].
+
+    They are of a stage with k micro-batches in flight; the first two hold with fewer as
+    well.
+    """
 
     passes: Floats
     """Without recomputing, which adds M * T."""
     cycles: Floats
     """Whatever recomputes."""
+    cycles_of_k: Floats
+    """Whatever recomputes, with no fewer in flight than k."""
 
     def of(self, runs: tuple[Any, ...]) -> StageBound:
         """Bounds [run] of some runs, A and B as arrays, or of one, as numbers."""
-        return StageBound(passes=self.passes[runs], cycles=self.cycles[runs])
+        return StageBound(
+            passes=self.passes[runs],
+            cycles=self.cycles[runs],
+            cycles_of_k=self.cycles_of_k[runs],
+        )
+
+    @property
+    def with_fewer(self) -> Floats:
+        """Lower bound whatever recomputes, with k or fewer in flight."""
+        return np.maximum(self.passes, self.cycles)
 
     def step_s(self, num_micro_batches: int, added_s: Floats) -> Floats:
         """Lower bound of the step, if recomputing adds T seconds to a backward pass.
@@ -88,7 +116,8 @@ class StageBound:
         """
         axes = (...,) + (None,) * (added_s.ndim - self.passes.ndim)
         passes = self.passes[axes] + num_micro_batches * added_s
-        return np.maximum(passes, self.cycles[axes])
+        cycles = np.maximum(self.cycles, self.cycles_of_k)
+        return np.maximum(passes, cycles[axes])
 
 
 def run_seconds(chain: ChainSeconds) -> RunSeconds:

@@ -16,3 +16,5 @@ class StageTimes:
     """Of the boundary behind it; the gradient that comes back is as large."""
     end_s: float
     """After the last backward pass: exchange of gradients and optimizer step."""
+    in_flight_cap: int | None = None
+    """Micro-batches in flight; None: as many as the schedule lets."""

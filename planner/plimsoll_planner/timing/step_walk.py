@@ -97,7 +97,11 @@ def pass_ends(
         placed.hops[s].seconds(stages[s].sent_bytes) for s in range(num_stages - 1)
     ]
     orders = [
-        list(schedule.operations(s, num_stages, num_micro_batches))
+        list(
+            schedule.operations(
+                s, num_stages, num_micro_batches, stages[s].in_flight_cap
+            )
+        )
         for s in range(num_stages)
     ]
     # [2] arrivals

@@ -92,6 +92,20 @@ def test_saturated_stages_have_no_more_in_flight(
         assert left == num_stages or in_flight < num_micro_batches
 
 
+@st.composite
+def caps_of(
+    draw: st.DrawFn, schedule: PipelineSchedule, num_stages: int, num_micro_batches: int
+) -> list[int]:
+    """Draw numbers in flight that do not rise from stage to stage, often the most."""
+    caps: list[int] = []
+    for left in range(num_stages, 0, -1):
+        allowed = schedule.caps(left, num_micro_batches)
+        most = min([*caps[-1:], allowed[-1]])
+        least = most if draw(st.booleans()) else allowed[0]
+        caps.append(draw(st.integers(min(least, most), most)))
+    return caps
+
+
 @EVERY
 @settings(max_examples=draws(300))
 @given(random_profiles(6), OFFERS, st.integers(1, 2), st.integers(1, 9), st.data())
@@ -110,6 +124,7 @@ def test_bounds_are_bounds(
     inner = data.draw(st.sets(st.integers(1, max(size - 1, 1)), max_size=size - 1))
     cuts = (0, *sorted(cut for cut in inner if cut < size))
     added = [data.draw(st.integers(0, 3)) for _ in cuts]
+    caps = data.draw(caps_of(schedule, len(cuts), num_micro_batches))
     placed = topology(offer, Mesh(pipeline=len(cuts), data=data_degree))
     sums = run_seconds(seconds)
     stages = stage_bytes(chain, holding_factors(an_engine().holds))
@@ -125,14 +140,21 @@ def test_bounds_are_bounds(
             + placed.exchange_s(
                 stage, int(stages.gradient[place]), int(stages.num_exchanges[place])
             ),
+            in_flight_cap=caps[stage],
         )
         for stage, (place, more) in enumerate(zip(places, added, strict=True))
     ]
     walked = walk(schedule, times, num_micro_batches, placed)
     for stage, (place, more) in enumerate(zip(places, added, strict=True)):
-        bound = schedule.stage_bound(runs[stage], stage, len(cuts), num_micro_batches)
-        least_s = bound.step_s(num_micro_batches, np.array([[float(more)]]))
-        assert least_s[place] <= walked
+        for k in schedule.caps(len(cuts) - stage, num_micro_batches):
+            bound = schedule.stage_bound(
+                *(runs[stage], stage, len(cuts), num_micro_batches), k
+            )
+            least_s = bound.step_s(num_micro_batches, np.array([[float(more)]]))
+            if k == caps[stage]:
+                assert least_s[place] <= walked
+            if k >= caps[stage]:
+                assert bound.with_fewer[place] <= walked
     closed = schedule.closed_bound(seconds.total, len(cuts), num_micro_batches)
     assert closed <= walked * (1 + 1e-12)
     assert shared_bound(seconds, placed, num_micro_batches) <= walked * (1 + 1e-12)

@@ -22,16 +22,16 @@ from plimsoll_planner.memory.chain_bytes import Bound, ChainBytes
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
-from plimsoll_planner.records.engine import EngineCapabilities
 from plimsoll_planner.records.offer import Link
+from plimsoll_planner.records.plan import Stage
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.records.strategy import Mesh, Strategy
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_search import Found, TupleSearch
-from plimsoll_planner.techniques.technique import Choice, StageChoice, Technique
+from plimsoll_planner.techniques.technique import Chains, Choice, StageChoice, Technique
 from plimsoll_planner.timing.topology import Topology
-from tests.support.builders import an_offer
+from tests.support.builders import a_problem, an_offer
 from tests.support.chains import random_profiles
 from tests.support.drawing import draws
 
@@ -161,7 +161,9 @@ class Oracle:
         exchanges = sum(self.chain.gradient[first:end] > 0)
         exchange_s = self.placed.exchange_s(stage, gradients, exchanges)
         optimizer_s = sum(s.optimizer_step[first:end])
-        closing = float(choice.end_s(np.array(exchange_s), np.array(optimizer_s)))
+        closing = float(
+            choice.end_s(np.array(exchange_s), np.array(optimizer_s), Bound.EXPECTED)
+        )
         lead = sum(s.forward[:first]) + before
         last = max(sum(s.backward[:first]) + before, closing)
         passes = (
@@ -288,8 +290,11 @@ class LessOptimizer(Choice):
             ),
         )
 
-    def end_s(self, exchange_s: Floats, optimizer_s: Floats) -> tuple[Floats, Floats]:
+    def end_s(
+        self, exchange_s: Floats, optimizer_s: Floats, bound: Bound
+    ) -> tuple[Floats, Floats]:
         """Step for longer."""
+        del bound
         return exchange_s, optimizer_s + self.longer_s
 
 
@@ -299,12 +304,17 @@ class DividedOptimizer(Technique):
     name = "divided optimizer"
 
     def choices(
-        self, strategy: Strategy, can: EngineCapabilities
+        self, strategy: Strategy, problem: Problem, chains: Chains
     ) -> tuple[LessOptimizer, ...]:
         """All of it, a half, or a D-th part."""
-        del can
+        del problem, chains
         divisors = (1, 2, 2 + strategy.mesh.data)
         return tuple(LessOptimizer(d, 3.0 * (d - 1)) for d in divisors)
+
+    def choice_of(self, stage: Stage, problem: Problem) -> LessOptimizer:
+        """All of it."""
+        del stage, problem
+        return LessOptimizer()
 
 
 def test_choices_know_no_number_of_stages() -> None:
@@ -313,16 +323,16 @@ def test_choices_know_no_number_of_stages() -> None:
 
     class Asked(DividedOptimizer):
         def choices(
-            self, strategy: Strategy, can: EngineCapabilities
+            self, strategy: Strategy, problem: Problem, chains: Chains
         ) -> tuple[LessOptimizer, ...]:
             asked.append(strategy)
-            return super().choices(strategy, can)
+            return super().choices(strategy, problem, chains)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(techniques, "TECHNIQUES", (Asked(),))
         for stages in (1, 4):
             strategy = Strategy(mesh=Mesh(pipeline=stages, data=2))
-            techniques.stage_choices(strategy, PLIMSOLL.can)
+            techniques.stage_choices(strategy, a_problem(), [])
     assert asked == [Strategy(mesh=Mesh(pipeline=1, data=2))] * 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -15,18 +16,22 @@ from hypothesis import strategies as st
 
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.records.certificate import Binding, Certificate, Rule
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.explore import Explorer
+from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor
 from tests.support.brute_force import ROUNDING, best_rates, floor_of
 from tests.support.builders import an_offer
 from tests.support.chains import Layer, chain_profile, random_layers
 from tests.support.drawing import draws
-from tests.support.enumerator import Judge, Mesh, meshes
+from tests.support.enumerated_costs import Mesh
+from tests.support.enumerated_time import Option
+from tests.support.enumerator import Judge, meshes
 from tests.support.random_questions import SECONDS, Asked, asked, random_layer
 
 LINK = st.one_of(
@@ -151,24 +156,33 @@ def check(problem: Problem, mesh: Mesh, decision: Decision) -> None:
         assert fits_upper
         assert decision.found is not None
         cuts = (*decision.found.cuts, upper.size)
-        extra = [
-            sum(
-                Judge(problem, "expected").pass_s("recompute", at, mesh.samples)
-                for at in stage
-            )
-            for stage in decision.found.recomputed
-        ]
-        walked = Judge(problem, "expected").walk_s(mesh, cuts, extra)
+        options = list(options_of(problem, mesh, decision.found))
+        walked = Judge(problem, "expected").walk_s(mesh, cuts, options)
         assert walked == pytest.approx(decision.found.step_s, rel=1e-6)
         assert batch / walked >= needed * (1 - 1e-6)
-        for stage, again in enumerate(decision.found.recomputed):
-            peak = upper.peak(mesh, stage, cuts[stage], cuts[stage + 1], set(again))
-            assert peak == decision.found.peaks[stage]
-            assert peak <= capacity
+        assert [one.peak for one in options] == list(decision.found.peaks)
+        assert max(decision.found.peaks) <= capacity
     else:
         # Not one plan surely fits and is fast enough at expected seconds.
         step_s = Judge(problem, "upper", "expected").least_walk_s(mesh, capacity)
         assert batch / step_s < needed * (1 + 1e-6)
+
+
+def options_of(problem: Problem, mesh: Mesh, found: Found) -> Iterator[Option]:
+    """Yield what the enumerator says of each stage of a plan."""
+    expected, upper = Judge(problem, "expected"), Judge(problem, "upper")
+    runs = itertools.pairwise((*found.cuts, upper.size))
+    for stage, run in enumerate(runs):
+        again, choice = found.recomputed[stage], found.choices[stage]
+        most = min(mesh.count, mesh.stages - stage)
+        cap = min(choice.in_flight_cap or most, most)
+        split = choice.stated.get("sharding") is Sharding.OPTIMIZER
+        yield Option(
+            peak=upper.peak(mesh, run, set(again), cap, split=split),
+            extra_s=sum(expected.pass_s("recompute", at, mesh.samples) for at in again),
+            closing_s=expected.closing_s(mesh, stage, run, split=split),
+            cap=cap,
+        )
 
 
 @settings(max_examples=draws(60))

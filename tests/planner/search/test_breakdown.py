@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 pytest.importorskip("numpy")
 
 from plimsoll_planner.engines import PLIMSOLL
-from plimsoll_planner.memory.breakdown import breakdown, tensor_parts
 from plimsoll_planner.memory.rank_peak import MemoryKind
 from plimsoll_planner.records.device_overhead import OverheadLine
 from plimsoll_planner.records.document import digest_of
@@ -22,6 +21,7 @@ from plimsoll_planner.records.problem import Limits, Objective, Override, Proble
 from plimsoll_planner.records.replay import Replay, ReplayedPeak, ReplayedStage
 from plimsoll_planner.records.solution import Solution
 from plimsoll_planner.search.answer import solve
+from plimsoll_planner.search.breakdown import breakdown, tensor_parts
 from plimsoll_planner.search.replayed import narrowed
 from tests.support.builders import an_overhead
 from tests.support.chains import Activation, Layer, chain_profile, random_profiles

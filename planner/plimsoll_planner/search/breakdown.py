@@ -19,6 +19,7 @@ from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import MemoryKind, Peak, StageLoad, phase_peaks
 from plimsoll_planner.records.plan import HybridPlan, Phase, Stage
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.techniques import choice_of
 
 TENSORS = tuple(kind for kind in MemoryKind if kind is not MemoryKind.OUTSIDE)
 
@@ -65,7 +66,8 @@ def tensor_parts(
             data_degree=stage.data_degree,
         ),
     )
-    chain = chain_bytes(problem.profile, Bound.EXPECTED, plan.micro_batch)
+    whole = chain_bytes(problem.profile, Bound.EXPECTED, plan.micro_batch)
+    chain = choice_of(stage, problem).bytes(whole)
     peaks = phase_peaks(chain, load, holding_factors(problem.engine.holds))
     return peaks[phase_in_formula(reported, stage, peaks)]
 

@@ -1,0 +1,169 @@
+"""Options of single stages: what a stage does to fit, and how long that takes.
+
+In: a tuple, a stage, a run of layers, a capacity, micro-batches in flight. Out: the
+choice and the recomputed layers of the least step bound. The base of `TupleSearch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound, Ints
+from plimsoll_planner.memory.option_arrays import OptionArrays
+from plimsoll_planner.memory.stage_peaks import option_peaks, peaks_of_run
+from plimsoll_planner.search.choice_bounds import ChoiceBounds
+from plimsoll_planner.search.numbers import FITTING
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_bounds import TupleBounds
+from plimsoll_planner.search.tuple_context import least_of
+from plimsoll_planner.techniques.technique import StageChoice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class StageOption:
+    """One choice for a stage, with its quickest option; the best one comes first."""
+
+    exceeds: bool
+    """It does not fit."""
+    step_s: float
+    """Step bound."""
+    peak: int
+    choice: int
+    """Its place."""
+    option: int
+    """Its place."""
+    added_s: float
+    """Of a backward pass."""
+    in_flight: int
+    is_quickest: bool = True
+    """No other one that fits with as many in flight adds less to a pass, nor ends a
+    step sooner."""
+
+
+class StageOptions(TupleBounds):
+    """Options of single stages."""
+
+    def options(self, candidate: Candidate) -> OptionArrays:
+        """Options that plans are made from."""
+        return self.tables.options(candidate.offer, *FITTING, candidate.micro_batch)
+
+    def run_peaks(
+        self,
+        candidate: Candidate,
+        stage: int,
+        run: tuple[int, int],
+        choice: StageChoice,
+    ) -> Ints:
+        """[n]: upper peaks of the options of one run as one stage."""
+        return peaks_of_run(
+            self.stage_bytes(candidate, Bound.UPPER, choice),
+            self.options(candidate),
+            self.stage_flow(candidate, stage, choice),
+            *run,
+        )
+
+    def quickest_option(
+        self,
+        candidate: Candidate,
+        stage: int,
+        run: tuple[int, int],
+        capacity_bytes: int,
+        in_flight: int,
+    ) -> StageOption:
+        """Option of the least step bound that fits; ties to a lower peak."""
+        options, count = self.options(candidate), candidate.num_micro_batches
+        bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
+        found: list[StageOption] = []
+        for place, choice in enumerate(self.choices(candidate)):
+            peaks = self.run_peaks(candidate, stage, run, choice.capped(in_flight))
+            option = quickest(options, *run, peaks, capacity_bytes)
+            added_s = options.seconds[*run, option : option + 1]
+            step_s = bounds[place].of_run(run, in_flight).step_s(count, added_s)
+            peak = int(peaks[option])
+            found.append(
+                StageOption(
+                    exceeds=peak > capacity_bytes,
+                    step_s=float(step_s[0]),
+                    peak=peak,
+                    choice=place,
+                    option=option,
+                    added_s=float(added_s[0]),
+                    in_flight=in_flight,
+                )
+            )
+        best = min(found)
+
+        def end_s(one: StageOption) -> float:
+            choice = self.choices(candidate)[one.choice]
+            return self.end_s(candidate, stage, run, choice, Bound.EXPECTED)
+
+        is_quickest = all(
+            best.added_s <= one.added_s and end_s(best) <= end_s(one)
+            for one in found
+            if one is not best and one.exceeds <= best.exceeds
+        )
+        return replace(best, is_quickest=is_quickest)
+
+    def end_s(
+        self,
+        candidate: Candidate,
+        stage: int,
+        run: tuple[int, int],
+        choice: StageChoice,
+        bound: Bound,
+    ) -> float:
+        """Seconds of one run as a stage after its last backward pass."""
+        stages = self.stage_bytes(candidate, bound, choice)
+        exchange_s = self.placed(candidate).exchange_s(
+            stage, int(stages.exchanged[run]), int(stages.num_exchanges[run])
+        )
+        runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
+        optimizer_s = runs.optimizer_step[run]
+        return float(choice.end_s(np.array(exchange_s), optimizer_s, bound))
+
+    def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:
+        """[A, B]: least peaks of one stage whose step bound is within a limit.
+
+        With several numbers in flight a lower bound: the peak is that of the fewest,
+        and recomputing may take as long as with the most.
+        """
+        bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
+        return least_of(
+            self.choice_peaks(candidate, stage, choice, mine, limit_s)
+            for choice, mine in zip(self.choices(candidate), bounds, strict=True)
+        )
+
+    def choice_peaks(
+        self,
+        candidate: Candidate,
+        stage: int,
+        choice: StageChoice,
+        bounds: ChoiceBounds,
+        limit_s: float,
+    ) -> Ints:
+        """[A, B]: `peaks_within` of one choice, of which `bounds` are the steps."""
+        options, count = self.options(candidate), candidate.num_micro_batches
+        placement = self.placement(candidate.num_stages)
+        possible = placement.runs(options.least_peak < LARGEST_BYTES, stage)
+        fewest = bounds.fewest_in_flight(possible, limit_s)
+        stages = self.stage_bytes(candidate, Bound.UPPER, choice)
+        peaks = np.full(possible.shape, LARGEST_BYTES)
+        for in_flight in np.unique(fewest[fewest > 0]):
+            runs = np.nonzero(fewest == in_flight)
+            flow = self.stage_flow(candidate, stage, choice.capped(int(in_flight)))
+            found = option_peaks(stages, options, flow, runs)
+            passes_s = bounds.of_most.passes[runs][:, None]
+            steps = passes_s + count * options.seconds[runs]
+            found = np.where(steps <= limit_s, found, LARGEST_BYTES)
+            peaks[runs] = np.minimum(found.min(axis=1), LARGEST_BYTES)
+        return peaks
+
+
+def quickest(
+    options: OptionArrays, first: int, end: int, peaks: Ints, capacity_bytes: int
+) -> int:
+    """Option of least seconds that fits; ties to the lower peak."""
+    seconds = np.where(peaks <= capacity_bytes, options.seconds[first, end], np.inf)
+    return int(np.lexsort((options.num_recomputed[first, end], peaks, seconds))[0])

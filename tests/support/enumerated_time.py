@@ -1,0 +1,167 @@
+"""Seconds of plans of a small problem, pass by pass, for the enumerator.
+
+In: a mesh, cuts, one option for each stage. Out: the walked step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plimsoll_planner.records.offer import Link, Offer
+from tests.support.enumerated_costs import Costs, Mesh
+from tests.support.enumerated_sharding import divided_exchange
+
+
+@dataclass(frozen=True)
+class Option:
+    """One stage with one recompute set, one level of sharding and one cap."""
+
+    peak: int
+    extra_s: float
+    """Added to each backward pass."""
+    closing_s: float
+    """After the last backward pass."""
+    cap: int
+    """Micro-batches in flight."""
+
+
+class Clock(Costs):
+    """Seconds of plans."""
+
+    def link(self, mesh: Mesh, one: int, other: int) -> Link | None:
+        """Link between two ranks."""
+        offer = self.problem.offers[mesh.offer]
+        pod = pod_size(offer, mesh.gpus)
+        if one // pod == other // pod:
+            return offer.link_in_node
+        return offer.link_between_nodes
+
+    def hop_s(self, mesh: Mesh, stage: int, layer: int) -> float:
+        """Seconds of one boundary from a stage to the next.
+
+        The slowest replica: between pods where any replica's ranks lie in two.
+        """
+        links = [
+            (
+                self.link(
+                    mesh,
+                    stage * mesh.replicas + replica,
+                    (stage + 1) * mesh.replicas + replica,
+                ),
+                is_split,
+            )
+            for replica in range(mesh.replicas)
+            for is_split in [self.is_split(mesh, stage, replica)]
+        ]
+        chosen = next((link for link, split in links if split), links[0][0])
+        sent = self.amount(self.costs.boundary, layer, mesh.samples, self.which_s)
+        return over(chosen, sent)
+
+    def is_split(self, mesh: Mesh, stage: int, replica: int) -> bool:
+        """Whether a replica's two ranks lie in two pods."""
+        pod = pod_size(self.problem.offers[mesh.offer], mesh.gpus)
+        rank = stage * mesh.replicas + replica
+        return rank // pod != (rank + mesh.replicas) // pod
+
+    def closing_s(
+        self, mesh: Mesh, stage: int, run: tuple[int, int], *, split: bool
+    ) -> float:
+        """Seconds of exchanging gradients and stepping the optimizer.
+
+        The replicas may split its state.
+        """
+        first, end = run
+        step = sum(self.step_s(layer) for layer in range(first, end))
+        if mesh.replicas == 1:
+            return step
+        ranks = [stage * mesh.replicas, (stage + 1) * mesh.replicas - 1]
+        gradients = sum(
+            self.column("gradient_bytes", layer) for layer in range(first, end)
+        )
+        for tie in self.problem.profile.tied:
+            inside = [layer for layer in tie.layers if first <= layer < end]
+            gradients -= max(len(inside) - 1, 0) * tie.gradient_bytes
+        if split:
+            gradients = divided_exchange(self, mesh.replicas, first, end)
+            step = step if self.which_s == "upper" else step / mesh.replicas
+        layers_with_gradients = sum(
+            self.column("gradient_bytes", layer) > 0 for layer in range(first, end)
+        )
+        link = self.link(mesh, *ranks)
+        part = over(link, gradients / mesh.replicas)
+        if link is not None:
+            part += (layers_with_gradients - 1) * link.latency_s
+        return step + 2 * (mesh.replicas - 1) * part
+
+    def walk_s(
+        self, mesh: Mesh, cuts: tuple[int, ...], options: Sequence[Option]
+    ) -> float:
+        """Seconds of a step: ops in order, each after its input."""
+        b = mesh.samples
+        runs = list(itertools.pairwise(cuts))
+        forward = [sum(self.pass_s("forward", at, b) for at in range(*r)) for r in runs]
+        backward = [
+            sum(self.pass_s("backward", at, b) for at in range(*r)) + one.extra_s
+            for r, one in zip(runs, options, strict=True)
+        ]
+        ends: dict[tuple[str, int, int], float] = {}
+        orders = [one_f_one_b(one.cap, mesh.count) for one in options]
+        clocks = [0.0] * mesh.stages
+        while any(orders):
+            for stage, order in enumerate(orders):
+                while order:
+                    kind, number = order[0]
+                    needs, delay = self.needed(mesh, cuts, kind, stage, number)
+                    if needs is not None and needs not in ends:
+                        break
+                    arrival = 0.0 if needs is None else ends[needs] + delay
+                    taken = (forward if kind == "F" else backward)[stage]
+                    clocks[stage] = max(clocks[stage], arrival) + taken
+                    ends[kind, stage, number] = clocks[stage]
+                    order.pop(0)
+        return max(
+            clock + one.closing_s for clock, one in zip(clocks, options, strict=True)
+        )
+
+    def needed(
+        self, mesh: Mesh, cuts: tuple[int, ...], kind: str, stage: int, number: int
+    ) -> tuple[tuple[str, int, int] | None, float]:
+        """Operation that an operation waits for, and the link's seconds."""
+        if kind == "F":
+            if stage == 0:
+                return None, 0.0
+            return (
+                ("F", stage - 1, number),
+                self.hop_s(mesh, stage - 1, cuts[stage] - 1),
+            )
+        if stage == mesh.stages - 1:
+            return ("F", stage, number), 0.0
+        return (
+            ("B", stage + 1, number),
+            self.hop_s(mesh, stage, cuts[stage + 1] - 1),
+        )
+
+
+def one_f_one_b(cap: int, count: int) -> list[tuple[str, int]]:
+    """List the operations of a stage that holds so many micro-batches at most."""
+    order = [("F", number) for number in range(cap)]
+    for number in range(count):
+        order.append(("B", number))
+        if number + cap < count:
+            order.append(("F", number + cap))
+    return order
+
+
+def pod_size(offer: Offer, gpus: int) -> int:
+    """Largest divisor of G that a node holds."""
+    sizes = range(1, min(gpus, offer.devices_per_node) + 1)
+    return max(size for size in sizes if gpus % size == 0)
+
+
+def over(link: Link | None, num_bytes: float) -> float:
+    """Seconds over a link; an unknown one takes none."""
+    if link is None:
+        return 0.0
+    return link.latency_s + num_bytes / link.bandwidth_bytes_per_s
