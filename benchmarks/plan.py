@@ -41,6 +41,8 @@ def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
         parameters=50 * MIB,
         gradients=50 * MIB,
         optimizer=100 * MIB,
+        numbers=25 * MIB,
+        optimizer_of_number=4,
         boundary=4 * MIB,
         kept=Activation(forward=4 * MIB, backward=4 * MIB),
         again=Activation(keeps_input=True, forward=4 * MIB, backward=4 * MIB),
@@ -52,6 +54,8 @@ def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
         parameters=24 * MIB,
         gradients=24 * MIB,
         optimizer=48 * MIB,
+        numbers=12 * MIB,
+        optimizer_of_number=4,
         boundary=4 * MIB,
         kept=Activation(
             saved=60 * MIB, keeps_input=True, forward=66 * MIB, backward=80 * MIB
@@ -65,6 +69,8 @@ def language_model(num_blocks: int, *, distinct: bool = False) -> ModelProfile:
         parameters=50 * MIB,
         gradients=50 * MIB,
         optimizer=100 * MIB,
+        numbers=25 * MIB,
+        optimizer_of_number=4,
         boundary=4,
         kept=Activation(
             saved=100 * MIB, keeps_input=True, forward=150 * MIB, backward=200 * MIB
@@ -102,6 +108,7 @@ def varied(block: Layer, rng: random.Random) -> Layer:
         parameters=int(block.parameters * parameters),
         gradients=int(block.gradients * parameters),
         optimizer=int(block.optimizer * parameters),
+        numbers=int(block.numbers * parameters),
         kept=scaled(block.kept),
         again=scaled(block.again),
         forward_s=block.forward_s * slow,

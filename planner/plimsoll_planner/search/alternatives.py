@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from plimsoll_planner.search.explore import Explorer
-from plimsoll_planner.search.tuple_search import Found
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.verdicts import Floor
 
 MOST = 5

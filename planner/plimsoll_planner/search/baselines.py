@@ -25,10 +25,10 @@ from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.choose import TIE, least_memory_of, least_memory_tuple
 from plimsoll_planner.search.explore import Explorer, is_fitting
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.partition import least_largest
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import CutsOf
-from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Floor
 from plimsoll_planner.text.rules import RULES
 

@@ -20,7 +20,8 @@ from plimsoll_planner.records.plan import (
     PodShape,
     Stage,
 )
-from plimsoll_planner.search.tuple_search import Found, TupleSearch
+from plimsoll_planner.search.found import Found
+from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.timing.walk_bounds import step_interval
 
 BOUNDS = (Bound.LOWER, Bound.EXPECTED, Bound.UPPER)

@@ -24,10 +24,10 @@ from plimsoll_planner.records.certificate import (
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.search.explore import Explorer
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.nearest_miss import memory_miss
 from plimsoll_planner.search.searched import searched_schedules
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, is_zero_rate
 from plimsoll_planner.text.explain import uncounted_text
 

@@ -25,9 +25,9 @@ from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal
 from plimsoll_planner.search.explore import Explorer, is_fitting
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.gaps import gap_below
 from plimsoll_planner.search.space import Candidate, Family
-from plimsoll_planner.search.tuple_search import Found
 from plimsoll_planner.search.verdicts import Decision, Floor, samples_per_s
 from plimsoll_planner.units import S_PER_HOUR
 

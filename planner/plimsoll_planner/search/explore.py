@@ -18,10 +18,11 @@ from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.certificate import Rule
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Goal, Problem
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.known_seconds import with_known_seconds
 from plimsoll_planner.search.space import Candidate, Family, families_of, members_of
 from plimsoll_planner.search.tuple_context import CutsOf
-from plimsoll_planner.search.tuple_search import Found, TupleSearch
+from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.search.verdicts import (
     Decision,
     Floor,

@@ -1,55 +1,137 @@
-"""Which numbers in flight the stages of given cuts are tried with.
+"""Numbers of micro-batches in flight for given cuts: branch and bound over all of them.
 
-In: the numbers that each stage may have, and its best option with each. Out: vectors of
-numbers that do not rise from stage to stage. Called by `tuple_search`.
+In: the numbers that each stage may have, its best option with each, and a walk. Out:
+the plan of the shortest step, and a bound that no numbers go below. Called by
+`tuple_search` for all cuts that are walked.
 
-If there are few vectors, all are tried, so the best is among them. Else these are, each
-made to fit the order by lowering what exceeds the stage before:
+Numbers must not rise from stage to stage. Three vectors are walked first, each lowered
+to what the stages before have:
 
     quickest    each stage has the number of its least step bound
     most        each stage has as many in flight as fit, and recomputes for it
     lightest    each stage has the most with which it recomputes least
+
+Then vectors are extended stage by stage in the order of their bounds, the largest of
+the bounds of their stages, until no bound is below the shortest step or the limit of
+work is reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from plimsoll_planner.search.stage_options import StageOption
 
-MOST_VECTORS = 14
-"""As many as four stages have."""
-OptionOf = Callable[[int, int], StageOption]
-"""Best option of a stage with so many in flight."""
+MOST_WALKS = 2
+"""Vectors of given cuts that are walked, at least."""
+WORK = 1024
+"""So many, over the square of the number of stages; a walk takes longer with more."""
+EXTENSIONS_A_WALK = 2
+"""Parts of vectors that are extended for each stage and walk, at most."""
 Vector = tuple[int, ...]
 
 
-def every_vector(caps: Sequence[range]) -> list[Vector] | None:
-    """All vectors, None if they are more than are tried."""
-    found: list[Vector] = [()]
-    for allowed in caps:
-        found = [
-            (*vector, k)
-            for vector in found
-            for k in allowed
-            if not vector or k <= vector[-1]
-        ]
-        if len(found) > MOST_VECTORS:
-            return None
-    return found
+@dataclass(kw_only=True)
+class CapSearch:
+    """One branch and bound."""
 
+    caps: Sequence[range]
+    """Of each stage, numbers in flight, rising."""
+    option: Callable[[int, int], StageOption]
+    """Best option of a stage with so many in flight; with the fewest it fits."""
+    step_s: Callable[[Vector], float]
+    """Seconds of the walked step; the options of all stages fit."""
+    below_s: float = float("inf")
+    """Only shorter steps are looked for."""
+    best: tuple[float, Vector] = (float("inf"), ())
+    walked: set[Vector] = field(default_factory=set[Vector])
+    least_walked_s: float = float("inf")
+    """Least bound of vectors that were walked, where another choice may be shorter."""
 
-def promising_vectors(caps: Sequence[range], option: OptionOf) -> Iterator[Vector]:
-    """Yield some vectors of many; every stage fits with the fewest in flight."""
-    stages = range(len(caps))
-    fitting = [
-        [one for k in reversed(caps[s]) if not (one := option(s, k)).exceeds]
-        for s in stages
-    ]
-    yield ordered(min(mine).in_flight for mine in fitting)
-    yield ordered(mine[0].in_flight for mine in fitting)
-    yield ordered(min(mine, key=added_s).in_flight for mine in fitting)
+    def run(self) -> float:
+        """Find the best numbers; a lower bound over all numbers and choices.
+
+        One vector is walked in any case. What is not below `below_s` is left out.
+        """
+        for vector in self.promising():
+            if not self.walked or self.bound_s(vector) < self.limit_s:
+                self.walk(vector)
+        least_s = self.limit_s
+        if any(len(allowed) > 1 for allowed in self.caps):
+            least_s = min(least_s, self.extend_all())
+        return min(least_s, self.least_walked_s)
+
+    @property
+    def limit_s(self) -> float:
+        """Step that a better one is below."""
+        return min(self.below_s, self.best[0])
+
+    def bound_s(self, vector: Vector) -> float:
+        """Lower bound of the step with the options of a vector."""
+        return max(self.option(stage, k).step_s for stage, k in enumerate(vector))
+
+    def walk(self, vector: Vector) -> None:
+        """Walk a vector, once."""
+        if vector in self.walked:
+            return
+        self.walked.add(vector)
+        self.best = min(self.best, (self.step_s(vector), vector))
+        options = (self.option(stage, k) for stage, k in enumerate(vector))
+        if not all(one.is_quickest for one in options):
+            self.least_walked_s = min(self.least_walked_s, self.bound_s(vector))
+
+    def promising(self) -> Iterator[Vector]:
+        """Yield the vectors that are walked first."""
+        fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
+        yield lowered(min(mine).in_flight for mine in fitting)
+        yield lowered(mine[0].in_flight for mine in fitting)
+        yield lowered(min(mine, key=added_s).in_flight for mine in fitting)
+
+    def fitting(self, stage: int) -> Iterator[StageOption]:
+        """Yield options that fit, from the most in flight on, while they may help."""
+        least_s = float("inf")
+        for k in reversed(self.caps[stage]):
+            one = self.option(stage, k)
+            if not one.exceeds:
+                least_s = min(least_s, one.step_s)
+                yield one
+            if one.least_s >= least_s:
+                return
+
+    def extend_all(self) -> float:
+        """Extend and walk vectors; least bound of those that are left."""
+        nodes: list[tuple[float, int, Vector]] = [(0.0, len(self.caps), ())]
+        most_walks = max(WORK // len(self.caps) ** 2, MOST_WALKS)
+        for _ in range(most_walks * EXTENSIONS_A_WALK * len(self.caps)):
+            if not nodes or nodes[0][0] >= self.limit_s:
+                return float("inf")
+            bound_s, num_open, ordered = heapq.heappop(nodes)
+            vector = tuple(-k for k in ordered)
+            if num_open:
+                for step_s, k in self.extensions(vector):
+                    node = max(bound_s, step_s), num_open - 1, (*ordered, -k)
+                    heapq.heappush(nodes, node)
+                continue
+            if vector not in self.walked and most_walks == 0:
+                return bound_s
+            most_walks -= vector not in self.walked
+            self.walk(vector)
+        return nodes[0][0] if nodes else float("inf")
+
+    def extensions(self, vector: Vector) -> Iterator[tuple[float, int]]:
+        """Yield bounds and numbers of the next stage, below the limit."""
+        stage = len(vector)
+        for k in reversed(self.caps[stage]):
+            if vector and k > vector[-1]:
+                continue
+            one = self.option(stage, k)
+            if not one.exceeds and one.step_s < self.limit_s:
+                yield one.step_s, k
+            if one.least_s >= self.limit_s:
+                return
 
 
 def added_s(option: StageOption) -> float:
@@ -57,6 +139,6 @@ def added_s(option: StageOption) -> float:
     return option.added_s
 
 
-def ordered(numbers: Iterator[int]) -> Vector:
-    """Numbers lowered to those of the stages before."""
+def lowered(numbers: Iterable[int]) -> Vector:
+    """Numbers, none above those of the stages before."""
     return tuple(accumulate(numbers, min))

@@ -19,6 +19,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_bounds import TupleBounds
 from plimsoll_planner.search.tuple_context import least_of
 from plimsoll_planner.techniques.technique import StageChoice
+from plimsoll_planner.timing.stage_times import StageTimes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -37,6 +38,8 @@ class StageOption:
     added_s: float
     """Of a backward pass."""
     in_flight: int
+    least_s: float
+    """Step bound of every option of the stage with as many in flight or fewer."""
     is_quickest: bool = True
     """No other one that fits with as many in flight adds less to a pass, nor ends a
     step sooner."""
@@ -76,11 +79,14 @@ class StageOptions(TupleBounds):
         options, count = self.options(candidate), candidate.num_micro_batches
         bounds = self.bounds(candidate, Bound.EXPECTED)[stage]
         found: list[StageOption] = []
+        least_s = float("inf")
         for place, choice in enumerate(self.choices(candidate)):
             peaks = self.run_peaks(candidate, stage, run, choice.capped(in_flight))
             option = quickest(options, *run, peaks, capacity_bytes)
             added_s = options.seconds[*run, option : option + 1]
-            step_s = bounds[place].of_run(run, in_flight).step_s(count, added_s)
+            bound = bounds[place].of_run(run, in_flight)
+            least_s = min(least_s, float(bound.with_fewer[0]))
+            step_s = bound.step_s(count, added_s)
             peak = int(peaks[option])
             found.append(
                 StageOption(
@@ -91,6 +97,7 @@ class StageOptions(TupleBounds):
                     option=option,
                     added_s=float(added_s[0]),
                     in_flight=in_flight,
+                    least_s=least_s,
                 )
             )
         best = min(found)
@@ -104,7 +111,7 @@ class StageOptions(TupleBounds):
             for one in found
             if one is not best and one.exceeds <= best.exceeds
         )
-        return replace(best, is_quickest=is_quickest)
+        return replace(best, is_quickest=is_quickest, least_s=least_s)
 
     def end_s(
         self,
@@ -122,6 +129,21 @@ class StageOptions(TupleBounds):
         runs = self.tables.runs(candidate.offer, bound, candidate.micro_batch)
         optimizer_s = runs.optimizer_step[run]
         return float(choice.end_s(np.array(exchange_s), optimizer_s, bound))
+
+    def option_times(
+        self, candidate: Candidate, stage: int, run: tuple[int, int], one: StageOption
+    ) -> StageTimes:
+        """Expected seconds and bytes of a stage with one option."""
+        runs = self.tables.runs(candidate.offer, Bound.EXPECTED, candidate.micro_batch)
+        choice = self.choices(candidate)[one.choice]
+        stages = self.stage_bytes(candidate, Bound.EXPECTED, choice)
+        return StageTimes(
+            forward_s=float(runs.forward[run]),
+            backward_s=float(runs.backward[run] + one.added_s),
+            sent_bytes=int(stages.sent[run[1]]),
+            end_s=self.end_s(candidate, stage, run, choice, Bound.EXPECTED),
+            in_flight_cap=one.in_flight,
+        )
 
     def peaks_within(self, candidate: Candidate, stage: int, limit_s: float) -> Ints:
         """[A, B]: least peaks of one stage whose step bound is within a limit.

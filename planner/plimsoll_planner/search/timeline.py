@@ -16,8 +16,9 @@ from plimsoll_planner.memory.chain_bytes import Bound
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.records.strategy import Strategy
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.tuple_search import Found, TupleSearch
+from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.techniques import choice_of
 from plimsoll_planner.timing.schedule import Operation, Pass, PipelineSchedule
 from plimsoll_planner.timing.stage_times import StageTimes
@@ -70,7 +71,7 @@ def timeline(
         offer=0,
         strategy=Strategy(mesh=mesh, schedule=plan.schedule),
         micro_batch=plan.micro_batch,
-        num_micro_batches=count,
+        num_micro_batches=plan.num_micro_batches,
         gpus_per_pod=plan.pods.gpus_per_pod,
     )
     found = Found(

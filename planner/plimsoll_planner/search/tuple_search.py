@@ -16,20 +16,19 @@ recomputes more than the fullest one needs to.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
 from plimsoll_planner.records.problem import Problem
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.partition import Partition
-from plimsoll_planner.search.plan_caps import every_vector, promising_vectors
+from plimsoll_planner.search.plans_within import PlansWithin
 from plimsoll_planner.search.space import Candidate
-from plimsoll_planner.search.stage_options import StageOption, StageOptions
+from plimsoll_planner.search.stage_options import StageOptions
 from plimsoll_planner.search.tuple_context import CutsOf
 from plimsoll_planner.search.walked_cuts import Walk
-from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.walk_bounds import longest_step_s
@@ -39,27 +38,6 @@ MOST_WALKS = 64
 FINENESS = 4096
 """The least peak is found to within this part of itself; below that many bytes exactly.
 """
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """One plan of a tuple."""
-
-    candidate: Candidate
-    cuts: tuple[int, ...]
-    recomputed: tuple[tuple[int, ...], ...]
-    """Layers that recompute, stage by stage."""
-    choices: tuple[StageChoice, ...]
-    """Choices of techniques and caps, stage by stage."""
-    bound_s: float
-    """Lower bound of the step of all plans of the tuple within the same capacity."""
-    step_s: float
-    """Of the walked schedule, expected seconds."""
-    peaks: tuple[int, ...]
-    """Upper bounds of tensor bytes, stage by stage."""
-    is_quickest: bool = True
-    """No other choices, caps or recomputed layers that fit make these cuts' step
-    shorter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,15 +96,17 @@ class TupleSearch(StageOptions):
         Upper bounds of tensors count. A step of at most `enough_s` ends the search.
         """
         values = self.step_bounds(candidate, FITTING, capacity_bytes)
+        plans = PlansWithin(self, candidate, capacity_bytes)
         walked: dict[tuple[int, ...], Found] = {}
 
         def walk_s(cuts: tuple[int, ...]) -> float:
-            walked[cuts] = self.found(candidate, cuts, capacity_bytes)
+            below_s = min((one.step_s for one in walked.values()), default=np.inf)
+            walked[cuts] = plans.found(cuts, below_s)
             return walked[cuts].step_s
 
         walk = Walk(
             step_s=walk_s,
-            is_least=lambda cuts: walked[cuts].is_quickest,
+            least_s=lambda cuts: walked[cuts].bound_s,
             enough_s=enough_s,
             most_walks=MOST_WALKS,
         )
@@ -134,6 +114,7 @@ class TupleSearch(StageOptions):
         if best is None:
             return None
         least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
+        self.num_plans += plans.num_walked
         return replace(walked[best.cuts], bound_s=least_s)
 
     def least_memory(self, fastest: Found, target_s: float) -> LeastMemory:
@@ -171,60 +152,6 @@ class TupleSearch(StageOptions):
         if least >= LARGEST_BYTES:
             return None
         return self.quickest_within(candidate, least)
-
-    def found(
-        self,
-        candidate: Candidate,
-        cuts: tuple[int, ...],
-        capacity_bytes: int,
-    ) -> Found:
-        """Plan of given cuts whose every stage recomputes as little as fits, walked.
-
-        Every stage fits with some choice: upper bounds of tensors within the capacity.
-        Of the numbers in flight that are tried, those of the shortest step.
-        """
-        runs = self.tables.runs_of(cuts)
-        caps = [self.stage_caps(candidate, stage) for stage in range(len(cuts))]
-
-        @cache
-        def option(stage: int, in_flight: int) -> StageOption:
-            return self.quickest_option(
-                candidate, stage, runs[stage], capacity_bytes, in_flight
-            )
-
-        every = every_vector(caps)
-        vectors = promising_vectors(caps, option) if every is None else every
-        tried = [
-            [option(stage, k) for stage, k in enumerate(vector)]
-            for vector in dict.fromkeys(vectors)
-        ]
-        fitting = [stages for stages in tried if not any(s.exceeds for s in stages)]
-        plans = [self.plan_of(candidate, cuts, stages) for stages in fitting]
-        best = min(plans, key=lambda plan: (plan.step_s, max(plan.peaks)))
-        is_quickest = every is not None and all(plan.is_quickest for plan in plans)
-        return replace(best, is_quickest=is_quickest)
-
-    def plan_of(
-        self, candidate: Candidate, cuts: tuple[int, ...], stages: list[StageOption]
-    ) -> Found:
-        """Plan of given cuts and options of the stages, walked."""
-        self.num_plans += 1
-        choices = self.choices(candidate)
-        recomputed = self.options(candidate).recomputed
-        found = Found(
-            candidate=candidate,
-            cuts=cuts,
-            recomputed=tuple(
-                recomputed(*run, one.option)
-                for run, one in zip(self.tables.runs_of(cuts), stages, strict=True)
-            ),
-            choices=tuple(choices[one.choice].capped(one.in_flight) for one in stages),
-            bound_s=0.0,
-            step_s=0.0,
-            peaks=tuple(one.peak for one in stages),
-            is_quickest=all(one.is_quickest for one in stages),
-        )
-        return replace(found, step_s=self.plan_step_s(found, Bound.EXPECTED))
 
     def plan_step_s(self, found: Found, bound: Bound) -> float:
         """Seconds of a plan's walked step, for one bound of all seconds and bytes."""

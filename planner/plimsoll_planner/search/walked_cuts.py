@@ -42,8 +42,8 @@ class Walk:
     step_s: Callable[[tuple[int, ...]], float]
     """Seconds of the step of given cuts, never below the bound of any of their stages.
     """
-    is_least: Callable[[tuple[int, ...]], bool]
-    """Whether no other choices make the walk of the same cuts shorter."""
+    least_s: Callable[[tuple[int, ...]], float]
+    """Lower bound of the step of cuts that were walked, over all choices."""
     enough_s: float = 0.0
     """A step of at most this ends the search."""
     most_walks: int
@@ -52,7 +52,7 @@ class Walk:
     def only(self, cuts: tuple[int, ...], bound_s: float) -> WalkedCuts:
         """Walk of the only cuts that there are, whose step bound is `bound_s`."""
         step_s = self.step_s(cuts)
-        least_s = step_s if self.is_least(cuts) else min(step_s, bound_s)
+        least_s = min(step_s, max(self.least_s(cuts), bound_s))
         return WalkedCuts(cuts=cuts, step_s=step_s, least_s=least_s)
 
 
@@ -117,8 +117,8 @@ class CutSearch:
         cuts = node.cuts[:-1]
         step_s = self.walk.step_s(cuts)
         self.best = min(self.best, (step_s, cuts))
-        if not self.walk.is_least(cuts):
-            self.least_walked_s = min(self.least_walked_s, node.bound_s)
+        least_s = max(self.walk.least_s(cuts), node.bound_s)
+        self.least_walked_s = min(self.least_walked_s, least_s)
 
     def extend(self, node: Node, behind: Floats) -> None:
         """Cut one stage more, in all ways that may be better than the best step."""

@@ -633,6 +633,7 @@ def exactly(plan: HybridPlan) -> Override:
         micro_batch=plan.micro_batch,
         cuts=tuple(stage.chunks[0].first_layer for stage in plan.stages),
         recomputed_layers=tuple(i for s in plan.stages for i in s.recomputed_layers),
+        in_flight_caps=tuple(stage.in_flight_cap for stage in plan.stages),
     )
 
 

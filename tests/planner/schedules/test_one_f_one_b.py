@@ -78,6 +78,6 @@ def test_slow_links_bind_even_stages_by_their_cycles() -> None:
     )
     walked = walk(SCHEDULE, [times] * 4, 64, topology(offer, Mesh(pipeline=4)))
     passes = max(bounds[s].passes[s, s + 1] for s in range(4))
-    cycles = max(bounds[s].cycles_of_k[s, s + 1] for s in range(4))
+    cycles = max(bounds[s].cycles[s, s + 1] for s in range(4))
     assert walked / passes > 1.4
     assert walked / cycles < 1.03

@@ -382,7 +382,7 @@ def test_what_is_not_planned_yet_is_refused_in_words() -> None:
 LIMITS_NOT_SEARCHED: dict[str, dict[str, Any]] = {
     "tensor_degrees: 2": {"tensor_degrees": (1, 2)},
     "schedules: GPipe": {"schedules": (Schedule.ONE_F_ONE_B, Schedule.GPIPE)},
-    "shardings: optimizer": {"shardings": (Sharding.NONE, Sharding.OPTIMIZER)},
+    "shardings: parameters": {"shardings": (Sharding.NONE, Sharding.PARAMETERS)},
 }
 
 

@@ -13,9 +13,10 @@ from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.problem import Limits, Problem
 from plimsoll_planner.search import cost_tables
 from plimsoll_planner.search.explore import Explorer
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.grouping import group_starts
 from plimsoll_planner.search.timeline import timeline
-from plimsoll_planner.search.tuple_search import Found, TupleSearch
+from plimsoll_planner.search.tuple_search import TupleSearch
 from plimsoll_planner.search.verdicts import Floor
 from tests.planner.search.test_gaps import questions
 from tests.support.drawing import draws

@@ -23,7 +23,7 @@ from plimsoll_planner.records.offer import Link
 from plimsoll_planner.records.problem import Limits, Objective, Problem
 from plimsoll_planner.search.answer import solve
 from plimsoll_planner.search.explore import Explorer
-from plimsoll_planner.search.tuple_search import Found
+from plimsoll_planner.search.found import Found
 from plimsoll_planner.search.verdicts import Decision, Floor
 from tests.support.brute_force import ROUNDING, best_rates, floor_of
 from tests.support.builders import an_offer

@@ -34,7 +34,7 @@ def search(
     }
     walk = Walk(
         step_s=walks.__getitem__,
-        is_least=lambda _: True,
+        least_s=walks.__getitem__,
         enough_s=enough_s,
         most_walks=most_walks,
     )

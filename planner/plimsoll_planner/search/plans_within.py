@@ -1,0 +1,98 @@
+"""Plans of one tuple within a capacity, for any cuts.
+
+In: a tuple, a capacity, cuts. Out: the quickest plan of these cuts (`Found`). Called by
+`tuple_search`, which asks for many cuts: what single stages do is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from plimsoll_planner.search.found import Found
+from plimsoll_planner.search.plan_caps import CapSearch
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.stage_options import StageOption, StageOptions
+from plimsoll_planner.timing import step_walk
+from plimsoll_planner.timing.stage_times import StageTimes
+
+Run = tuple[int, int]
+Place = tuple[int, Run, int]
+"""A stage, its layers, micro-batches in flight."""
+
+
+@dataclass
+class PlansWithin:
+    """Plans of one tuple within a capacity of tensors, upper bounds."""
+
+    search: StageOptions
+    candidate: Candidate
+    capacity_bytes: int
+    num_walked: int = 0
+    _options: dict[Place, StageOption] = field(default_factory=dict[Place, StageOption])
+    _times: dict[Place, StageTimes] = field(default_factory=dict[Place, StageTimes])
+
+    def found(self, cuts: tuple[int, ...], below_s: float = np.inf) -> Found:
+        """Plan of given cuts whose every stage recomputes as little as fits, walked.
+
+        Every stage fits with some choice. The numbers in flight are the best that were
+        found, of steps below `below_s`.
+        """
+        candidate, runs = self.candidate, self.search.tables.runs_of(cuts)
+
+        def option(stage: int, in_flight: int) -> StageOption:
+            return self._option((stage, runs[stage], in_flight))
+
+        caps = CapSearch(
+            caps=[self.search.stage_caps(candidate, s) for s in range(len(cuts))],
+            option=option,
+            step_s=lambda vector: self._step_s(runs, vector),
+            below_s=below_s,
+        )
+        least_s = caps.run()
+        step_s, vector = caps.best
+        stages = [option(stage, k) for stage, k in enumerate(vector)]
+        choices = self.search.choices(candidate)
+        recomputed = self.search.options(candidate).recomputed
+        return Found(
+            candidate=candidate,
+            cuts=cuts,
+            recomputed=tuple(
+                recomputed(*run, one.option)
+                for run, one in zip(runs, stages, strict=True)
+            ),
+            choices=tuple(choices[one.choice].capped(one.in_flight) for one in stages),
+            bound_s=least_s,
+            step_s=step_s,
+            peaks=tuple(one.peak for one in stages),
+        )
+
+    def _step_s(self, runs: list[Run], vector: tuple[int, ...]) -> float:
+        """Walked step of the best options with given numbers in flight."""
+        self.num_walked += 1
+        candidate, placed = self.candidate, self.search.placed(self.candidate)
+        stages = [
+            self._stage_times((stage, run, k))
+            for stage, (run, k) in enumerate(zip(runs, vector, strict=True))
+        ]
+        count = candidate.num_micro_batches
+        return step_walk.walk(candidate.schedule, stages, count, placed)
+
+    def _option(self, place: Place) -> StageOption:
+        """Best option of a stage with so many in flight."""
+        if place not in self._options:
+            stage, run, in_flight = place
+            self._options[place] = self.search.quickest_option(
+                self.candidate, stage, run, self.capacity_bytes, in_flight
+            )
+        return self._options[place]
+
+    def _stage_times(self, place: Place) -> StageTimes:
+        """Expected seconds and bytes of a stage with its best option."""
+        if place not in self._times:
+            stage, run, _ = place
+            self._times[place] = self.search.option_times(
+                self.candidate, stage, run, self._option(place)
+            )
+        return self._times[place]
