@@ -12,6 +12,7 @@ falls on the way; where that is no better than what was found, the run is done.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,9 @@ import numpy as np
 from plimsoll_planner.memory.chain_bytes import Flags, Ints
 from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
+
+AddedSeconds = Callable[[int], Floats]
+"""Least seconds [A, B] that recomputing adds within a capacity, by number in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,27 +49,39 @@ class ChoiceBounds:
             return self.of_most.of(places)
         return self.bound(self.runs.of(places), in_flight)
 
-    def least_steps(
-        self, num_micro_batches: int, added_s: Callable[[int], Floats]
+    def steps(
+        self, num_micro_batches: int, added_s: AddedSeconds, part: float
     ) -> Floats:
-        """[A, B]: least step bound over all numbers in flight.
+        """[A, B]: step bound with a part of the most in flight.
 
         `added_s` are the least seconds [A, B] that recomputing adds with so many.
         """
-        found = self.of_most.step_s(num_micro_batches, added_s(self.caps[-1]))
+        wanted = math.ceil(part * self.caps[-1])
+        k = max(wanted, self.caps[0])
+        bound = self.of_most if k == self.caps[-1] else self.bound(self.runs, k)
+        return bound.step_s(num_micro_batches, added_s(k))
+
+    def least_steps(
+        self, num_micro_batches: int, added_s: AddedSeconds, below_s: float
+    ) -> Floats:
+        """[A, B]: least step bound over all numbers in flight.
+
+        Of runs whose step is not below `below_s` with any, a bound that is not either.
+        """
+        found = self.steps(num_micro_batches, added_s, 1.0)
         if len(self.caps) == 1:
             return found
         can_fit = added_s(self.caps[0]) < np.inf
         least = np.where(can_fit, self.of_most.with_fewer, np.inf)
         for k in reversed(self.caps[:-1]):
-            left = first, end = np.nonzero(least < found)
+            left = first, end = np.nonzero(least < np.minimum(found, below_s))
             if first.size == 0:
                 break
             bound = self.bound(self.runs.of((first, end)), k)
             least[left] = np.maximum(least[left], bound.with_fewer)
             steps = bound.step_s(num_micro_batches, added_s(k)[left])
             found[left] = np.minimum(found[left], np.maximum(steps, least[left]))
-        return found
+        return np.where(least < below_s, found, np.minimum(found, least))
 
     def fewest_in_flight(self, possible: Flags, limit_s: float) -> Ints:
         """[A, B]: fewest in flight of which the step bound is within a limit.

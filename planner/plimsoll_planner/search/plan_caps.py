@@ -25,10 +25,12 @@ from itertools import accumulate
 
 from plimsoll_planner.search.stage_options import StageOption
 
+MOST_STAGES = 16
+"""With more, only the first three vectors are walked."""
+WORK = 512
+"""Vectors of given cuts that are walked: so many over the square of the number of
+stages, and `MOST_WALKS` at least; a walk takes longer with more stages."""
 MOST_WALKS = 2
-"""Vectors of given cuts that are walked, at least."""
-WORK = 1024
-"""So many, over the square of the number of stages; a walk takes longer with more."""
 EXTENSIONS_A_WALK = 2
 """Parts of vectors that are extended for each stage and walk, at most."""
 Vector = tuple[int, ...]
@@ -56,13 +58,16 @@ class CapSearch:
 
         One vector is walked in any case. What is not below `below_s` is left out.
         """
-        for vector in self.promising():
+        fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
+        for vector in promising(fitting):
             if not self.walked or self.bound_s(vector) < self.limit_s:
                 self.walk(vector)
-        least_s = self.limit_s
-        if any(len(allowed) > 1 for allowed in self.caps):
-            least_s = min(least_s, self.extend_all())
-        return min(least_s, self.least_walked_s)
+        left_s = float("inf")
+        if len(self.caps) > MOST_STAGES:
+            left_s = max(min(mine).step_s for mine in fitting)
+        elif any(len(allowed) > 1 for allowed in self.caps):
+            left_s = self.extend_all()
+        return min(self.limit_s, left_s, self.least_walked_s)
 
     @property
     def limit_s(self) -> float:
@@ -82,13 +87,6 @@ class CapSearch:
         options = (self.option(stage, k) for stage, k in enumerate(vector))
         if not all(one.is_quickest for one in options):
             self.least_walked_s = min(self.least_walked_s, self.bound_s(vector))
-
-    def promising(self) -> Iterator[Vector]:
-        """Yield the vectors that are walked first."""
-        fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
-        yield lowered(min(mine).in_flight for mine in fitting)
-        yield lowered(mine[0].in_flight for mine in fitting)
-        yield lowered(min(mine, key=added_s).in_flight for mine in fitting)
 
     def fitting(self, stage: int) -> Iterator[StageOption]:
         """Yield options that fit, from the most in flight on, while they may help."""
@@ -132,6 +130,13 @@ class CapSearch:
                 yield one.step_s, k
             if one.least_s >= self.limit_s:
                 return
+
+
+def promising(fitting: Sequence[Sequence[StageOption]]) -> Iterator[Vector]:
+    """Yield the vectors that are walked first, from the options of each stage."""
+    yield lowered(min(mine).in_flight for mine in fitting)
+    yield lowered(mine[0].in_flight for mine in fitting)
+    yield lowered(min(mine, key=added_s).in_flight for mine in fitting)
 
 
 def added_s(option: StageOption) -> float:

@@ -9,6 +9,7 @@ In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds pl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +20,7 @@ from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.memory.stage_peaks import StageBytes, least_peaks, least_seconds
 from plimsoll_planner.records.problem import Problem
-from plimsoll_planner.search.choice_bounds import ChoiceBounds
+from plimsoll_planner.search.choice_bounds import AddedSeconds, ChoiceBounds
 from plimsoll_planner.search.family_bounds import FamilyBounds
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
 from plimsoll_planner.search.partition import Partition
@@ -37,6 +38,7 @@ from plimsoll_planner.timing.stage_runs import (
 
 Bounds = tuple[ChoiceBounds, ...]
 """Of one stage, one for each choice."""
+HALF = 0.5
 MOST_BOUNDS = 64
 """Tuples whose step bounds are kept."""
 MOST_SECONDS_BYTES = 2**28
@@ -239,12 +241,52 @@ class TupleBounds(TupleContext):
     def step_bounds(
         self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
     ) -> list[Floats]:
-        """Step bound of every stage [A, B] with the quickest choices that fit."""
+        """Step bound of every stage [A, B] with the quickest choices that fit.
+
+        Of runs that no cuts of the least step bound have, it may be a lower one.
+        """
+        below_s = self.some_bound(candidate, bounds, capacity_bytes)
+        return self.over_choices(
+            candidate,
+            *(bounds, capacity_bytes),
+            lambda one, count, added_s: one.least_steps(count, added_s, below_s),
+        )
+
+    def some_bound(
+        self, candidate: Candidate, bounds: Numbers, capacity_bytes: int
+    ) -> float:
+        """Least step bound of the plans that have as many in flight as is usual.
+
+        Also those with a half, a quarter, ... of that on each stage, down to one.
+        """
+        part, found = 1.0, np.inf
+        while self.stage_caps(candidate, 0)[-1] * part > HALF:
+            values = self.over_choices(
+                candidate,
+                *(bounds, capacity_bytes),
+                partial(ChoiceBounds.steps, part=part),
+            )
+            best = self.placement(candidate.num_stages).least_largest(values)
+            found = min(found, np.inf if best is None else best.value)
+            part /= 2
+            if len(self.stage_caps(candidate, 0)) == 1:
+                break
+        return found
+
+    def over_choices(
+        self,
+        candidate: Candidate,
+        bounds: Numbers,
+        capacity_bytes: int,
+        steps: Callable[[ChoiceBounds, int, AddedSeconds], Floats],
+    ) -> list[Floats]:
+        """[A, B] of each stage: least of the steps of all choices."""
         count, choices = candidate.num_micro_batches, self.choices(candidate)
         asked = bounds, capacity_bytes
 
-        def steps(stage: int, choice: StageChoice, mine: ChoiceBounds) -> Floats:
-            return mine.least_steps(
+        def of_choice(stage: int, choice: StageChoice, mine: ChoiceBounds) -> Floats:
+            return steps(
+                mine,
                 count,
                 lambda k: self.added_seconds(
                     candidate, stage, *asked, choice.capped(k)
@@ -253,7 +295,7 @@ class TupleBounds(TupleContext):
 
         return [
             least_of(
-                steps(stage, choice, mine)
+                of_choice(stage, choice, mine)
                 for choice, mine in zip(choices, of_stage, strict=True)
             )
             for stage, of_stage in enumerate(self.bounds(candidate, bounds.seconds))
