@@ -21,12 +21,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from plimsoll_planner.search.stage_options import StageOption
 
 MOST_STAGES = 16
-"""With more, only the first three vectors are walked."""
+"""With more, only the first vector is walked."""
 WORK = 512
 """Vectors of given cuts that are walked: so many over the square of the number of
 stages, and `MOST_WALKS` at least; a walk takes longer with more stages."""
@@ -59,7 +59,10 @@ class CapSearch:
         One vector is walked in any case. What is not below `below_s` is left out.
         """
         fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
-        for vector in promising(fitting):
+        vectors = promising(fitting)
+        if len(self.caps) > MOST_STAGES:
+            vectors = islice(vectors, 1)
+        for vector in vectors:
             if not self.walked or self.bound_s(vector) < self.limit_s:
                 self.walk(vector)
         left_s = float("inf")

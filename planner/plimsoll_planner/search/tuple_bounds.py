@@ -4,13 +4,12 @@ In: a candidate. Out: numbers and cuts. The base of `TupleSearch`, which adds pl
 
     least_peak   least over all cuts and recompute sets of the largest rank's peak
     least_bound  least step bound over all plans whose every peak is within a capacity
-    least_period least largest load of a stage, for all data degrees at once
+    least_period what a micro-batch takes at least, for many tuples at once
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -24,9 +23,9 @@ from plimsoll_planner.search.choice_bounds import AddedSeconds, ChoiceBounds
 from plimsoll_planner.search.family_bounds import FamilyBounds
 from plimsoll_planner.search.numbers import FITTING, HOPED, Numbers
 from plimsoll_planner.search.partition import Partition
+from plimsoll_planner.search.periods import Periods
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.tuple_context import CutsOf, TupleContext, least_of
-from plimsoll_planner.techniques import falls_with_replicas
 from plimsoll_planner.techniques.technique import StageChoice
 from plimsoll_planner.timing.stage_runs import (
     Gradients,
@@ -56,7 +55,7 @@ class TupleBounds(TupleContext):
         self._stage_peaks: dict[tuple[object, ...], Ints] = {}
         self._least_s: dict[tuple[object, ...], Floats] = {}
         self._bounds: dict[tuple[object, ...], list[Bounds]] = {}
-        self._periods: dict[tuple[object, ...], float] = {}
+        self.periods = Periods(self, self.added_seconds)
 
     # Memory at any speed.
 
@@ -201,14 +200,12 @@ class TupleBounds(TupleContext):
     def added_seconds(
         self,
         candidate: Candidate,
-        stage: int,
         bounds: Numbers,
         capacity_bytes: int,
         choice: StageChoice,
-        flow: Flow | None = None,
+        flow: Flow,
     ) -> Floats:
         """[A, B]: least seconds that recomputing adds within a capacity."""
-        flow = flow or self.stage_flow(candidate, stage, choice)
         b = candidate.micro_batch
         clock = self.tables.clock(candidate.offer)
         key = (clock, bounds, capacity_bytes, choice, flow)
@@ -285,13 +282,11 @@ class TupleBounds(TupleContext):
         asked = bounds, capacity_bytes
 
         def of_choice(stage: int, choice: StageChoice, mine: ChoiceBounds) -> Floats:
-            return steps(
-                mine,
-                count,
-                lambda k: self.added_seconds(
-                    candidate, stage, *asked, choice.capped(k)
-                ),
-            )
+            def added_s(in_flight: int) -> Floats:
+                flow = self.stage_flow(candidate, stage, choice.capped(in_flight))
+                return self.added_seconds(candidate, *asked, choice, flow)
+
+            return steps(mine, count, added_s)
 
         return [
             least_of(
@@ -316,55 +311,8 @@ class TupleBounds(TupleContext):
         return shared_bound(chain, self.placed(candidate), count)
 
     def least_period(self, candidate: Candidate, bounds: Numbers = FITTING) -> float:
-        """Lower bound of the largest load of a stage, recomputing included.
-
-        It holds for every D at once, unless ranks may hold less if D is larger: memory
-        is relaxed to what all of them have, as few micro-batches in flight as P of them
-        and caps leave, their inputs alone, no copies of gradients, the fewest
-        communicators.
-        """
-        if self.tables.is_grouped and bounds.merge:
-            return 0.0
-        b, stages = candidate.micro_batch, candidate.num_stages
-        if candidate.num_micro_batches < stages:
-            return 0.0
-        alone = candidate
-        if not falls_with_replicas(self.problem):
-            mesh = replace(candidate.mesh, data=1)
-            strategy = replace(candidate.strategy, mesh=mesh)
-            alone = replace(candidate, strategy=strategy)
-        key = (self._alike[candidate.offer], alone.strategy, b, bounds)
-        if key not in self._periods:
-            capacity = self.capacity(alone, Bound.UPPER)
-            runs = self.tables.runs(candidate.offer, Bound.EXPECTED, b)
-            load = runs.forward + runs.backward
-            asked = bounds, capacity
-            added = (
-                least_of(
-                    self.added_seconds(
-                        *(alone, stage, *asked, choice),
-                        self.least_flow(alone, stage, choice),
-                    )
-                    for choice in self.choices(alone)
-                )
-                for stage in range(stages)
-            )
-            placement = self.placement(stages)
-            found = placement.least_largest([load + added_s for added_s in added])
-            self._periods[key] = np.inf if found is None else found.value
-        return self._periods[key]
-
-    def least_flow(self, candidate: Candidate, stage: int, choice: StageChoice) -> Flow:
-        """Flow through one stage with P micro-batches, k of which have inputs."""
-        stages = candidate.num_stages
-        in_flight = self.caps(candidate.schedule, stages - stage, stages)[0]
-        flow = Flow(
-            in_flight=in_flight,
-            num_micro_batches=in_flight,
-            micro_batch=candidate.micro_batch,
-            data_degree=candidate.mesh.data,
-        )
-        return choice.flow(flow)
+        """Lower bound of the seconds that a micro-batch takes; see `periods`."""
+        return self.periods.least(candidate, bounds)
 
 
 def gradients_of(stages: StageBytes) -> Gradients:

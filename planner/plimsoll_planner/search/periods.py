@@ -1,0 +1,123 @@
+"""Lower bounds of the seconds that a micro-batch takes a pipeline, for many context.
+
+In: a candidate. Out: least period, so that no step of M micro-batches is shorter than M
+of them. Called by `explore` and `gaps` before the programme of a tuple.
+
+A stage with k in flight has a period of at least
+
+    load + T              its passes with what recomputing adds
+    (load + behind) / k   as each of k micro-batches stays until the layers behind are
+                          done with it both ways
+
+The bound holds for every M, and for every D at once, unless ranks may hold less if D is
+larger: memory is relaxed to what all of them have, the inputs of k micro-batches alone,
+no copies of gradients, the fewest communicators. Numbers in flight are taken in groups,
+with the memory of the fewest and the time of the most of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import Bound
+from plimsoll_planner.memory.flow import Flow
+from plimsoll_planner.memory.option_arrays import Floats
+from plimsoll_planner.search.numbers import Numbers
+from plimsoll_planner.search.space import Candidate
+from plimsoll_planner.search.tuple_context import TupleContext, least_of
+from plimsoll_planner.techniques import falls_with_replicas
+from plimsoll_planner.techniques.technique import StageChoice
+
+AddedSeconds = Callable[[Candidate, Numbers, int, StageChoice, Flow], Floats]
+"""Least seconds [A, B] that recomputing adds within a capacity."""
+WIDTH = 1.25
+"""The most in flight of a group over the fewest."""
+ROUNDING = 1e-12
+"""Relative; quotients are no whole ticks."""
+
+
+class Periods:
+    """Least periods; keeps what several tuples share."""
+
+    def __init__(self, context: TupleContext, added_seconds: AddedSeconds) -> None:
+        """Begin with none known."""
+        self._context = context
+        self._added_seconds = added_seconds
+        self._loads: dict[tuple[object, ...], Floats] = {}
+        self._least: dict[tuple[object, ...], float] = {}
+
+    def least(self, candidate: Candidate, numbers: Numbers) -> float:
+        """Lower bound of the period; infinite if no plan fits."""
+        context, stages = self._context, candidate.num_stages
+        if context.tables.is_grouped and numbers.merge:
+            return 0.0
+        if candidate.num_micro_batches < stages:
+            return 0.0
+        alone = candidate
+        if not falls_with_replicas(context.problem):
+            mesh = replace(candidate.mesh, data=1)
+            strategy = replace(candidate.strategy, mesh=mesh)
+            alone = replace(candidate, strategy=strategy)
+        key = (context.alike(alone).offer, alone.strategy, alone.micro_batch, numbers)
+        if key not in self._least:
+            values = [self._of_stage(alone, stages - s, numbers) for s in range(stages)]
+            found = context.placement(stages).least_largest(values)
+            self._least[key] = np.inf if found is None else found.value
+        return self._least[key]
+
+    def _of_stage(self, alone: Candidate, left: int, numbers: Numbers) -> Floats:
+        """[A, B]: least periods of a stage, `left` stages from it to the last."""
+        caps = self._context.caps(alone.schedule, left, alone.num_stages)
+        groups = groups_up_to(caps[-1]) if len(caps) > 1 else [(caps[0], caps[0])]
+        key = (*self._shared(alone), numbers, tuple(groups))
+        if key not in self._loads:
+            self._loads[key] = least_of(
+                self._of_group(alone, group, numbers) for group in groups
+            )
+        return self._loads[key]
+
+    def _shared(self, alone: Candidate) -> tuple[object, ...]:
+        """All that bounds of tuples with other numbers of stages depend on."""
+        capacity = self._context.capacity(alone, Bound.UPPER)
+        offer = self._context.alike(alone).offer
+        return offer, capacity, alone.strategy.without_stages, alone.micro_batch
+
+    def _of_group(
+        self, alone: Candidate, group: tuple[int, int], numbers: Numbers
+    ) -> Floats:
+        """[A, B]: periods with the memory of the fewest and the time of the most."""
+        context, (fewest, most) = self._context, group
+        key = (*self._shared(alone), numbers, group)
+        if key not in self._loads:
+            flow = Flow(
+                in_flight=fewest,
+                num_micro_batches=fewest,
+                micro_batch=alone.micro_batch,
+                data_degree=alone.mesh.data,
+            )
+            capacity = context.capacity(alone, Bound.UPPER)
+            asked = alone, numbers, capacity
+            added = least_of(
+                self._added_seconds(*asked, choice, choice.flow(flow))
+                for choice in context.choices(alone)
+            )
+            runs = context.tables.runs(alone.offer, Bound.EXPECTED, alone.micro_batch)
+            load = runs.forward + runs.backward
+            before = runs.forward_before + runs.backward_before
+            behind = before[-1] - before
+            stays = (load + behind) / most * (1 - ROUNDING)
+            self._loads[key] = np.maximum(load + added, stays)
+        return self._loads[key]
+
+
+def groups_up_to(most: int) -> list[tuple[int, int]]:
+    """Groups of numbers in flight from 1 on; the last one reaches `most`."""
+    groups: list[tuple[int, int]] = []
+    fewest = 1
+    while fewest <= most:
+        groups.append((fewest, int(fewest * WIDTH)))
+        fewest = groups[-1][1] + 1
+    return groups
