@@ -182,7 +182,7 @@ class RankState:
 
     def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield master weights and optimizer state."""
-        for optimizer in self._trainer.optimizers.values():
+        for optimizer in XX:
             pairs = zip(optimizer.parameters, optimizer.masters, strict=True)
             for parameter, master in pairs:
                 base = self._base_of[id(parameter)]
@@ -198,7 +198,7 @@ class RankState:
         (torch.distributed.checkpoint.state_dict); layer by layer, so that nothing more
         is held than in any step.
         """
-        for optimizer in self._trainer.optimizers.values():
+        for optimizer in XX:
             optimizer.step(0.0)
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.engine.gradients import (
     ALIGNMENT,
+    attach,
     attach_buffer,
     by_type_of_sums,
     gradient_of,
@@ -42,6 +43,9 @@ class Share:
     replica: int = 0
     num_replicas: int = 1
     """1: nothing is divided."""
+
+
+WHOLE = Share()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +66,8 @@ class FlatBuffer:
         size = self.gradients.numel() // self.share.num_replicas
         return slice(self.share.replica * size, (self.share.replica + 1) * size)
 
-    def pieces(self) -> Iterator[tuple[int, PieceOf]]:
-        """Yield what this replica owns of each parameter, and where that begins."""
+    def pieces(self) -> Iterator[tuple[Tensor, PieceOf]]:
+        """Yield the gradients that this replica owns of each parameter."""
         own, start = self.own, 0
         for parameter, size in zip(
             self.parameters, sizes_of(self.parameters), strict=True
@@ -71,14 +75,33 @@ class FlatBuffer:
             first = max(own.start, start)
             end = min(own.stop, start + parameter.numel())
             if first < end:
-                piece = PieceOf(whole=parameter, first=first - start, end=end - start)
-                yield first, piece
+                place = PieceOf(whole=parameter, first=first - start, end=end - start)
+                yield self.gradients[first:end], place
             start += size
+
+    def owned(self) -> Iterator[tuple[nn.Parameter, PieceOf]]:
+        """Yield what an optimizer is to step on here, with its gradient attached."""
+        if self.values is None:
+            for parameter in self.parameters:
+                yield parameter, PieceOf(whole=parameter, end=parameter.numel())
+            return
+        for gradient, place in self.pieces():
+            start = gradient.storage_offset()
+            piece = nn.Parameter(self.values[start : start + gradient.numel()])
+            attach(piece, gradient)
+            yield piece, place
 
     def own_alone(self) -> Tensor:
         """Gradients that this replica owns, of the parameters that nobody shares."""
         end = sum(sizes_of(self.parameters[: self.num_alone]))
         return self.gradients[: min(end, self.own.stop)][self.own.start :]
+
+    def own_shared(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield shared parameters, with the gradients that this replica owns."""
+        shared = {id(parameter) for parameter in self.parameters[self.num_alone :]}
+        for gradient, place in self.pieces():
+            if id(place.whole) in shared:
+                yield place.whole, gradient
 
 
 def num_numbers(parameters: Iterable[nn.Parameter]) -> int:
@@ -118,7 +141,7 @@ def lay_out(
                 torch.promote_types(group[0].dtype, sums),
                 ALIGNMENT * (share.num_replicas if divides else 1),
             ),
-            share=share if divides else Share(),
+            share=share if divides else WHOLE,
         )
         for group in groups
     ]

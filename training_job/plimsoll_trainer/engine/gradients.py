@@ -61,12 +61,18 @@ def attach_buffer(
     size = rounded(sum(sizes_of(parameters)), multiple)
     buffer = torch.zeros(size, dtype=dtype, device=parameters[0].device)
     for parameter, own in zip(parameters, parts_of(buffer, parameters), strict=True):
-        if dtype == parameter.dtype:
-            parameter.grad = own
-        else:
-            setattr(parameter, SUM, own)
+        attach(parameter, own)
+        if dtype != parameter.dtype:
             parameter.register_post_accumulate_grad_hook(add_to_sum)  # type: ignore[no-untyped-call]
     return buffer
+
+
+def attach(parameter: nn.Parameter, gradient: Tensor) -> None:
+    """Let a tensor hold the sum of a parameter's gradients."""
+    if gradient.dtype == parameter.dtype:
+        parameter.grad = gradient
+    else:
+        setattr(parameter, SUM, gradient)
 
 
 def rounded(num_numbers: int, multiple: int = ALIGNMENT) -> int:

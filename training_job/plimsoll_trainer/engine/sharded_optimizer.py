@@ -31,7 +31,7 @@ class PieceOf:
     """Numbers first .. end - 1 of a parameter, in its order in memory."""
 
     whole: Tensor
-    first: int
+    first: int = 0
     end: int
 
 
