@@ -50,10 +50,8 @@ def names_of(
     trainer = trainer_of(cuts, replicas, a_gpt(width=16, **fields))
     trainer.run_step(0)
     state = RankState(trainer)
-    own, held = (
-        {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-        for tensors in (state.own_tensors(), state.tensors())
-    )
+    held = {name: TensorSpec.of(part.tensor) for name, part in state.ranges().items()}
+    own = {box.name: TensorSpec.of(box.tensor) for box in state.own_boxes()}
     return held, own
 
 
@@ -85,11 +83,11 @@ def moved_by_making_state() -> tuple[float, int]:
     trainer = trainer_of((0, 5), 1, a_gpt(width=16))
     before = [p.detach().clone() for p in trainer.stage.parameters()]
     state = RankState(trainer)
-    num_before = len(state.tensors())
+    num_before = len(state.ranges())
     state.make_optimizer_state()
     pairs = zip(before, trainer.stage.parameters(), strict=True)
     moved = max(float((a - b).abs().max()) for a, b in pairs)
-    return moved, len(state.tensors()) - num_before
+    return moved, len(state.ranges()) - num_before
 
 
 def test_making_the_optimizer_state_moves_nothing() -> None:
