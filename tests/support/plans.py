@@ -43,7 +43,7 @@ def plan_for(
     """
     num_stages = len(cuts) - 1
     num_micro_batches = global_batch // replicas // micro_batch
-    extra = of_stages or [{}] * num_stages
+    extra = [dict(one) for one in of_stages] or [{} for _ in range(num_stages)]
     stages = tuple(
         a_stage(
             cuts[stage],
