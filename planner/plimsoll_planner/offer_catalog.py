@@ -44,12 +44,13 @@ OUR_COLUMNS = (
     "Fp32TFLOPS",
     "Bf16TFLOPS",
     "MemoryBandwidthGBps",
+    "HostLinkGBps",
 )
 NEEDED_COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount")
 DEFAULT_CURRENCY = "USD"
 """The currency of catalogues, which have no column Currency; where there is one, each
 price has its own."""
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 SIZE_IN_MIB = re.compile(r"""['"]SizeInMiB['"]\s*:\s*([0-9]{1,9})(\.0+)?\s*[,}]""")
 """In GpuInfo, which is a literal of Python in some catalogues and JSON in others:
 {'Gpus': [{'Name': 'A100', 'MemoryInfo': {'SizeInMiB': 81920}}], ...}"""
@@ -198,6 +199,8 @@ def make_offer(row: Row, capacity_type: CapacityType, price: Decimal | None) -> 
         link_between_nodes=link(row.scaled("LinkBetweenNodesGBps", 1e9)),
         compute_rates=tuple(compute_rates(row)),
         memory_bandwidth_bytes_per_s=row.scaled("MemoryBandwidthGBps", 1e9),
+        host_memory_bytes=host_memory_bytes(row),
+        link_to_host=link(row.scaled("HostLinkGBps", 1e9)),
     )
 
 
@@ -227,6 +230,12 @@ def device_memory_bytes(row: Row) -> int:
         rule = "a mapping with Gpus[0].MemoryInfo.SizeInMiB, or give DeviceMemoryMiB"
         raise row.refuse("GpuInfo", rule)
     return mib * MIB
+
+
+def host_memory_bytes(row: Row) -> int | None:
+    """Memory of the node besides its devices, or None where it is unknown."""
+    num_bytes = row.scaled("MemoryGiB", GIB)
+    return None if num_bytes is None else int(num_bytes)
 
 
 def link(bandwidth_bytes_per_s: float | None) -> Link | None:

@@ -55,6 +55,7 @@ def test_a_row_of_a_skypilot_catalogue_is_two_offers() -> None:
         devices_per_node=8,
         price_per_node_hour=Decimal("32.7726"),
         currency="USD",
+        host_memory_bytes=1152 * 2**30,
     )
     assert spot.capacity_type is CapacityType.SPOT
     assert spot.price_per_node_hour == Decimal("9.83")
@@ -90,6 +91,7 @@ def test_our_columns_are_read() -> None:
         "Fp32TFLOPS": "19.5",
         "Bf16TFLOPS": "312",
         "MemoryBandwidthGBps": "1555",
+        "HostLinkGBps": "25",
     }
     table = a_table(row, columns=SKYPILOT_COLUMNS + OUR_COLUMNS)
     (offer,) = parse_offers(table, "t").offers
@@ -106,6 +108,19 @@ def test_our_columns_are_read() -> None:
         Precision.BF16: 3.12e14,
     }
     assert offer.memory_bandwidth_bytes_per_s == 1.555e12
+    assert offer.link_to_host is not None
+    assert offer.link_to_host.bandwidth_bytes_per_s == 2.5e10
+    assert not offer.host_link_shared
+
+
+def test_a_host_that_no_cell_describes_is_not_known() -> None:
+    """Neither its memory nor its link is guessed, and half a GiB is no rounding."""
+    bare, half = (
+        parse_offers(a_table(SKYPILOT_ROW | {"MemoryGiB": cell}), "t").offers[0]
+        for cell in ("", "0.5")
+    )
+    assert (bare.host_memory_bytes, bare.link_to_host) == (None, None)
+    assert half.host_memory_bytes == 2**29
 
 
 def test_blanks_around_names_and_cells_do_not_matter() -> None:
@@ -155,6 +170,10 @@ def test_the_example_is_readable() -> None:
         ("DeviceKind", "tpu", "one of cuda, emulated"),
         ("DeviceMemoryMiB", "99999999999", "device_memory_bytes"),
         ("LinkInNodeGBps", "0", "a number above 0"),
+        ("HostLinkGBps", "0", "t, line 2, HostLinkGBps: got '0', allowed is a number"),
+        ("HostLinkGBps", "-25", "a number such as 12.34"),
+        ("MemoryGiB", "0", "t, line 2, MemoryGiB: got '0', allowed is a number above"),
+        ("MemoryGiB", "9" * 15, "host_memory_bytes"),
         ("Currency", "dollars", "an ISO 4217 code such as USD"),
         ("Currency", "", "t, line 2, Currency: got '', allowed is an ISO 4217 code"),
     ],

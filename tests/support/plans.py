@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ def plan_for(
     *,
     replicas: int = 1,
     recomputed: Collection[int] = (),
+    of_stages: Sequence[Mapping[str, Any]] = (),
     micro_batch: int = 2,
     global_batch: int = 8,
     entrypoint: str = ENTRYPOINT,
@@ -33,6 +34,7 @@ def plan_for(
         cuts: stage s holds the layers cuts[s] .. cuts[s + 1] - 1.
         replicas: D.
         recomputed: layers that are computed twice.
+        of_stages: fields of every stage, such as its sharding.
         micro_batch: samples.
         global_batch: samples of a step.
         entrypoint: whose fingerprint the plan is for.
@@ -41,16 +43,18 @@ def plan_for(
     """
     num_stages = len(cuts) - 1
     num_micro_batches = global_batch // replicas // micro_batch
+    extra = [dict(one) for one in of_stages] or [{} for _ in range(num_stages)]
     stages = tuple(
         a_stage(
             cuts[stage],
             cuts[stage + 1],
             tuple(range(stage * replicas, (stage + 1) * replicas)),
-            in_flight_cap=min(num_stages - stage, num_micro_batches),
             recomputed_layers=tuple(
                 i for i in sorted(recomputed) if cuts[stage] <= i < cuts[stage + 1]
             ),
             peaks=(),
+            **{"in_flight_cap": min(num_stages - stage, num_micro_batches)}
+            | extra[stage],
         )
         for stage in range(num_stages)
     )

@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 import torch.distributed as dist
 
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_trainer.checkpoint.folders import step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import fault_in, read_manifest
 from plimsoll_trainer.checkpoint.saver import Saver
@@ -118,6 +119,32 @@ def test_a_kill_within_a_save_costs_the_steps_since_the_one_before(
     begun = losses(job.report("begun"))
     assert begun | again == losses(job.report("whole"))
     assert not list(job.checkpoints.glob("*.partial-*"))
+
+
+DIVIDED: dict[str, Any] = {
+    "plan": {"replicas": 3, "of_stages": ({"sharding": Sharding.OPTIMIZER},)},
+    "args": '{"precision": "bf16"}',
+}
+
+
+def test_a_kill_within_a_divided_save_leaves_the_one_before(job: Job) -> None:
+    """A part of every tensor is missing, and nothing of it is read.
+
+    The next attempt goes on from the checkpoint before, whose parts are all there.
+    """
+    cuts = (0, 5)
+    fields = SAVING | DIVIDED | {"plan": DIVIDED["plan"] | {"global_batch": 12}}
+    options = job.options(cuts, NUM_STEPS, report="begun", saves=True, **fields)
+    ends = try_ranks(train_until, [0] * 3, job.folder, options, 2, "_publish")
+    assert [isinstance(end, Died) for end in ends] == [True] * 3
+    committed = latest(job)
+    assert len(steps_in(job.checkpoints)) == 2
+    assert list(job.checkpoints.glob("*.partial-1"))
+    job.run(cuts, NUM_STEPS, report="resumed", saves=True, attempt=2, **fields)
+    job.run(cuts, NUM_STEPS, report="whole", **DIVIDED | {"plan": fields["plan"]})
+    again = losses(job.report("resumed"))
+    assert min(again) == committed + 1
+    assert losses(job.report("begun")) | again == losses(job.report("whole"))
 
 
 def test_the_other_ranks_end_when_one_is_killed(job: Job) -> None:

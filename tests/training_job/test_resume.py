@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from plimsoll_planner.records.engine import Sharding
 from tests.support.jobs import Job, losses
 
 Plan = tuple[tuple[int, ...], dict[str, Any]]
@@ -19,6 +20,10 @@ UNEVEN: Plan = ((0, 1, 4, 5), {})
 RECOMPUTED: Plan = ((0, 3, 5), {"recomputed": (1, 2, 4)})
 REPLICAS: Plan = ((0, 5), {"replicas": 2})
 BOTH: Plan = ((0, 2, 5), {"replicas": 2})
+DIVIDED = {"sharding": Sharding.OPTIMIZER}
+DIVIDED_BY_2: Plan = ((0, 5), {"replicas": 2, "of_stages": (DIVIDED,)})
+DIVIDED_BY_4: Plan = ((0, 5), {"replicas": 4, "of_stages": (DIVIDED,)})
+ONE_DIVIDED: Plan = ((0, 2, 5), {"replicas": 2, "of_stages": ({}, DIVIDED)})
 LARGER_MICRO_BATCH: Plan = ((0, 2, 5), {"micro_batch": 4})
 
 pytestmark = pytest.mark.slow  # 18 s of CPU: each job trains twice
@@ -33,6 +38,8 @@ EXACT = [
     (UNEVEN, RECOMPUTED, UNCLIPPED),
     (TWO, UNEVEN, BF16),
     (TWO, ONE, BF16 | {"tied": False}),
+    (DIVIDED_BY_2, REPLICAS, BF16),
+    (REPLICAS, DIVIDED_BY_2, BF16),
 ]
 CLOSE = [
     (ONE, TWO),
@@ -75,6 +82,20 @@ def test_another_order_of_sums_stays_within_1e_6(
     """Replicas, micro-batches, the clipped norm and ties change the order."""
     again, whole = resume(job, before, after)
     assert again == pytest.approx(whole, rel=1e-6)
+
+
+def test_divided_state_is_read_by_any_number_of_replicas(job: Job) -> None:
+    """Saved by four, read by two on a stage of two, then by one, then by four again."""
+    job.run(DIVIDED_BY_4[0], 8, plan=DIVIDED_BY_4[1], report="whole")
+    found: dict[int, float] = {}
+    plans = (DIVIDED_BY_4, ONE_DIVIDED, ONE, DIVIDED_BY_4)
+    for place, (cuts, plan) in enumerate(plans):
+        report = f"part-{place}"
+        job.run(cuts, 2 * place + 2, plan=plan, report=report, saves=True)
+        part = losses(job.report(report))
+        assert sorted(part) == [2 * place + 1, 2 * place + 2]
+        found |= part
+    assert found == pytest.approx(losses(job.report("whole")), rel=1e-6)
 
 
 def test_a_resume_of_a_finished_job_trains_nothing(job: Job) -> None:

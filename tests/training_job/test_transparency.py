@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.engine.boundaries import boundaries_of
 from plimsoll_trainer.engine.gradients import gradient_of
@@ -40,6 +43,10 @@ class Kind:
     cuts: tuple[int, ...]
     replicas: int = 1
     recomputed: frozenset[int] = frozenset()
+    divided: frozenset[int] = frozenset()
+    """Stages whose replicas divide the optimizer state."""
+    caps: tuple[int | None, ...] = ()
+    """Micro-batches in flight on every stage."""
     micro_batch: int = 2
     global_batch: int = 16
     make: Callable[..., Workload] = a_gpt
@@ -65,8 +72,10 @@ class Kind:
                 first_layer=first,
                 end_layer=end,
                 recomputed=frozenset(i for i in self.recomputed if first <= i < end),
+                sharding=Sharding.OPTIMIZER if s in self.divided else Sharding.NONE,
+                in_flight_cap=self.caps[s] if self.caps else None,
             )
-            for first, end in zip(self.cuts, self.cuts[1:], strict=False)
+            for s, (first, end) in enumerate(pairwise(self.cuts))
         ]
 
 
@@ -93,6 +102,7 @@ def train_ranks(kind: Kind) -> Trace:
     )
     results = [trainer.run_step(step) for step in range(NUM_STEPS)]
     trainer.reduce_gradients(trainer.run_micro_batches(NUM_STEPS))
+    make_whole(trainer)
     gradients = {
         name: gradient.clone()
         for name, parameter in every_name(trainer.stage.layers)
@@ -100,6 +110,17 @@ def train_ranks(kind: Kind) -> Trace:
     }
     norms = [float(r.gradient_norm) for r in results if r.gradient_norm is not None]
     return [float(result.loss) for result in results], norms, gradients
+
+
+def make_whole(trainer: Trainer) -> None:
+    """Bring the gradients that each replica owns together on all of them."""
+    for layer in trainer.trained.values():
+        for buffer in layer.buffers:
+            if layer.is_divided:
+                own = torch.zeros_like(buffer.gradients)
+                own[buffer.own] = buffer.gradients[buffer.own]
+                dist.all_reduce(own, group=trainer.world.data_group)
+                buffer.gradients.copy_(own)
 
 
 def share(workload: Workload, layers: nn.ModuleDict) -> None:
@@ -214,6 +235,26 @@ KINDS = {
         workload=(("precision", Precision.BF16), ("ties", (EMBEDDING, QKVS))),
     ),
 }
+DIVIDED_KINDS = {
+    "divided replicas": Kind(cuts=(0, 5), replicas=2, divided=frozenset((0,))),
+    "four divided replicas": Kind(
+        cuts=(0, 5), replicas=4, divided=frozenset((0,)), workload=(("dropout", 0.1),)
+    ),
+    "one divided stage of two, all shared": Kind(
+        cuts=(0, 2, 5),
+        replicas=2,
+        divided=frozenset((1,)),
+        caps=(1, 1),
+        workload=(("ties", (EMBEDDING, QKVS, LAST_NORMS)),),
+    ),
+    "divided in bf16": Kind(
+        cuts=(0, 3, 5),
+        replicas=2,
+        divided=frozenset((0, 1)),
+        tolerances=BF16,
+        workload=(("precision", Precision.BF16), ("ties", (EMBEDDING, QKVS))),
+    ),
+}
 LARGE_KINDS = {
     "eight stages": Kind(
         cuts=tuple(range(9)),
@@ -238,7 +279,7 @@ QUICK_KINDS = ("two stages", "two replicas", "bf16")
 """In the inner loop; each starts its ranks, and all of them take 80 s of CPU."""
 PARAMS = [
     pytest.param(kind, id=name, marks=() if name in QUICK_KINDS else pytest.mark.slow)
-    for name, kind in (KINDS | LARGE_KINDS).items()
+    for name, kind in (KINDS | DIVIDED_KINDS | LARGE_KINDS).items()
 ]
 
 
@@ -294,3 +335,25 @@ def test_a_plan_trains_the_same_model(kind: Kind) -> None:
             assert relative(gradient, gradients[name]) <= gradient_tolerance, name
         seen.update(their_gradients)
     assert set(gradients) == seen
+
+
+SHORT = (("dropout", 0.1), ("tied", False), ("width", 16))
+CUT_ONLY = [
+    [
+        Kind(cuts=(0, 5), workload=SHORT),
+        Kind(cuts=(0, 1, 3, 5), caps=(2, 1, 1), workload=SHORT),
+        Kind(cuts=(0, 2, 3, 5), caps=(1, 1, 1), workload=SHORT),
+    ],
+    [
+        Kind(cuts=(0, 5), replicas=2, divided=frozenset((0,)), workload=SHORT),
+        Kind(cuts=(0, 2, 5), replicas=2, divided=frozenset((0, 1)), workload=SHORT),
+    ],
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", CUT_ONLY, ids=["whole", "divided"])
+def test_cuts_and_caps_change_no_bit(kinds: list[Kind]) -> None:
+    """Losses and norms alike, clipped, where no tensor has copies to be added up."""
+    found = [run_ranks(train_ranks, kind.num_ranks, kind)[-1][:2] for kind in kinds]
+    assert found[1:] == found[:1] * (len(kinds) - 1)

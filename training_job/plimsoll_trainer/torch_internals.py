@@ -17,6 +17,7 @@ A private name may change with any release, so each stands here once. They are f
     flash_attention ...  operators that a GPU runs, by name, on fake tensors
     run_micro_batches    a step of torch's schedule on micro-batches that are split
     takes_any_strides    lets the first stage have samples as they lie: torch 2.11
+    cap_in_flight        lets a stage warm up with fewer micro-batches
     standing_buffers     what a stage keeps to receive a micro-batch into: torch < 2.15
     single_process       lets torch's pipeline runtime run as one rank of many, alone,
                          in a process group in which nothing is sent: replay
@@ -52,6 +53,8 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as without_modes
 from torch.utils._pytree import tree_iter, tree_map
+
+from plimsoll_trainer.errors import IncompatibleError
 
 # Imported for others; what is defined here needs no place in the list.
 __all__ = [
@@ -156,6 +159,24 @@ def takes_any_strides(stage: Any) -> None:
     for name in ("_validate_fwd_input", "_validate_fwd_outputs"):
         if hasattr(stage, name):
             setattr(stage, name, lambda *_: None)
+
+
+def cap_in_flight(schedule: Any, stage: int, cap: int) -> None:
+    """Let a stage of 1F1B hold the activations of `cap` micro-batches at most.
+
+    It warms up with as many as there are stages left, itself included; it is given
+    another number of stages, which torch uses for nothing else once it is made.
+
+    Raises:
+        IncompatibleError: this torch knows no such number.
+    """
+    if not hasattr(schedule, "_num_stages"):
+        raise IncompatibleError(
+            f"torch {torch.__version__} has no {type(schedule).__name__}._num_stages, "
+            "so micro-batches in flight cannot be capped: use a release that Plimsoll "
+            "is tested with, or plan without caps"
+        )
+    schedule._num_stages = stage + cap
 
 
 def standing_buffers(schedule: Any) -> list[Tensor]:

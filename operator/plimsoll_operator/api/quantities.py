@@ -58,6 +58,14 @@ def memory_bytes(quantity: str) -> int:
     return math.ceil(number * MEMORY_UNITS[found["unit"] or ""])
 
 
+def amount(quantity: object) -> int:
+    """Bytes of an amount of memory, 0 where there is none to be read."""
+    try:
+        return memory_bytes(str(quantity))
+    except ValueError:
+        return 0
+
+
 def cores(quantity: str) -> Decimal:
     """Cores of a `CoreQuantity`."""
     if quantity.endswith("m"):

@@ -20,16 +20,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from plimsoll_operator.api.quantities import memory_bytes
+from plimsoll_operator.api.quantities import amount, memory_bytes
 from plimsoll_operator.api.spec import PerGPU
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.kube.template_fields import MAIN
 from plimsoll_operator.nodes.affinity import admits
 from plimsoll_operator.nodes.inventory import (
     MIB,
+    host_bytes_of,
     num_devices_of,
     reason_of_state,
-    resources_of,
 )
 from plimsoll_planner.records.plan import PodShape
 
@@ -72,7 +72,7 @@ def rooms_of(
         num_places = num_devices_of(node, "allocatable") // pods.gpus_per_pod
         tolerations = pod.get("tolerations") or ()
         if num_places and admits(pod, node) and not reason_of_state(node, tolerations):
-            memory = amount(resources_of(node, "allocatable").get("memory"))
+            memory = host_bytes_of(node)
             usable = memory - memory // RESERVED_SHARE
             yield from [usable // num_places - others] * num_places
 
@@ -94,11 +94,3 @@ def asked_for(container: Mapping[str, Any]) -> int:
     limits: Mapping[str, Any] = resources.get("limits") or {}
     requests: Mapping[str, Any] = resources.get("requests") or {}
     return amount(requests.get("memory", limits.get("memory")))
-
-
-def amount(quantity: object) -> int:
-    """The bytes of an amount of memory; 0 where there is none to be read."""
-    try:
-        return memory_bytes(str(quantity))
-    except ValueError:
-        return 0

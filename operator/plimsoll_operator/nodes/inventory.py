@@ -4,7 +4,8 @@ In: nodes as the API server lists them, and the tolerations of a plan's template
 one `Offer` for all nodes that are alike, and each node with GPUs that is left out, with
 the reason. Called where a plan is observed that names no table of offers. A node counts
 with all its healthy GPUs, whoever uses them now: waiting for them is the scheduler's
-business. Rates, links and prices stand in no label and are left open.
+business; what is allocatable of its memory is its host memory. Rates, prices and links
+stand in no label and are left open.
 
     labels of a node                        what becomes of it
     ---------------------------------------------------------------------------------
@@ -22,19 +23,19 @@ business. Rates, links and prices stand in no label and are left open.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from plimsoll_operator.api.quantities import cores
+from plimsoll_operator.api.quantities import amount, cores
 from plimsoll_operator.kube.api import Object
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_operator.nodes import labels as labelled
 from plimsoll_operator.nodes.taints import barring_taint
-from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN
+from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
 from plimsoll_planner.errors import one_line, shorten
-from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES
+from plimsoll_planner.records.bounds import LARGEST_DEVICE_BYTES, LARGEST_INTEGER
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, CapacityType, Offer
 
@@ -115,7 +116,7 @@ def inventory_of(
     `nodes` are all, or those that a template's `nodeSelector` picks. `tolerations` are
     those of the template; that of GPUs is taken for given.
     """
-    pools: Counter[Pool] = Counter()
+    pools: defaultdict[Pool, list[int]] = defaultdict(list)
     left_out: list[LeftOut] = []
     num_without = 0
     for node in nodes:
@@ -125,7 +126,7 @@ def inventory_of(
             name = one_line(str(node.get("metadata", {}).get("name", "")))
             left_out.append(LeftOut(node=name, reason=reason))
         else:
-            pools[pool_of(node)] += 1
+            pools[pool_of(node)].append(host_bytes_of(node))
     return Inventory(
         offers=offers_of(pools),
         left_out=tuple(sorted(left_out, key=lambda one: (one.node, one.reason))),
@@ -284,8 +285,17 @@ def pool_of(node: Object) -> Pool:
     )
 
 
-def offers_of(pools: Mapping[Pool, int]) -> tuple[Offer, ...]:
-    """An offer for each pool, CUDA first; names are long where they must be."""
+def host_bytes_of(node: Object) -> int:
+    """Bytes of a node's memory that pods can have, 0 where it states no amount."""
+    return amount(resources_of(node, "allocatable").get("memory"))
+
+
+def offers_of(pools: Mapping[Pool, Sequence[int]]) -> tuple[Offer, ...]:
+    """An offer for each pool, CUDA first; names are long where they must be.
+
+    A pool has the host memory of each of its nodes, which differ by a little; an offer
+    has the least of them.
+    """
     shared = Counter(pool.identity for pool in pools)
     return tuple(
         Offer(
@@ -298,7 +308,9 @@ def offers_of(pools: Mapping[Pool, int]) -> tuple[Offer, ...]:
             devices_per_node=pool.num_devices,
             concurrent_devices_per_node=pool.num_concurrent or None,
             crowded_slowdown=CROWDED_SLOWDOWN if pool.num_concurrent else 1.0,
-            nodes_available=1 if SLICE in pool.device_product else pools[pool],
+            nodes_available=1 if SLICE in pool.device_product else len(pools[pool]),
+            host_memory_bytes=min(*pools[pool], LARGEST_INTEGER) or None,
+            link_to_host=MEMORY_COPY if pool.num_concurrent else None,
         )
         for pool in sorted(pools)
     )

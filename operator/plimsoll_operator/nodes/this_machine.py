@@ -12,11 +12,13 @@ import os
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from plimsoll_operator.errors import InventoryError
 from plimsoll_planner.records.model_profile import DeviceKind
-from plimsoll_planner.records.offer import EMULATED_PRODUCT, CapacityType, Offer
+from plimsoll_planner.records.offer import EMULATED_PRODUCT, CapacityType, Link, Offer
 from plimsoll_planner.units import product_name
 
 LOCAL_NAME = "this machine"
@@ -43,6 +45,9 @@ CROWDED_SLOWDOWN = 1.15
 """Of emulated devices that take turns. Four processes that train on two cores against
 two (torch 2.15): 1.17 and 1.08 on shapes of GPT-2 and Llama, 1.06 on an MLP chain;
 ranks of a pipeline lose a little more."""
+MEMORY_COPY = Link(bandwidth_bytes_per_s=20e9)
+"""Between an emulated device and its host, in one memory: copies of 64 MiB by each of
+two cores at the same time (torch 2.15)."""
 
 
 def cuda_offers() -> tuple[Offer, ...]:
@@ -51,7 +56,8 @@ def cuda_offers() -> tuple[Offer, ...]:
     Raises:
         InventoryError: the driver is there but does not answer properly.
     """
-    return parse_nvidia_smi(run_nvidia_smi()) if shutil.which(NVIDIA_SMI[0]) else ()
+    found = parse_nvidia_smi(run_nvidia_smi()) if shutil.which(NVIDIA_SMI[0]) else ()
+    return tuple(replace(one, host_memory_bytes=host_bytes()) for one in found)
 
 
 def emulated_offer() -> Offer:
@@ -61,11 +67,27 @@ def emulated_offer() -> Offer:
         InventoryError: no memory is left, or the kernel does not state it.
     """
     free_bytes = available_bytes(MEMINFO.read_text())
+    for limit_bytes, used in container_limits():
+        left = limit_bytes - int(used.read_text())
+        free_bytes = min(free_bytes, max(left, 0))
+    return replace(
+        share(free_bytes, len(os.sched_getaffinity(0))),
+        host_memory_bytes=host_bytes(),
+        link_to_host=MEMORY_COPY,
+    )
+
+
+def host_bytes() -> int:
+    """Memory of this machine, as far as its container may have it; in use or not."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([installed, *(limit_bytes for limit_bytes, _ in container_limits())])
+
+
+def container_limits() -> Iterator[tuple[int, Path]]:
+    """Yield each limit of the container's memory, and the file of what it uses."""
     for limit, used in CGROUP_MEMORY:
-        if limit.exists() and limit.read_text().strip().isdecimal():
-            left = int(limit.read_text()) - int(used.read_text())
-            free_bytes = min(free_bytes, max(left, 0))
-    return share(free_bytes, len(os.sched_getaffinity(0)))
+        if limit.exists() and (text := limit.read_text().strip()).isdecimal():
+            yield int(text), used
 
 
 def run_nvidia_smi() -> str:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from plimsoll_planner.records.bounds import (
+    Bytes,
     Count,
     Currency,
     DeviceBytes,
@@ -81,6 +82,14 @@ class Offer(Document):
     link_between_nodes: Link | None = None
     compute_rates: tuple[ComputeRate, ...] = ()
     memory_bandwidth_bytes_per_s: Rate | None = None
+    host_memory_bytes: Bytes | None = None
+    """Of a node, besides that of its devices; None: not known. Emulated devices have
+    theirs from it."""
+    link_to_host: Link | None = None
+    """Between a device and the memory of its node, in either direction."""
+    host_link_shared: bool = False
+    """One such link for all devices of a node; else each has its own, and the bandwidth
+    is that of a device while all of them use theirs."""
 
     def check_rules(self) -> None:
         """A price has a currency, a precision one rate."""

@@ -4,6 +4,8 @@ messages            what it and the profiler write to each other
 cases               which layers are alike
 layer_probe         one layer in its place
 layer_timing        seconds of layers that take turns
+optimizer_steps     what steps of an optimizer keep, and hold on top
+divided_state       the same by numbers, where replicas divide it
 layer_state         what a layer holds whatever the micro-batch; what ties share
 batch_statistics    whether samples of a micro-batch depend on one another
 prober              the process: `python -m plimsoll_profiler.probing.prober`

@@ -1,24 +1,24 @@
 """State of a layer whatever the micro-batch: parameters, gradients, optimizer.
 
-The optimizer is stepped twice: the first time makes its state, the second one's peak
-is what every step holds on top. Called by the prober.
+Also by number, where replicas divide what the optimizer keeps. Called by the prober.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import TiedLayers
 from plimsoll_profiler.counting.meters import Bench
 from plimsoll_profiler.counting.work_counter import count_work
+from plimsoll_profiler.probing.divided_state import Divider
 from plimsoll_profiler.probing.layer_timing import median_s
 from plimsoll_profiler.probing.messages import LayerState
+from plimsoll_profiler.probing.optimizer_steps import probe_steps
 from plimsoll_trainer.engine.gradients import attach_gradients, gradient_of
-from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squared_norm
+from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import tensor_in
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.torch_internals import storage_of
@@ -26,40 +26,25 @@ from plimsoll_trainer.workload import Tie, Workload
 
 
 def probe_state(
-    workload: Workload, index: int, bench: Bench
+    workload: Workload, index: int, bench: Bench, divider: Divider | None = None
 ) -> tuple[nn.Module, LayerState]:
-    """Build a layer and step its optimizer twice; the first time makes its state."""
+    """Build a layer and step its optimizer; `divider` if replicas may divide it."""
     layer = build_layer(workload, index, bench.device)
     parameters = [p for p in layer.parameters() if p.requires_grad]
-    gradients = attach_gradients(parameters, workload.gradient_dtype)
-    before_bytes = bench.meter.current_bytes
-    optimizer = LayerOptimizer(parameters, workload.optimizer) if parameters else None
-    step = partial(step_once, gradients, optimizer, bench.device)
-    step()
-    kept_bytes = bench.meter.current_bytes - before_bytes
-    bench.meter.reset_peak()
-    step()
-    transient_bytes = bench.meter.peak_bytes - before_bytes - kept_bytes
+    steps = probe_steps(parameters, workload, bench)
+    divided = None
+    if divider is not None:
+        divided = divider.state_of(parameters, steps.kept_bytes, bench)
     return layer, LayerState(
         parameter_bytes=nbytes(layer.parameters(), bench),
-        gradient_bytes=nbytes(gradients, bench),
+        gradient_bytes=nbytes(steps.gradients, bench),
         buffer_bytes=nbytes(layer.buffers(), bench),
-        optimizer_bytes=kept_bytes,
-        optimizer_transient_bytes=transient_bytes,
-        optimizer_traffic_bytes=count_work(step).traffic_bytes,
-        optimizer_step_s=median_s(step, bench) if bench.is_real else None,
+        optimizer_bytes=steps.kept_bytes,
+        optimizer_transient_bytes=steps.transient_bytes,
+        optimizer_traffic_bytes=count_work(steps.once).traffic_bytes,
+        optimizer_step_s=median_s(steps.once, bench) if bench.is_real else None,
+        divided=divided,
     )
-
-
-def step_once(
-    gradients: Sequence[Tensor], optimizer: LayerOptimizer | None, device: torch.device
-) -> None:
-    """Do what a layer's parameters see at the end of a step."""
-    scale(gradients, 1.0)  # to a mean
-    squared_norm(gradients, device)
-    scale(gradients, 1.0)  # to a limited norm
-    if optimizer is not None:
-        optimizer.step(1.0)
 
 
 def nbytes(tensors: Iterable[Tensor], bench: Bench) -> int:
@@ -68,16 +53,22 @@ def nbytes(tensors: Iterable[Tensor], bench: Bench) -> int:
     return sum(bench.rounded(storage.nbytes()) for storage in storages.values())
 
 
-def tied_layers(workload: Workload, bench: Bench) -> Iterator[TiedLayers]:
+def tied_layers(
+    workload: Workload, bench: Bench, divider: Divider | None = None
+) -> Iterator[TiedLayers]:
     """Yield what the layers of each tie share."""
     for tie in workload.ties:
         layers = tuple(sorted({workload.index_of(name) for name, _ in tie.places}))
         if len(layers) > 1:  # within a layer no two rows of the costs share
-            yield tied_state(workload, tie, layers, bench)
+            yield tied_state(workload, tie, layers, bench, divider)
 
 
 def tied_state(
-    workload: Workload, tie: Tie, layers: tuple[int, ...], bench: Bench
+    workload: Workload,
+    tie: Tie,
+    layers: tuple[int, ...],
+    bench: Bench,
+    divider: Divider | None,
 ) -> TiedLayers:
     """Bytes of one tensor that several layers share."""
     (first, name), *_ = tie.places
@@ -90,9 +81,18 @@ def tied_state(
     before_bytes = bench.meter.current_bytes
     optimizer = LayerOptimizer([tensor], workload.optimizer)
     optimizer.step(1.0)
-    return TiedLayers(
+    kept_bytes = bench.meter.current_bytes - before_bytes
+    found = TiedLayers(
         layers=layers,
         parameter_bytes=bench.bytes_of(tensor),
         gradient_bytes=0 if gradient is None else bench.rounded(gradient.nbytes),
-        optimizer_bytes=bench.meter.current_bytes - before_bytes,
+        optimizer_bytes=kept_bytes,
+    )
+    if divider is None:
+        return found
+    divided = divider.state_of([tensor], kept_bytes, bench)
+    return replace(
+        found,
+        num_numbers=divided.num_numbers,
+        optimizer_bytes_per_number=divided.optimizer_bytes_per_number,
     )

@@ -69,6 +69,17 @@ class ProbeRequest(Document):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DividedState(Record):
+    """State by numbers; the fields are those of `DividedColumns`."""
+
+    num_numbers: Index
+    parameter_bytes: Bytes
+    optimizer_bytes_per_number: Bytes
+    optimizer_rest_bytes: Bytes
+    transient_bytes_per_number: Bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerState(Record):
     """Bytes and seconds that do not depend on the micro-batch."""
 
@@ -79,6 +90,8 @@ class LayerState(Record):
     optimizer_transient_bytes: Bytes
     optimizer_traffic_bytes: Work
     optimizer_step_s: Seconds | None = None
+    divided: DividedState | None = None
+    """None where replicas cannot divide the optimizer state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

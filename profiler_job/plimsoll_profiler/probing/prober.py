@@ -35,6 +35,7 @@ from plimsoll_profiler.counting.meters import Bench, open_bench
 from plimsoll_profiler.counting.work_counter import Work, count_work
 from plimsoll_profiler.probing.batch_statistics import batch_statistics
 from plimsoll_profiler.probing.cases import cases_of
+from plimsoll_profiler.probing.divided_state import Divider
 from plimsoll_profiler.probing.layer_probe import (
     LayerCase,
     MicroBatch,
@@ -52,6 +53,7 @@ from plimsoll_profiler.probing.messages import (
 )
 from plimsoll_trainer.engine.batches import DEBUG, check_samples, first_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, boundaries_of
+from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.gradients import attach_gradients
 from plimsoll_trainer.engine.stage import build_layer
 from plimsoll_trainer.errors import WorkloadError, exit_code_of, located
@@ -107,6 +109,7 @@ class Prober:
         self.fewest = min(self.shapes)
         shapes = self.shapes[self.fewest]
         self.cases, self.kind_of_layer = cases_of(workload, shapes)
+        self.divider = Divider(workload) if is_elementwise(workload.optimizer) else None
 
     def frame(self, fingerprint: Fingerprint, bench: Bench) -> Frame:
         """Frame of all probes, known before the first."""
@@ -119,6 +122,7 @@ class Prober:
                 optimizer=type(optimizer).__name__,
                 optimizer_mode=optimizer_mode(optimizer, bench.kind),
                 gradient_precision=workload.gradient_precision,
+                elementwise=self.divider is not None,
             ),
             device_product=bench.product,
             tokens_per_sample=workload.tokens_per_sample,
@@ -128,7 +132,7 @@ class Prober:
             layers=tuple(layer.name for layer in workload.layers),
             kind_of_layer=self.kind_of_layer,
             cases=self.cases,
-            tied=tuple(tied_layers(workload, bench)),
+            tied=tuple(tied_layers(workload, bench, self.divider)),
         )
 
     def probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
@@ -154,7 +158,7 @@ class Prober:
 
     def _probe(self, request: ProbeRequest, bench: Bench) -> ProbeResult:
         case = self.cases[request.case]
-        layer, state = probe_state(self.workload, case.layer, bench)
+        layer, state = probe_state(self.workload, case.layer, bench, self.divider)
         where = self.place_of(case.layer, self.shapes[request.micro_batch])
         ways = [where]
         if case.recomputable:

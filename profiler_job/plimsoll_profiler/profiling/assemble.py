@@ -7,12 +7,13 @@ which a probe was lost: its line has fewer points to rest on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from plimsoll_planner.records.layer_costs import (
     ActivationColumns,
     ByteColumns,
+    DividedColumns,
     LayerCosts,
     SecondsColumns,
     Source,
@@ -30,7 +31,13 @@ from plimsoll_planner.records.model_profile import (
     Variant,
 )
 from plimsoll_profiler.errors import TooFewProbesError
-from plimsoll_profiler.probing.messages import Frame, LayerState, PassCosts, ProbeResult
+from plimsoll_profiler.probing.messages import (
+    DividedState,
+    Frame,
+    LayerState,
+    PassCosts,
+    ProbeResult,
+)
 from plimsoll_profiler.profiling.line_fit import (
     bytes_line,
     fit_samples,
@@ -237,7 +244,20 @@ class Table:
             forward=self.seconds(lambda k: [p.forward_s or 0.0 for p in k.kept]),
             backward=self.seconds(lambda k: [p.backward_s or 0.0 for p in k.kept]),
             recompute=self.seconds(recompute_s),
+            divided=self.divided(),
         )
+
+    def divided(self) -> DividedColumns | None:
+        """State by numbers, if replicas can divide it."""
+        found = [kind.state.divided for kind in self.kinds]
+        states = [state for state in found if state is not None]
+        if len(states) < len(found):
+            return None
+        columns = {
+            field.name: tuple(getattr(state, field.name) for state in states)
+            for field in fields(DividedState)
+        }
+        return DividedColumns(**columns)
 
     def activations(self, *, recomputed: bool) -> ActivationColumns:
         """Columns of one way to run."""

@@ -95,8 +95,8 @@ class FewMicroBatches(Trainer):
         if self.world.is_last:
             likes = [output.detach()] * self.num_left_out
             self.losses_left_out = [torch.empty_like(loss) for loss in likes]
-        for optimizer in self.optimizers.values():
-            optimizer.step(self.workload.learning_rate_factor(0))
+        for layer in self.trained.values():
+            layer.step(self.workload.learning_rate_factor(0))
 
     def run_micro_batches(self, step: int) -> list[Tensor]:
         """Run the few, while inputs and targets of the others wait."""

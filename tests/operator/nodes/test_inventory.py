@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from plimsoll_operator.names import EMULATED_DEVICE_LABEL
 from plimsoll_operator.nodes.inventory import READ, inventory_of
-from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN
+from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN, MEMORY_COPY
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.offer import CapacityType, Offer
 from tests.support.nodes import a_gpuless_node, a_node, an_emulated_node
@@ -26,6 +26,7 @@ AN_OFFER = Offer(
     device_memory_bytes=40960 * MIB,
     devices_per_node=8,
     nodes_available=1,
+    host_memory_bytes=2**40,
 )
 
 
@@ -64,6 +65,25 @@ def test_equal_nodes_are_one_offer() -> None:
     ]
     assert found.num_without_gpus == 1
     assert inventory_of(reversed(nodes)) == found
+
+
+@pytest.mark.parametrize(
+    ("amounts", "expected"),
+    [
+        (["2Ti", "1030Gi", "1Ti"], 2**40),
+        (["1Ti", None], None),
+        (["1Ti", "plenty"], None),
+        (["99999Pi"], 2**53 - 1),
+    ],
+)
+def test_the_least_host_memory_of_a_pool_counts(
+    amounts: list[str | None], expected: int | None
+) -> None:
+    """Equal machines differ by a little; where one is not known, none is."""
+    nodes = [a_node(str(i), allocatable={"memory": a}) for i, a in enumerate(amounts)]
+    [offer] = inventory_of(nodes).offers
+    assert offer.nodes_available == len(nodes)
+    assert offer.host_memory_bytes == expected
 
 
 @pytest.mark.parametrize(
@@ -148,6 +168,8 @@ def test_emulated_devices_are_never_called_cuda() -> None:
             concurrent_devices_per_node=2,
             crowded_slowdown=CROWDED_SLOWDOWN,
             nodes_available=1,
+            host_memory_bytes=2**40,
+            link_to_host=MEMORY_COPY,
         ),
     )
 

@@ -11,9 +11,11 @@ from plimsoll_operator.errors import InventoryError
 from plimsoll_operator.nodes import this_machine
 from plimsoll_operator.nodes.this_machine import (
     CROWDED_SLOWDOWN,
+    MEMORY_COPY,
     available_bytes,
     cuda_offers,
     emulated_offer,
+    host_bytes,
     parse_nvidia_smi,
     share,
 )
@@ -48,6 +50,8 @@ def test_the_memory_of_this_machine_is_shared_among_its_cores() -> None:
     assert offer.devices_per_node == len(os.sched_getaffinity(0))
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < offer.device_memory_bytes * offer.devices_per_node <= total
+    assert offer.host_memory_bytes == host_bytes()
+    assert offer.link_to_host == MEMORY_COPY
 
 
 def test_memory_is_shared_in_whole_mib() -> None:
@@ -67,6 +71,8 @@ def test_the_limit_of_a_container_counts(
     files[1].write_text(f"{40 * MIB}\n")
     monkeypatch.setattr(this_machine, "CGROUP_MEMORY", (files,))
     offer = emulated_offer()
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert offer.host_memory_bytes == (installed if mib is None else 100 * MIB)
     if mib is None:
         assert offer.device_memory_bytes > 100 * MIB
     else:
@@ -90,6 +96,8 @@ def test_cuda_devices_are_grouped_by_product_and_memory(path: Path) -> None:
     assert first.device_memory_bytes == 143771 * MIB
     assert (second.device_product, second.devices_per_node) == ("NVIDIA-L4", 1)
     assert first.device_kind is second.device_kind is DeviceKind.CUDA
+    assert first.host_memory_bytes == second.host_memory_bytes == host_bytes()
+    assert first.link_to_host is None
 
 
 def test_a_broken_driver_is_not_taken_for_none(path: Path) -> None:

@@ -104,6 +104,7 @@ def test_a_measured_profile_equals_a_traced_one(traced: ModelProfile) -> None:
     assert isinstance(made, ModelProfile)
     for name in ("parameter_bytes", "optimizer_bytes", "optimizer_transient_bytes"):
         assert getattr(traced.costs, name) == getattr(made.costs, name)
+    assert traced.costs.divided == made.costs.divided
     for way in ("kept", "recomputed"):
         fake, real = (getattr(costs, way) for costs in (traced.costs, made.costs))
         assert (fake.keeps_input, fake.keeps_output) == (

@@ -20,6 +20,7 @@ from plimsoll_planner.memory.chain_bytes import Bound, chain_bytes
 from plimsoll_planner.memory.engine_holdings import holding_factors
 from plimsoll_planner.memory.flow import Flow
 from plimsoll_planner.memory.rank_peak import StageLoad, rank_peak
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
@@ -53,6 +54,10 @@ class Case:
     """First layer of each stage."""
     replicas: int = 1
     recomputed: tuple[int, ...] = ()
+    divided: tuple[int, ...] = ()
+    """Stages whose replicas divide the optimizer state."""
+    caps: tuple[int | None, ...] = ()
+    """Micro-batches in flight on every stage."""
     make: Callable[..., Workload] = a_gpt
     fields: tuple[tuple[str, Any], ...] = (("depth", 4),)
     micro_batch: int = 2
@@ -72,8 +77,12 @@ class Case:
                     recomputed=frozenset(
                         i for i in self.recomputed if first <= i < end
                     ),
+                    sharding=(
+                        Sharding.OPTIMIZER if s in self.divided else Sharding.NONE
+                    ),
+                    in_flight_cap=self.caps[s] if self.caps else None,
                 )
-                for first, end in zip(self.cuts, ends, strict=True)
+                for s, (first, end) in enumerate(zip(self.cuts, ends, strict=True))
             ],
             num_replicas=self.replicas,
             num_micro_batches=self.num_micro_batches // self.replicas,
@@ -149,6 +158,28 @@ def test_formula_and_replay_hold_what_real_ranks_hold(case: Case) -> None:
             assert abs(peak - found[rank // case.replicas]) <= TOLERANCE_BYTES, rank
 
 
+DIVIDED = {
+    "divided": Case(cuts=(0, 4), replicas=2, divided=(0, 1), recomputed=(2,)),
+    "divided in bf16": Case(cuts=(0, 3), replicas=2, divided=(1,), fields=BF16),
+    "capped": Case(cuts=(0, 1, 3, 5), caps=(2, 2, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("case", DIVIDED.values(), ids=DIVIDED)
+def test_divided_and_capped_ranks_hold_what_their_replay_holds(case: Case) -> None:
+    """Less than whole and uncapped ones, of which the replay knows nothing.
+
+    The first replica is replayed. Another one has as many bytes, but for those of
+    parameters that end within its slice.
+    """
+    real = run_ranks(real_peak, len(case.cuts) * case.replicas, case)
+    found = run_on_device(replayed_peaks, case)
+    plain = run_on_device(replayed_peaks, replace(case, divided=(), caps=()))
+    for stage, peak in enumerate(found):
+        assert abs(real[stage * case.replicas] - peak) <= TOLERANCE_BYTES, stage
+    assert sum(found) < 0.97 * sum(plain)
+
+
 def steady_peaks(case: Case, kind: DeviceKind) -> list[dict[Phase, int]]:
     """Peaks of a rank of every stage by phase, as the replay finds them."""
     job = replace(case.job(), device_kind=kind)
@@ -220,6 +251,7 @@ FEW = {
     "as many as stages": Case(cuts=(0, 1, 3, 5), num_micro_batches=4),
     "one more than stages": Case(cuts=(0, 1, 3, 5), num_micro_batches=5),
     "many": Case(cuts=(0, 3), num_micro_batches=24, recomputed=(1, 4)),
+    **DIVIDED,
     "turned": TURNING,
     "given back": GIVING_BACK,
 }

@@ -11,7 +11,8 @@ pytest.importorskip("torch")
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from plimsoll_trainer.checkpoint.loader import Found, read_tensors
+from plimsoll_trainer.checkpoint.flat_range import Box
+from plimsoll_trainer.checkpoint.loader import Found, read_boxes
 from plimsoll_trainer.checkpoint.manifest import describe_file
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.errors import UnusableCheckpointError
@@ -31,10 +32,15 @@ def saved(tmp_path: Path) -> Found:
     return Found(folder=tmp_path, manifest=manifest)
 
 
+def values_in(target: torch.Tensor) -> Box:
+    """All of the values."""
+    return Box(name="values", whole=(len(target),), offsets=(0,), tensor=target)
+
+
 def read(found: Found) -> torch.Tensor:
     """Read one of both tensors."""
     target = torch.zeros_like(VALUES)
-    read_tensors(found, {"values": target})
+    read_boxes(found, [values_in(target)])
     return target
 
 
@@ -43,7 +49,7 @@ def bytes_of_a_read(found: Found) -> tuple[int, bool]:
     device, target = EmulatedDevice(), torch.zeros(len(VALUES))
     device.reset_peak()
     before = device.current_bytes
-    read_tensors(found, {"values": target})
+    read_boxes(found, [values_in(target)])
     counted = device.peak_bytes - before
     return counted, bool((target == torch.arange(len(target))).all())
 

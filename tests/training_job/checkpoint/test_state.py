@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.checkpoint.state import RankState, check_names, check_optimizer
 from plimsoll_trainer.engine.boundaries import TensorSpec, boundaries_of
@@ -29,10 +30,16 @@ from tests.support.workloads import a_gpt
 Names = dict[str, TensorSpec]
 
 
-def trainer_of(cuts: Sequence[int], replicas: int, workload: Workload) -> Trainer:
+def trainer_of(
+    cuts: Sequence[int],
+    replicas: int,
+    workload: Workload,
+    sharding: Sharding = Sharding.NONE,
+) -> Trainer:
     """Build this rank's trainer."""
     slices = [
-        StageSlice(first_layer=first, end_layer=end) for first, end in pairwise(cuts)
+        StageSlice(first_layer=first, end_layer=end, sharding=sharding)
+        for first, end in pairwise(cuts)
     ]
     return Trainer(
         workload,
@@ -50,10 +57,8 @@ def names_of(
     trainer = trainer_of(cuts, replicas, a_gpt(width=16, **fields))
     trainer.run_step(0)
     state = RankState(trainer)
-    own, held = (
-        {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-        for tensors in (state.own_tensors(), state.tensors())
-    )
+    held = {name: TensorSpec.of(part.tensor) for name, part in state.ranges().items()}
+    own = {box.name: TensorSpec.of(box.tensor) for box in state.own_boxes()}
     return held, own
 
 
@@ -80,16 +85,41 @@ def test_every_plan_saves_the_same_names_once(fields: dict[str, Any]) -> None:
             assert held.items() <= alone.items()
 
 
+def boxes_of(replicas: int, sharding: Sharding) -> list[tuple[str, int, int]]:
+    """Train a step; return name, numbers and the size of the whole of what is saved."""
+    fields: dict[str, Any] = {"width": 16, "precision": Precision.BF16}
+    trainer = trainer_of((0, 2, 5), replicas, a_gpt(**fields), sharding)
+    trainer.run_step(0)
+    return [
+        (box.name, box.tensor.numel(), torch.Size(box.whole).numel())
+        for box in RankState(trainer).own_boxes()
+    ]
+
+
+@pytest.mark.slow  # 3 s of CPU: the ranks of two plans
+def test_every_number_of_divided_state_is_saved_once() -> None:
+    """Under the names and shapes that one replica saves, parameters whole."""
+    whole = run_ranks(boxes_of, 2, 1, Sharding.NONE)
+    expected = {name: size for rank in whole for name, size, _ in rank}
+    found = Counter[str]()
+    ranks = run_ranks(boxes_of, 6, 3, Sharding.OPTIMIZER)
+    for name, count, size in (box for rank in ranks for box in rank):
+        found[name] += count
+        assert size == expected[name]
+        assert count == size or name.startswith(("masters.", "optimizer."))
+    assert found == expected
+
+
 def moved_by_making_state() -> tuple[float, int]:
     """Make the optimizers' state; return how far weights moved, and how many states."""
     trainer = trainer_of((0, 5), 1, a_gpt(width=16))
     before = [p.detach().clone() for p in trainer.stage.parameters()]
     state = RankState(trainer)
-    num_before = len(state.tensors())
+    num_before = len(state.ranges())
     state.make_optimizer_state()
     pairs = zip(before, trainer.stage.parameters(), strict=True)
     moved = max(float((a - b).abs().max()) for a, b in pairs)
-    return moved, len(state.tensors()) - num_before
+    return moved, len(state.ranges()) - num_before
 
 
 def test_making_the_optimizer_state_moves_nothing() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
+
+import torch
 
 from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_planner.records.engine import Schedule, Sharding
@@ -48,7 +51,30 @@ def test_a_plan_becomes_slices() -> None:
     assert (found.num_stages, found.num_replicas, found.global_batch_size) == (2, 2, 8)
 
 
+def test_levels_and_caps_arrive_where_they_differ_from_plain() -> None:
+    """A stage that has as many in flight as ever runs as ever."""
+    stages = (
+        a_stage(0, 2, (0, 1), sharding=Sharding.OPTIMIZER, in_flight_cap=1),
+        a_stage(2, 4, (2, 3), in_flight_cap=1),
+    )
+    first, last = assign(plan(stages=stages), workload()).slices
+    assert (first.sharding, first.in_flight_cap) == (Sharding.OPTIMIZER, 1)
+    assert (last.sharding, last.in_flight_cap) == (Sharding.NONE, None)
+
+
+def test_state_that_is_no_sum_of_parts_is_not_divided() -> None:
+    """By the optimizer that is here, whatever was profiled."""
+    whole = (a_stage(0, 2, (0, 1), in_flight_cap=2), a_stage(2, 4, (2, 3)))
+    divided = (replace(whole[0], sharding=Sharding.OPTIMIZER), whole[1])
+    loop = {"optimizer_mode": OptimizerMode.LOOP}
+    mixing = workload(optimizer=torch.optim.Adafactor)
+    assign(plan(stages=whole, **loop), mixing)
+    with pytest.raises(PlanMismatchError, match=r"from 0 on, but a step .* Adafactor"):
+        assign(plan(stages=divided, **loop), mixing)
+
+
 THREE_PODS = PodShape(num_pods=1, gpus_per_pod=3, host_memory_bytes_per_pod=1)
+SIX = PodShape(num_pods=1, gpus_per_pod=6, host_memory_bytes_per_pod=1)
 TENSOR = Variant(tensor_degree=2)
 
 
@@ -73,15 +99,34 @@ TENSOR = Variant(tensor_degree=2)
         (
             {
                 "stages": (
-                    a_stage(0, 2, (0, 1), sharding=Sharding.OPTIMIZER),
+                    a_stage(0, 2, (0, 1), sharding=Sharding.GRADIENTS),
                     a_stage(2, 4, (2, 3)),
                 )
             },
-            "sharded optimizer",
+            "sharded gradients, .* which runs none or optimizer",
         ),
         (
-            {"stages": (a_stage(0, 2, (0, 1)), a_stage(2, 4, (2, 3)))},
-            "1 micro-batches in flight on stage 0, .* the 2 of plain 1F1B",
+            {
+                "stages": (
+                    a_stage(0, 2, (0, 1), in_flight_cap=3),
+                    a_stage(2, 4, (2, 3)),
+                )
+            },
+            "3 micro-batches in flight on stage 0, .* at most the 2 of plain 1F1B",
+        ),
+        (
+            {
+                "stages": (
+                    a_stage(0, 1, (0, 1), in_flight_cap=1),
+                    a_stage(1, 2, (2, 3), in_flight_cap=2),
+                    a_stage(2, 4, (4, 5)),
+                ),
+                "num_micro_batches": 4,
+                "global_batch_size": 8,
+                "micro_batch": 1,
+                "pods": SIX,
+            },
+            "2 micro-batches in flight on stage 1, after 1 on the stage before",
         ),
         (
             {"num_micro_batches": 1, "micro_batch": 4, "stages": None},

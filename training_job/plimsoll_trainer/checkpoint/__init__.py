@@ -10,8 +10,10 @@
 
 The files are those of torch.distributed.checkpoint, so its tools read them. Names do
 not depend on the plan (`state`); each rank saves what no other one does and reads what
-it holds.
+it holds, of tensors that replicas divide some of their numbers.
 
+    flat_range  numbers of a tensor, as boxes that torch's checkpoints know
+    planners    which boxes are written, and which are read
     state       tensors of a rank by name
     host_copy   tensors of a rank in host memory, where a device may go on
     manifest    step, identity and files of a checkpoint

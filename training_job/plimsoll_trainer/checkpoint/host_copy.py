@@ -7,12 +7,15 @@ times as fast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from plimsoll_trainer.emulated.device import host_memory
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class HostCopy:
@@ -22,9 +25,9 @@ class HostCopy:
         """Copy from a device."""
         self._device = device
         self._is_cuda = device.type == "cuda"
-        self._copies: dict[str, Tensor] = {}
+        self._copies: dict[Hashable, Tensor] = {}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def take(self, tensors: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
         """Copy tensors over earlier copies of the same names, shapes and types."""
         for name, tensor in tensors.items():
             if name not in self._copies:

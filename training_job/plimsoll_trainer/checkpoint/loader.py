@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from plimsoll_trainer.checkpoint.flat_range import Box
 from plimsoll_trainer.checkpoint.folders import Folders, step_of, steps_in
 from plimsoll_trainer.checkpoint.manifest import Manifest, fault_in, read_manifest
+from plimsoll_trainer.checkpoint.planners import LoadBoxes
 from plimsoll_trainer.checkpoint.state import (
     LAYERS,
     OPTIMIZER,
@@ -163,14 +163,20 @@ def load_state(found: Found, state: RankState, layers: list[str]) -> None:
     saved = saved_specs(found.folder)
     if any(name.startswith(f"{OPTIMIZER}.") for name in saved):
         state.make_optimizer_state()
-    tensors = state.tensors()
-    here = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-    check_same_model(found.folder, saved, here, state.layers, layers)
-    read_tensors(found, tensors)
+    ranges = state.ranges()
+    here = {
+        name: TensorSpec(tuple(held.like.shape), held.tensor.dtype)
+        for name, held in ranges.items()
+    }
+    elsewhere = tuple(state.elsewhere())
+    known = {n: s for n, s in saved.items() if not f"{n}.".startswith(elsewhere)}
+    check_same_model(found.folder, known, here, state.layers, layers)
+    boxes = [box for name, held in ranges.items() for box in held.boxes(name)]
+    read_boxes(found, boxes)
 
 
-def read_tensors(found: Found, tensors: Mapping[str, Tensor]) -> None:
-    """Read tensors by name, in place.
+def read_boxes(found: Found, boxes: Sequence[Box]) -> None:
+    """Read parts of tensors by name, in place.
 
     Raises:
         UnusableCheckpointError: a file is not as it was written.
@@ -178,10 +184,7 @@ def read_tensors(found: Found, tensors: Mapping[str, Tensor]) -> None:
     """
     reader = FileSystemReader(found.folder)
     metadata = reader.read_metadata()
-    planner = DefaultLoadPlanner(
-        flatten_state_dict=False, flatten_sharded_tensors=False
-    )
-    planner.set_up_planner(dict(tensors), metadata, is_coordinator=True)
+    planner = LoadBoxes(boxes, metadata)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     plan = planner.create_local_plan()
     names = {reader.storage_data[i.storage_index].relative_path for i in plan.items}

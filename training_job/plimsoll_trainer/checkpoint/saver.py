@@ -18,18 +18,17 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.storage import WriteResult
 
 from plimsoll_planner.records.document import save as save_document
 from plimsoll_planner.units import at_least
+from plimsoll_trainer.checkpoint.flat_range import Box
 from plimsoll_trainer.checkpoint.folders import Folders
 from plimsoll_trainer.checkpoint.host_copy import HostCopy
 from plimsoll_trainer.checkpoint.manifest import (
@@ -39,6 +38,7 @@ from plimsoll_trainer.checkpoint.manifest import (
     SavedFile,
     describe_file,
 )
+from plimsoll_trainer.checkpoint.planners import SaveBoxes
 from plimsoll_trainer.checkpoint.room import lacks_room
 from plimsoll_trainer.checkpoint.state import RankState
 from plimsoll_trainer.errors import CheckpointError, NoRoomError, TakenOverError
@@ -126,8 +126,10 @@ class Saver:
     def start(self, step: int) -> None:
         """Copy the tensors as they are now, and write them in the background."""
         begin_s = time.monotonic()
-        copies = self._copy.take(self.state.own_tensors())
-        self.num_bytes = sum(copy.nbytes for copy in copies.values())
+        boxes = {box.index: box for box in self.state.own_boxes()}
+        taken = self._copy.take({i: box.tensor for i, box in boxes.items()})
+        copies = [replace(box, tensor=taken[i]) for i, box in boxes.items()]
+        self.num_bytes = sum(copy.nbytes for copy in taken.values())
         self._num_saves += 1
         stall_s = time.monotonic() - begin_s
         self._thread = threading.Thread(
@@ -135,7 +137,7 @@ class Saver:
         )
         self._thread.start()
 
-    def _save(self, step: int, copies: dict[str, Tensor], stall_s: float) -> None:
+    def _save(self, step: int, copies: Sequence[Box], stall_s: float) -> None:
         """Write, in the thread; whatever goes wrong is kept for the main thread."""
         begin_s, num_bytes = time.monotonic(), self.num_bytes
         folder = self.folders.partial(step)
@@ -154,10 +156,10 @@ class Saver:
             set_aside=tuple(moved),
         )
 
-    def _write(self, folder: Path, copies: dict[str, Tensor]) -> Written:
+    def _write(self, folder: Path, copies: Sequence[Box]) -> Written:
         """Write this rank's file."""
         writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
-        planner = a_planner(copies, is_coordinator=self.rank == 0)
+        planner = SaveBoxes(copies, is_coordinator=self.rank == 0)
         writer.set_up_storage_writer(self.rank == 0)
         plan = writer.prepare_local_plan(planner.create_local_plan())
         before = [SavePlan([])] * self.rank  # the writer numbers files by place
@@ -248,18 +250,9 @@ class Saver:
                 self._message(folder, self.rank, "failed").touch()
 
 
-def a_planner(copies: dict[str, Tensor], *, is_coordinator: bool) -> DefaultSavePlanner:
-    """Torch's planner for a flat dictionary of whole tensors."""
-    planner = DefaultSavePlanner(
-        flatten_state_dict=False, flatten_sharded_tensors=False
-    )
-    planner.set_up_planner(dict(copies), None, is_coordinator)
-    return planner
-
-
 def write_metadata(folder: Path, written: Sequence[Written]) -> None:
     """Write torch's index of which tensor lies where."""
-    planner = a_planner({}, is_coordinator=True)
+    planner = SaveBoxes(is_coordinator=True)
     _, metadata = planner.create_global_plan([part.plan for part in written])
     writer = FileSystemWriter(folder)
     writer.set_up_storage_writer(True)

@@ -5,8 +5,9 @@
     optimizer.block.3.mlp.0.weight.exp_avg    its state
 
 The layer's own name stands where other trainers have a stage or an index. A tied tensor
-goes by its first place. Of several replicas each saves a part of the layers; of several
-copies of a tied tensor the first place's stage saves it.
+goes by its first place. Of several replicas each saves a part of the layers, and where
+they divide optimizer state the numbers that it owns; of several copies of a tied tensor
+the first place's stage saves it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from plimsoll_trainer.checkpoint.flat_range import Box, FlatRange
 from plimsoll_trainer.engine.boundaries import TensorSpec
+from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer
 from plimsoll_trainer.engine.shared_tensors import first_places
 from plimsoll_trainer.engine.stage import StageSlice, build_layer
+from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.training import Trainer
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.torch_internals import FakeTensorMode
@@ -158,38 +162,71 @@ class RankState:
         part = self._trainer.part
         return list(self._index)[part.first_layer : part.end_layer]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Tensors that this rank holds now, by name."""
-        return self._tensors | dict(self._optimizer_tensors())
+    def ranges(self) -> dict[str, FlatRange]:
+        """Numbers that this rank holds now, by name of the tensor."""
+        return {name: held for name, held, _ in self._held()}
 
-    def own_tensors(self) -> dict[str, Tensor]:
-        """Tensors that this rank saves; over all ranks every name occurs once."""
-        return {n: t for n, t in self.tensors().items() if self._saves(n)}
+    def own_boxes(self) -> Iterator[Box]:
+        """Yield what this rank saves; over all ranks every number occurs once."""
+        for name, held, saves in self._held():
+            if saves:
+                yield from held.boxes(name)
 
-    def _saves(self, name: str) -> bool:
-        """Whether this rank is the one that saves a tensor."""
+    def elsewhere(self) -> Iterator[str]:
+        """Yield beginnings of names of state that other replicas alone hold."""
+        for layer in self._trainer.trained.values():
+            here = {id(place.whole) for place in layer.places}
+            for parameter in (p for b in layer.buffers for p in b.parameters):
+                if id(parameter) not in here:
+                    base = self._base_of[id(parameter)]
+                    yield from (f"{MASTERS}.{base}.", f"{OPTIMIZER}.{base}.")
+
+    def _held(self) -> Iterator[tuple[str, FlatRange, bool]]:
+        """Yield names, the numbers that are here, and whether this rank saves them."""
+        for name, tensor in self._tensors.items():
+            saves = self._saves(name.partition(".")[2])
+            yield name, FlatRange(tensor=tensor, like=tensor), saves
+        for layer in self._trainer.trained.values():
+            if layer.optimizer is not None:
+                yield from self._held_of(layer, layer.optimizer)
+
+    def _held_of(
+        self, layer: TrainedLayer, optimizer: LayerOptimizer
+    ) -> Iterator[tuple[str, FlatRange, bool]]:
+        """Yield masters and optimizer state of a layer likewise.
+
+        Of a piece, state that each number has is that of the piece. What a parameter
+        has once is saved with its first number.
+        """
+        for parameter, master, place in zip(
+            optimizer.parameters, optimizer.masters, layer.places, strict=True
+        ):
+            base = self._base_of[id(place.whole)]
+            tensors = {
+                f"{OPTIMIZER}.{base}.{key}": value
+                for key, value in state_of(optimizer.optimizer, master)
+            }
+            if master is not parameter:
+                tensors = {f"{MASTERS}.{base}": master.detach(), **tensors}
+            for name, tensor in tensors.items():
+                if not layer.is_divided:
+                    yield name, FlatRange(tensor=tensor, like=tensor), self._saves(base)
+                elif tensor.shape == master.shape:
+                    held = FlatRange(tensor=tensor, like=place.whole, first=place.first)
+                    yield name, held, self._is_first(base)
+                else:
+                    saves = self._is_first(base) and place.first == 0
+                    yield name, FlatRange(tensor=tensor, like=tensor), saves
+
+    def _saves(self, base: str) -> bool:
+        """Whether this rank is the one that saves what all replicas hold whole."""
         world = self._trainer.world
-        index = self._index[self._layer(name)]
-        here = self._trainer.part.holds(index)
-        return here and index % world.num_replicas == world.replica
+        index = self._index[self._layer_of[base]]
+        return self._is_first(base) and index % world.num_replicas == world.replica
 
-    def _layer(self, name: str) -> str:
-        """Layer in a name that this rank holds."""
-        base = name.partition(".")[2]
-        while base not in self._layer_of:
-            base = base.rpartition(".")[0]
-        return self._layer_of[base]
-
-    def _optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield master weights and optimizer state."""
-        for optimizer in self._trainer.optimizers.values():
-            pairs = zip(optimizer.parameters, optimizer.masters, strict=True)
-            for parameter, master in pairs:
-                base = self._base_of[id(parameter)]
-                if master is not parameter:
-                    yield f"{MASTERS}.{base}", master.detach()
-                for key, value in state_of(optimizer.optimizer, master):
-                    yield f"{OPTIMIZER}.{base}.{key}", value
+    def _is_first(self, base: str) -> bool:
+        """Whether the first of all layers that share a tensor is in this stage."""
+        return self._trainer.part.holds(self._index[self._layer_of[base]])
 
     def make_optimizer_state(self) -> None:
         """Let optimizers make their state, without moving a weight.
@@ -198,8 +235,9 @@ class RankState:
         (torch.distributed.checkpoint.state_dict); layer by layer, so that nothing more
         is held than in any step.
         """
-        for optimizer in self._trainer.optimizers.values():
-            optimizer.step(0.0)
+        for layer in self._trainer.trained.values():
+            if layer.optimizer is not None:
+                layer.optimizer.step(0.0)
 
 
 def prefixes(layers: Sequence[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ One such `.grad` is alive at a time, as without sums of another type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -38,30 +38,64 @@ def attach_gradients(
     Returns:
         One buffer for each type of sums among them.
     """
-    by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
+    own = [p for p in parameters if p.requires_grad and gradient_of(p) is None]
+    groups = by_type_of_sums(own, dtype)
+    return [attach_buffer(group, sums) for sums, group in groups.items()]
+
+
+def by_type_of_sums(
+    parameters: Iterable[nn.Parameter], dtype: torch.dtype
+) -> dict[torch.dtype, list[nn.Parameter]]:
+    """Parameters by the type that their gradients are added up in."""
+    groups: dict[torch.dtype, list[nn.Parameter]] = {}
     for parameter in parameters:
-        if parameter.requires_grad and gradient_of(parameter) is None:
-            wider = torch.promote_types(parameter.dtype, dtype)
-            by_dtype.setdefault(wider, []).append(parameter)
-    return [attach_buffer(group, dtype) for dtype, group in by_dtype.items()]
+        wider = torch.promote_types(parameter.dtype, dtype)
+        groups.setdefault(wider, []).append(parameter)
+    return groups
 
 
-def attach_buffer(parameters: list[nn.Parameter], dtype: torch.dtype) -> Tensor:
-    """Make one buffer and give parameters their parts."""
-    sizes = [-(-p.numel() // ALIGNMENT) * ALIGNMENT for p in parameters]
-    buffer = torch.zeros(sum(sizes), dtype=dtype, device=parameters[0].device)
-    parts = torch.split(buffer, sizes)
-    for parameter, part in zip(parameters, parts, strict=True):
-        # In the parameter's own order in memory, as autograd and fused steps want it.
-        strides = torch.empty_like(parameter, device="meta").stride()
-        place = part.storage_offset()
-        own = torch.as_strided(part, parameter.shape, strides, place)
-        if dtype == parameter.dtype:
-            parameter.grad = own
-        else:
-            setattr(parameter, SUM, own)
+def attach_buffer(
+    parameters: Sequence[nn.Parameter], dtype: torch.dtype, multiple: int = ALIGNMENT
+) -> Tensor:
+    """Make one buffer, of a multiple of numbers, and give parameters their parts."""
+    size = rounded(sum(sizes_of(parameters)), multiple)
+    buffer = torch.zeros(size, dtype=dtype, device=parameters[0].device)
+    for parameter, own in zip(parameters, parts_of(buffer, parameters), strict=True):
+        attach(parameter, own)
+        if dtype != parameter.dtype:
             parameter.register_post_accumulate_grad_hook(add_to_sum)  # type: ignore[no-untyped-call]
     return buffer
+
+
+def attach(parameter: nn.Parameter, gradient: Tensor) -> None:
+    """Let a tensor hold the sum of a parameter's gradients."""
+    if gradient.dtype == parameter.dtype:
+        parameter.grad = gradient
+    else:
+        setattr(parameter, SUM, gradient)
+
+
+def rounded(num_numbers: int, multiple: int = ALIGNMENT) -> int:
+    """The least multiple that is enough."""
+    return -(-num_numbers // multiple) * multiple
+
+
+def sizes_of(parameters: Iterable[Tensor]) -> list[int]:
+    """Numbers in the part of each parameter."""
+    return [rounded(parameter.numel()) for parameter in parameters]
+
+
+def parts_of(buffer: Tensor, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yield each parameter's part of a buffer.
+
+    In the parameter's own order in memory, as autograd and fused steps want it.
+    """
+    sizes = sizes_of(parameters)
+    parts = torch.split(buffer, [*sizes, buffer.numel() - sum(sizes)])
+    for parameter, part in zip(parameters, parts, strict=False):
+        strides = torch.empty_like(parameter, device="meta").stride()
+        place = part.storage_offset()
+        yield torch.as_strided(part, parameter.shape, strides, place)
 
 
 def add_to_sum(parameter: Tensor) -> None:

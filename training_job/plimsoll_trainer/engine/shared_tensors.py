@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from plimsoll_trainer.engine.gradients import gradient_of
 from plimsoll_trainer.engine.stage import StageModule, StageSlice
+from plimsoll_trainer.engine.stage import tensor_in as tensor_in
 from plimsoll_trainer.engine.world import World, group_of_stages
 from plimsoll_trainer.workload import Tie, Workload
 
@@ -83,11 +84,19 @@ def first_places(workload: Workload) -> dict[tuple[str, str], tuple[str, str]]:
     return {place: tie.places[0] for tie in workload.ties for place in tie.places}
 
 
-def tensor_in(layer: nn.Module, name: str) -> Tensor:
-    """A parameter or buffer of one layer."""
-    owner, _, attribute = name.rpartition(".")
-    tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
-    return tensor
+def counted_here(
+    workload: Workload, slices: Sequence[StageSlice], stage: StageModule, world: World
+) -> dict[int, int]:
+    """Place among all ties of each tensor that counts in this stage's norm, by id.
+
+    That is the stage of the tie's first place.
+    """
+    return {
+        id(tensor_in(stage.layers[str(workload.index_of(layer))], path)): place
+        for place, tie in enumerate(workload.ties)
+        for layer, path in tie.places[:1]
+        if stages_of(tie, workload, slices)[0] == world.stage
+    }
 
 
 @torch.no_grad()

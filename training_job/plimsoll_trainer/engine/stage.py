@@ -27,7 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from plimsoll_trainer.engine.gradients import attach_gradients
+from plimsoll_planner.records.engine import Sharding
+from plimsoll_trainer.engine.flat_buffers import WHOLE, FlatBuffer, Share, lay_out
 from plimsoll_trainer.errors import WorkloadError
 from plimsoll_trainer.random_keys import random_key, seed_device, seed_process
 from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
@@ -35,11 +36,17 @@ from plimsoll_trainer.workload import Layer, Loss, SumAndCount, Tie, Workload
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageSlice:
-    """Which layers a rank holds, and which of them it computes twice."""
+    """Which layers a rank holds, and how."""
 
     first_layer: int
     end_layer: int
     recomputed: frozenset[int] = frozenset()
+    """Those that it computes twice."""
+    sharding: Sharding = Sharding.NONE
+    """State that replicas divide."""
+    in_flight_cap: int | None = None
+    """Most micro-batches that it holds activations of; None: as many as the schedule
+    has in flight."""
 
     def holds(self, layer: int) -> bool:
         """Whether a layer is in the slice."""
@@ -73,7 +80,7 @@ class StageModule(nn.Module):
         self,
         layers: nn.ModuleDict,
         *,
-        gradients: Mapping[str, Sequence[Tensor]],
+        flat: Mapping[str, Sequence[FlatBuffer]],
         recomputed: frozenset[int],
         copies_input: bool,
         loss: Loss | None,
@@ -83,8 +90,8 @@ class StageModule(nn.Module):
         """Take layers that are built already, under their indices as names."""
         super().__init__()
         self.layers = layers
-        self.gradients = gradients
-        """Of each layer, in whole buffers; shared ones are in the first layer's."""
+        self.flat = flat
+        """Buffers of each layer; what layers of a rank share is in the first one's."""
         self._recomputed = recomputed
         self._copies_input = copies_input
         self._loss = loss
@@ -170,6 +177,7 @@ def build_stage(
     part: StageSlice,
     device: torch.device,
     given_back: frozenset[int] = frozenset(),
+    share: Share = WHOLE,
 ) -> StageModule:
     """Build the layers of a slice, each from its own seed, with gradients at zero.
 
@@ -178,19 +186,26 @@ def build_stage(
 
     Gradients are there from the start: their bytes are needed at the peak of the
     backward pass anyway, and it then does not matter how many micro-batches there are.
+
+    Where replicas divide what they hold, parameters are moved layer by layer, so that
+    no more than one layer is there twice.
     """
     layers = nn.ModuleDict()
+    flat: dict[str, list[FlatBuffer]] = {}
     for index in range(part.first_layer, part.end_layer):
-        layers[str(index)] = build_layer(workload, index, device)
-    join_ties(workload, layers)
-    gradients = {
-        name: attach_gradients(layer.parameters(), workload.gradient_dtype)
-        for name, layer in layers.items()
-    }
+        name, layer = str(index), build_layer(workload, index, device)
+        layers[name] = layer
+        join_ties(workload, layers, index)
+        flat[name] = lay_out(
+            layer.parameters(),
+            tied_in(workload, layer, index),
+            workload.gradient_dtype,
+            share if part.sharding is Sharding.OPTIMIZER else WHOLE,
+        )
     ends_chain = part.end_layer == len(workload.layers)
     return StageModule(
         layers,
-        gradients=gradients,
+        flat=flat,
         recomputed=part.recomputed,
         copies_input=part.first_layer in given_back,
         loss=workload.loss if ends_chain else None,
@@ -222,23 +237,59 @@ def build_layer(workload: Workload, index: int, device: torch.device) -> nn.Modu
     return module.train()
 
 
-def join_ties(workload: Workload, layers: nn.ModuleDict) -> None:
-    """Let layers of one rank that share a tensor hold one and the same."""
+def join_ties(workload: Workload, layers: nn.ModuleDict, index: int) -> None:
+    """Let a new layer hold what it shares with those that are there already.
+
+    Of all places on this rank the values of the tie's first count.
+    """
+    new = workload.layers[index].name
+    place_of = {layer.name: str(i) for i, layer in enumerate(workload.layers)}
     for tie in workload.ties:
-        shared: Tensor | None = None
-        for layer, name in tie.places:
-            index = str(workload.index_of(layer))
-            if index not in layers:
-                continue
-            owner, _, attribute = name.rpartition(".")
-            module = layers[index].get_submodule(owner)
-            check_kind(tie, getattr(module, attribute))
-            if shared is None:
-                shared = getattr(module, attribute)
-            elif isinstance(shared, nn.Parameter):
-                module.register_parameter(attribute, shared)
-            else:
-                setattr(module, attribute, shared)
+        here = [(n, path) for n, path in tie.places if place_of[n] in layers]
+        own = [path for n, path in here if n == new]
+        if not own:
+            continue
+        for path in own:
+            check_kind(tie, tensor_in(layers[str(index)], path))
+        first_layer, first_path = here[0]
+        values = tensor_in(layers[place_of[first_layer]], first_path)
+        # What is there may lie in a buffer already, so that is what stays.
+        earlier = [(n, path) for n, path in here if n != new]
+        shared = values
+        if earlier and first_layer == new:
+            shared = tensor_in(layers[place_of[earlier[0][0]]], earlier[0][1])
+            with torch.no_grad():
+                shared.copy_(values)
+        for path in own:
+            put_in(layers[str(index)], path, shared)
+
+
+def tied_in(workload: Workload, layer: nn.Module, index: int) -> list[Tensor]:
+    """Tensors of a layer that are tied, and no constants."""
+    name = workload.layers[index].name
+    return [
+        tensor_in(layer, path)
+        for tie in workload.ties
+        for owner, path in tie.places
+        if owner == name and not tie.constant
+    ]
+
+
+def tensor_in(layer: nn.Module, path: str) -> Tensor:
+    """A parameter or buffer of one layer."""
+    owner, _, attribute = path.rpartition(".")
+    tensor: Tensor = getattr(layer.get_submodule(owner), attribute)
+    return tensor
+
+
+def put_in(layer: nn.Module, path: str, tensor: Tensor) -> None:
+    """Put a tensor in the place of another of its kind."""
+    owner, _, attribute = path.rpartition(".")
+    module = layer.get_submodule(owner)
+    if isinstance(tensor, nn.Parameter):
+        module.register_parameter(attribute, tensor)
+    else:
+        setattr(module, attribute, tensor)
 
 
 def check_kind(tie: Tie, tensor: Tensor) -> None:

@@ -12,12 +12,13 @@ are no danger to bf16, which has the exponents of fp32.
 
 Data parallelism is a plain all-reduce of the gradients where they lie. It equals what
 torch's `replicate` computes and holds nothing on top, while `replicate` keeps a second
-copy of all parameters (docs/decisions/0011).
+copy of all parameters (docs/decisions/0011). Where replicas divide the optimizer state,
+each reduces, steps on and spreads its own slice, in place too (docs/decisions/0024).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,16 +35,22 @@ from plimsoll_planner.records.engine import Schedule
 from plimsoll_planner.records.plan import Phase
 from plimsoll_trainer.engine.batches import make_batch
 from plimsoll_trainer.engine.boundaries import Boundaries, cast_inputs
-from plimsoll_trainer.engine.gradients import gradient_of
-from plimsoll_trainer.engine.layer_optimizer import LayerOptimizer, scale, squared_norm
+from plimsoll_trainer.engine.flat_buffers import Share
+from plimsoll_trainer.engine.layer_optimizer import squared_norm
 from plimsoll_trainer.engine.shared_tensors import (
     add_gradients,
+    counted_here,
     shared_tensors,
     spread_values,
 )
 from plimsoll_trainer.engine.stage import StageModule, StageSlice, build_stage
+from plimsoll_trainer.engine.trained_layer import TrainedLayer
 from plimsoll_trainer.engine.world import World
-from plimsoll_trainer.torch_internals import run_micro_batches, takes_any_strides
+from plimsoll_trainer.torch_internals import (
+    cap_in_flight,
+    run_micro_batches,
+    takes_any_strides,
+)
 from plimsoll_trainer.workload import Workload
 
 NORM_OFFSET = 1e-6
@@ -91,12 +98,13 @@ class Trainer:
         self.micro_batch = boundaries.targets.shape[0]
         self.num_micro_batches = num_micro_batches
         self.on_phase = on_phase
+        share = Share(replica=world.replica, num_replicas=world.num_replicas)
         self.stage = build_stage(
-            workload, self.part, world.device, boundaries.given_back
+            workload, self.part, world.device, boundaries.given_back, share
         )
         self.shared = shared_tensors(workload, slices, self.stage, world)
         spread_values(self.shared)
-        self.optimizers = layer_optimizers(self.stage, workload)
+        self.trained = self.trained_layers()
         self.schedule = build_schedule(
             self.stage, self.part, boundaries, num_micro_batches, world, schedule
         )
@@ -110,8 +118,8 @@ class Trainer:
         norm = self.clip_gradients()
         self.on_phase(Phase.GRADIENT_NORM)
         factor = self.workload.learning_rate_factor(step)
-        for optimizer in self.optimizers.values():
-            optimizer.step(factor)
+        for layer in self.trained.values():
+            layer.step(factor)
         self.on_phase(Phase.OPTIMIZER_STEP)
         return StepResult(loss=loss, count=count, gradient_norm=norm)
 
@@ -152,10 +160,22 @@ class Trainer:
         is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
         return tensor.clone() if is_part else tensor
 
-    def gradients(self) -> Iterator[Tensor]:
-        """Yield the gradients of all layers of the stage, each number once."""
-        for buffers in self.stage.gradients.values():
-            yield from buffers
+    def trained_layers(self) -> dict[str, TrainedLayer]:
+        """Layers that train, by index; a shared tensor belongs to one of them."""
+        shared = {id(one.tensor) for one in self.shared}
+        group = self.world.data_group if self.world.num_replicas > 1 else None
+        return {
+            name: TrainedLayer(
+                buffers,
+                self.workload.optimizer,
+                group,
+                reduces_whole=any(
+                    id(p) in shared for b in buffers for p in b.parameters
+                ),
+            )
+            for name, buffers in self.stage.flat.items()
+            if buffers
+        }
 
     @torch.no_grad()
     def reduce_gradients(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -167,68 +187,75 @@ class Trainer:
         Returns:
             The mean loss and what it is over, on every rank.
         """
-        if self.world.num_replicas > 1:
-            group = self.world.data_group
-            for gradient in self.gradients():
-                dist.all_reduce(gradient, group=group)
+        for layer in self.trained.values():
+            layer.reduce()
         add_gradients(self.shared)
         total, count = self.sum_over_ranks(losses)
         # Gradients are 0 where nothing counts; `session` refuses such a step.
         factor = torch.where(count > 0, 1 / count, 0.0)
-        scale(self.gradients(), factor)
+        self.scale(factor)
         return (total * factor).float(), count
 
+    def scale(self, factor: Tensor) -> None:
+        """Multiply all gradients."""
+        for layer in self.trained.values():
+            layer.scale(factor)
+
     def sum_over_ranks(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Add up losses and counts of all ranks; those without a loss add nothing."""
-        both = torch.zeros(2, dtype=torch.float64, device=self.world.device)
+        """Add up losses and counts of all replicas, in their order under every plan.
+
+        Each has a place of its own; ranks without a loss add nothing, which is exact.
+        """
+        both = torch.zeros(
+            (2, self.world.num_replicas), dtype=torch.float64, device=self.world.device
+        )
         if losses:
-            both[0] = torch.stack([loss.double() for loss in losses]).sum()
-            both[1] = self.stage.count
+            total = torch.stack([loss.double() for loss in losses]).sum()
+            both[0, self.world.replica] = total
+            both[1, self.world.replica] = self.stage.count
         dist.all_reduce(both)
-        return both[0], both[1]
+        total, count = both.sum(1)
+        return total, count
 
     @torch.no_grad()
     def clip_gradients(self) -> Tensor | None:
-        """Scale all gradients so that their norm over all ranks is within the limit."""
+        """Scale all gradients so that their norm over all ranks is within the limit.
+
+        Squares are added up in the order of the chain, so that the norm is the same to
+        the bit wherever the chain is cut.
+        """
         limit = self.workload.max_gradient_norm
         if limit is None:
             return None
-        total = squared_norm(self.own_gradients(), self.world.device)
-        dist.all_reduce(total, group=self.world.pipeline_group)
-        norm = total.sqrt()
-        factor = (limit / (norm + NORM_OFFSET)).clamp(max=1.0)
-        scale(self.gradients(), factor)
+        squares = self.squared_norms()
+        if any(layer.is_divided for layer in self.trained.values()):
+            dist.all_reduce(squares, group=self.world.data_group)
+        dist.all_reduce(squares, group=self.world.pipeline_group)
+        norm = squares.sum().sqrt()
+        self.scale((limit / (norm + NORM_OFFSET)).clamp(max=1.0))
         return norm
 
-    def own_gradients(self) -> Iterator[Tensor]:
-        """Yield what counts in the norm: a shared parameter once, over all ranks."""
-        rank = dist.get_rank()
-        not_ours = {id(s.tensor) for s in self.shared if s.owner_rank != rank}
-        counted = set(not_ours)
-        for name, layer in self.stage.layers.items():
-            parameters = {id(p): p for p in layer.parameters()}
-            if not_ours.isdisjoint(parameters):
-                yield from self.stage.gradients[name]
-            else:
-                for key, parameter in parameters.items():
-                    gradient = gradient_of(parameter)
-                    if gradient is not None and key not in counted:
-                        yield gradient
-            counted.update(parameters)
+    def squared_norms(self) -> Tensor:
+        """Squares of all layers' gradients, then of all ties', each in its own place.
 
-
-def layer_optimizers(
-    stage: StageModule, workload: Workload
-) -> dict[str, LayerOptimizer]:
-    """One optimizer for each layer that trains; a shared tensor has one owner."""
-    taken: set[int] = set()
-    made: dict[str, LayerOptimizer] = {}
-    for name, layer in stage.layers.items():
-        own = [p for p in layer.parameters() if p.requires_grad and id(p) not in taken]
-        taken.update(map(id, own))
-        if own:
-            made[name] = LayerOptimizer(own, workload.optimizer)
-    return made
+        A number counts where it is owned: one that is whole on all replicas on the
+        first, if the others are added to it, and one of a tie on its first stage.
+        """
+        num_layers, device = len(self.workload.layers), self.world.device
+        num_places = num_layers + len(self.workload.ties)
+        squares = torch.zeros(num_places, dtype=torch.float32, device=device)
+        place_of = counted_here(self.workload, self.slices, self.stage, self.world)
+        adds_up = any(layer.is_divided for layer in self.trained.values())
+        for name, layer in self.trained.items():
+            if adds_up and not layer.is_divided and self.world.replica > 0:
+                continue
+            own = (buffer.own_alone() for buffer in layer.buffers)
+            squares[int(name)] = squared_norm(own, device)
+            for buffer in layer.buffers:
+                for tensor, gradient in buffer.own_shared():
+                    if (place := place_of.get(id(tensor))) is not None:
+                        squares[num_layers + place] = squared_norm([gradient], device)
+        return squares
 
 
 class CountingStage(PipelineStage):
@@ -291,4 +318,6 @@ def build_schedule(
     made: PipelineScheduleSingle = get_schedule_class(schedule)(
         stage, num_micro_batches, loss_fn=lambda loss, _: loss, scale_grads=False
     )
+    if part.in_flight_cap is not None:
+        cap_in_flight(made, world.stage, part.in_flight_cap)
     return made

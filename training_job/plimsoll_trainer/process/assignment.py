@@ -20,6 +20,7 @@ from plimsoll_planner.records.model_profile import (
 )
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.schedules import SCHEDULES
+from plimsoll_trainer.engine.elementwise import is_elementwise
 from plimsoll_trainer.engine.stage import StageSlice
 from plimsoll_trainer.errors import (
     ForeignFingerprintError,
@@ -28,6 +29,8 @@ from plimsoll_trainer.errors import (
 )
 from plimsoll_trainer.workload import Workload, optimizer_mode, sample_optimizer
 
+RUN = (Sharding.NONE, Sharding.OPTIMIZER)
+"""Levels of sharding that this trainer runs."""
 SAME = (
     "pass the arguments that were profiled, or profile and plan again; an entry point "
     "that gives others here depends on what is not in its arguments, as the rank, the "
@@ -72,6 +75,7 @@ def assign(
     check_engine(plan)
     check_layers(plan, workload)
     check_optimizer(plan.optimizer_mode, workload, plan.offers[0].device_kind)
+    check_divided(plan, workload)
     for profile in profiles:
         if profile.fingerprint == plan.fingerprint:
             check_profile(profile, workload)
@@ -85,15 +89,27 @@ def assign(
 
 
 def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
-    """Layers of every stage, in order."""
+    """Layers of every stage, in order, and how it holds them."""
     return tuple(
         StageSlice(
             first_layer=stage.chunks[0].first_layer,
             end_layer=stage.chunks[0].end_layer,
             recomputed=frozenset(stage.recomputed_layers),
+            sharding=stage.sharding,
+            in_flight_cap=(
+                stage.in_flight_cap
+                if stage.in_flight_cap < plain_in_flight(plan, place)
+                else None
+            ),
         )
-        for stage in plan.stages
+        for place, stage in enumerate(plan.stages)
     )
+
+
+def plain_in_flight(plan: HybridPlan, place: int) -> int:
+    """Micro-batches that the schedule has in flight on a stage, if nothing caps them."""
+    num_left = len(plan.stages) - place
+    return SCHEDULES[plan.schedule].in_flight(num_left, plan.num_micro_batches)
 
 
 def check_engine(plan: HybridPlan) -> None:
@@ -111,8 +127,8 @@ def check_engine(plan: HybridPlan) -> None:
             "at least as many micro-batches as stages",
         )
     for place, stage in enumerate(plan.stages):
-        if stage.sharding is not Sharding.NONE:
-            raise cannot_run(f"sharded {stage.sharding}", "none")
+        if stage.sharding not in RUN:
+            raise cannot_run(f"sharded {stage.sharding}", " or ".join(RUN))
         ranks = mesh.ranks(place)
         if stage.ranks != tuple(ranks):
             raise cannot_run(
@@ -123,13 +139,19 @@ def check_engine(plan: HybridPlan) -> None:
 
 
 def check_in_flight(plan: HybridPlan, stage: Stage, place: int) -> None:
-    """Refuse a cap that the schedule would break."""
-    schedule, num_left = SCHEDULES[plan.schedule], len(plan.stages) - place
-    in_flight = schedule.in_flight(num_left, plan.num_micro_batches)
-    if stage.in_flight_cap < in_flight:
+    """Refuse a cap that the schedule would break, or that the stage before overruns."""
+    cap, plain = stage.in_flight_cap, plain_in_flight(plan, place)
+    if cap > plain:
         raise cannot_run(
-            f"{stage.in_flight_cap} micro-batches in flight on stage {place}",
-            f"the {in_flight} of plain {plan.schedule}",
+            f"{cap} micro-batches in flight on stage {place}",
+            f"at most the {plain} of plain {plan.schedule}",
+        )
+    before = plan.stages[place - 1].in_flight_cap if place else cap
+    if cap > before:
+        raise cannot_run(
+            f"{cap} micro-batches in flight on stage {place}, after {before} on the "
+            "stage before",
+            f"at most {before} there",
         )
 
 
@@ -177,6 +199,23 @@ def check_optimizer(planned: OptimizerMode, workload: Workload, on: DeviceKind) 
     if found is not planned:
         raise OtherWorkloadError(
             f"the plan is for a {planned} optimizer, but the workload's is {found}: "
+            f"{SAME}"
+        )
+
+
+def check_divided(plan: HybridPlan, workload: Workload) -> None:
+    """Refuse to divide the state of an optimizer that mixes numbers of a tensor.
+
+    Raises:
+        OtherWorkloadError: see above.
+    """
+    divided = [s for s in plan.stages if s.sharding is Sharding.OPTIMIZER]
+    if divided and not is_elementwise(workload.optimizer):
+        name = type(sample_optimizer(workload, "cpu")).__name__
+        raise OtherWorkloadError(
+            f"the plan divides the optimizer state of layers from "
+            f"{divided[0].chunks[0].first_layer} on, but a step of the workload's "
+            f"{name} on a part of a tensor is not that part of a step on all of it: "
             f"{SAME}"
         )
 

@@ -1,0 +1,81 @@
+"""Whether an optimizer treats each number on its own, and the bytes it keeps of each.
+
+In: the function that makes a workload's optimizer. Both are found by trying, on one
+small matrix. Replicas may divide the state of an optimizer only if a step on pieces of
+a parameter gives what a step on the whole gives, to the bit: so it is for SGD, Adam and
+their like, and not where the norm of a tensor or its rows count (Adafactor, LAMB,
+Muon). Called by `assignment`, and by the profiler, which notes both for the planner.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.engine.sharded_optimizer import PieceOf, over_pieces
+from plimsoll_trainer.workload import MakeOptimizer
+
+SHAPE = (16, 16)
+CUT = 128
+"""Numbers in the first of two pieces, whole vectors of every kernel."""
+NUM_STEPS = 6
+MASTER_BYTES = 4
+"""Of a number in fp32, which a step is taken on where parameters are of less."""
+
+
+def is_elementwise(make: MakeOptimizer) -> bool:
+    """Whether steps on two pieces of a matrix equal steps on the whole, to the bit.
+
+    One that cannot step on a flat piece, whatever it raises, does not.
+    """
+    try:
+        whole, pieces = stepped_both_ways(make)
+    except Exception:  # noqa: BLE001 - their code
+        return False
+    return torch.equal(whole, pieces)
+
+
+def stepped_both_ways(make: MakeOptimizer) -> tuple[Tensor, Tensor]:
+    """All values of a matrix after a few steps, whole and in pieces."""
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn(SHAPE, generator=generator, dtype=torch.float32)
+    whole = nn.Parameter(values.clone())
+    pieces = [
+        nn.Parameter(part.clone())
+        for part in (values.view(-1)[:CUT], values.view(-1)[CUT:])
+    ]
+    places = [
+        PieceOf(whole=whole, first=0, end=CUT),
+        PieceOf(whole=whole, first=CUT, end=whole.numel()),
+    ]
+    optimizers = make([whole]), over_pieces(make, places)(pieces)
+    for step in range(NUM_STEPS):
+        # Pieces of other sizes of gradients, so that a norm over all of them shows.
+        gradient = torch.randn(SHAPE, generator=generator, dtype=torch.float32)
+        gradient.view(-1)[CUT:].mul_(10.0 ** (step % 3))
+        whole.grad = gradient
+        for piece, place in zip(pieces, places, strict=True):
+            piece.grad = gradient.view(-1)[place.first : place.end].clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    return whole.detach().view(-1), torch.cat([piece.detach() for piece in pieces])
+
+
+def bytes_per_number(
+    make: MakeOptimizer, dtype: torch.dtype, device: torch.device
+) -> int:
+    """Bytes of optimizer state that every number of a parameter has.
+
+    Masters in fp32 count, where `dtype` is another. Apart from that is what each
+    parameter has once, such as a count of steps.
+    """
+    whole = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float32, device=device))
+    optimizer = make([whole])
+    whole.grad = torch.zeros_like(whole)
+    optimizer.step()
+    kept = sum(
+        value.element_size()
+        for value in optimizer.state[whole].values()
+        if isinstance(value, Tensor) and value.shape == whole.shape
+    )
+    return kept + (0 if dtype == torch.float32 else MASTER_BYTES)

@@ -1,0 +1,81 @@
+"""An optimizer of pieces of parameters that groups them as it would the whole ones.
+
+Where replicas divide optimizer state, an optimizer steps on flat pieces of parameters.
+A user's function that makes one sorts parameters into groups by their shapes, as by the
+number of dimensions, and a flat piece of a matrix would land among the vectors. So the
+function is given stand-ins that have the whole shapes and hold one number each; in the
+groups that it made, pieces then take the places of what they are part of:
+
+    stand-ins    [3 x 4] [4]      -> groups: decayed [3 x 4], not decayed [4]
+    pieces here  numbers 8 .. 11 of the first, 0 .. 3 of the second
+                                  -> groups: decayed [4 of 12], not decayed [4 of 4]
+
+State that an optimizer makes along with itself (Adagrad) is cut likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from plimsoll_trainer.errors import WorkloadError
+from plimsoll_trainer.workload import MakeOptimizer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PieceOf:
+    """Numbers first .. end - 1 of a parameter, in its order in memory."""
+
+    whole: Tensor
+    first: int = 0
+    end: int
+
+
+def over_pieces(make: MakeOptimizer, places: Sequence[PieceOf]) -> MakeOptimizer:
+    """A function that makes the optimizer of flat pieces, which lie at `places`."""
+    return partial(make_over, make, places)
+
+
+def make_over(
+    make: MakeOptimizer, places: Sequence[PieceOf], pieces: Sequence[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """Make the optimizer on stand-ins, then put the pieces in their places.
+
+    Raises:
+        WorkloadError: it works on other tensors than those that it was given.
+    """
+    stand_ins = [
+        nn.Parameter(piece.new_zeros(()).expand(place.whole.shape))
+        for piece, place in zip(pieces, places, strict=True)
+    ]
+    optimizer = make(stand_ins)
+    piece_of = {
+        id(stand_in): (piece, place)
+        for stand_in, piece, place in zip(stand_ins, pieces, places, strict=True)
+    }
+    for group in optimizer.param_groups:
+        if any(id(one) not in piece_of for one in group["params"]):
+            raise WorkloadError(
+                f"the optimizer {type(optimizer).__name__} works on other tensors than "
+                "the parameters that it is made for, so replicas cannot divide its "
+                "state: plan with sharding none"
+            )
+        group["params"] = [piece_of[id(one)][0] for one in group["params"]]
+    for stand_in in stand_ins:
+        if state := optimizer.state.pop(stand_in, None):
+            piece, place = piece_of[id(stand_in)]
+            optimizer.state[piece] = {
+                key: cut_out(value, place) for key, value in state.items()
+            }
+    return optimizer
+
+
+def cut_out(value: object, place: PieceOf) -> object:
+    """A piece's part of state that every number has; other state as it is."""
+    if isinstance(value, Tensor) and value.shape == place.whole.shape:
+        return value.reshape(-1)[place.first : place.end].clone()
+    return value
