@@ -107,7 +107,7 @@ def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
 
 
 def plain_in_flight(plan: HybridPlan, place: int) -> int:
-    """Micro-batches that the schedule has in flight on a stage, if nothing caps them."""
+    """Micro-batches in flight on a stage that nothing caps."""
     num_left = len(plan.stages) - place
     return SCHEDULES[plan.schedule].in_flight(num_left, plan.num_micro_batches)
 
