@@ -28,6 +28,7 @@ class TrainedLayer:
 
     def __init__(
         self,
+        parameters: Sequence[Tensor],
         buffers: Sequence[FlatBuffer],
         make: MakeOptimizer,
         group: dist.ProcessGroup | None = None,
@@ -37,7 +38,8 @@ class TrainedLayer:
         """Make the optimizer of what is owned here.
 
         Args:
-            buffers: of the layer's own parameters.
+            parameters: that train and belong to the layer, in its order.
+            buffers: that they lie in.
             make: their optimizer.
             group: all replicas, where there are several.
             reduces_whole: whether every replica needs all gradients: a tensor of the
@@ -47,11 +49,13 @@ class TrainedLayer:
         self.buffers = buffers
         self._group = group
         self._reduces_whole = reduces_whole
+        order = {id(parameter): place for place, parameter in enumerate(parameters)}
         owned = [found for buffer in buffers for found in buffer.owned()]
+        owned.sort(key=lambda found: order[id(found[1].whole)])
         self.places = [place for _, place in owned]
         """Of the optimizer's parameters in those of the layer."""
         if self.is_divided:
-            make = over_pieces(make, self.places)
+            make = over_pieces(make, parameters, self.places)
         self.optimizer = LayerOptimizer([p for p, _ in owned], make) if owned else None
         """None: all that is owned is padding."""
 
