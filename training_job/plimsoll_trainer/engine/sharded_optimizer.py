@@ -63,10 +63,9 @@ def make_over(
         nn.Parameter(pieces[0].new_zeros(()).expand(whole.shape)) for whole in wholes
     ]
     stands_for = dict(zip(map(id, stand_ins), wholes, strict=True))
-    piece_of = {
-        id(place.whole): (piece, place)
-        for piece, place in zip(pieces, places, strict=True)
-    }
+    pieces_of: dict[int, list[tuple[nn.Parameter, PieceOf]]] = {}
+    for piece, place in zip(pieces, places, strict=True):
+        pieces_of.setdefault(id(place.whole), []).append((piece, place))
     optimizer = make(stand_ins)
     groups = optimizer.param_groups
     if any(id(one) not in stands_for for group in groups for one in group["params"]):
@@ -77,13 +76,13 @@ def make_over(
         )
     for group in groups:
         here = [id(stands_for[id(one)]) for one in group["params"]]
-        group["params"] = [piece_of[whole][0] for whole in here if whole in piece_of]
+        group["params"] = [p for w in here for p, _ in pieces_of.get(w, ())]
     groups[:] = [group for group in groups if group["params"]]
     for stand_in, whole in zip(stand_ins, wholes, strict=True):
-        state = optimizer.state.pop(stand_in, {})
-        if state and id(whole) in piece_of:
-            piece, place = piece_of[id(whole)]
-            optimizer.state[piece] = {k: cut_out(v, place) for k, v in state.items()}
+        if state := optimizer.state.pop(stand_in, None):
+            for piece, place in pieces_of.get(id(whole), ()):
+                cut = {key: cut_out(value, place) for key, value in state.items()}
+                optimizer.state[piece] = cut
     return optimizer
 
 
