@@ -68,11 +68,9 @@ class FlatBuffer:
 
     def of_replica(self, replica: int) -> FlatBuffer:
         """The same as another replica sees it; one that is whole stays whole."""
-        return (
-            self
-            if self.values is None
-            else replace(self, share=replace(self.share, replica=replica))
-        )
+        if self.values is None:
+            return self
+        return replace(self, share=replace(self.share, replica=replica))
 
     def pieces(self) -> Iterator[tuple[Tensor, PieceOf]]:
         """Yield the gradients that this replica owns of each parameter."""

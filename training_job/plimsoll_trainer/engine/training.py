@@ -166,17 +166,16 @@ class Trainer:
         shared = {id(one.tensor) for one in self.shared}
         group = self.world.data_group if self.world.num_replicas > 1 else None
         for name, buffers in self.stage.flat.items():
-            own = {id(p) for buffer in buffers for p in buffer.parameters}
-            layer = self.stage.layers[name]
+            own = [p for buffer in buffers for p in buffer.parameters]
             if own:
                 yield (
                     name,
                     TrainedLayer(
-                        [p for p in layer.parameters() if id(p) in own],
+                        self.stage.layers[name].parameters(),
                         buffers,
                         self.workload.optimizer,
                         group,
-                        reduces_whole=not own.isdisjoint(shared),
+                        reduces_whole=any(id(p) in shared for p in own),
                     ),
                 )
 
