@@ -42,8 +42,8 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 TOLERANCE_BYTES = 1024
 """Losses and norms that only a real step hands out."""
-SCALARS_BYTES = 64
-"""Losses of a toy that only a real step hands out."""
+SCALARS_BYTES = 256
+"""The same, and those of the step before that gloo's threads let go late."""
 MOST_ERROR = 0.0036
 """Of the formula, as docs/concepts.md has it."""
 

@@ -93,7 +93,7 @@ def expected(workload: Workload, replica: int, num_replicas: int) -> tuple[int, 
 
 
 LATE_BYTES = 128
-"""Losses, counts and squares of norms, which gloo's threads may let go a moment late."""
+"""Losses, counts and squares of norms, which gloo's threads may let go late."""
 
 
 @pytest.mark.parametrize(("fields", "replicas"), [(FP32, 2), (BF16, 3)])
