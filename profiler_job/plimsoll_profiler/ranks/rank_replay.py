@@ -20,19 +20,21 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from plimsoll_planner.engines import engine_named
-from plimsoll_planner.records.engine import Schedule
+from plimsoll_planner.records.engine import Schedule, Sharding
 from plimsoll_planner.records.layer_costs import Source
 from plimsoll_planner.records.model_profile import DeviceKind
 from plimsoll_planner.records.plan import Phase
 from plimsoll_planner.schedules import SCHEDULES
 from plimsoll_profiler.counting.meters import open_bench
 from plimsoll_trainer.engine.boundaries import Boundaries
-from plimsoll_trainer.engine.stage import StageSlice
+from plimsoll_trainer.engine.flat_buffers import Share
+from plimsoll_trainer.engine.stage import StageSlice, build_stage
 from plimsoll_trainer.engine.training import OnPhase, Trainer
 from plimsoll_trainer.engine.world import World, join_world
 from plimsoll_trainer.torch_internals import single_process, standing_buffers
@@ -117,11 +119,13 @@ class FewMicroBatches(Trainer):
 def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
     """Peak of tensors in each phase of a steady step, bytes.
 
-    The first rank of the stage is replayed; its other ranks are alike.
+    Ranks of a stage are alike. Where they divide state, the one that owns most is
+    replayed.
     """
     peaks: dict[Phase, int] = {}
     job, stage = job.shortened(stage)
-    num_stages, rank = len(job.slices), stage * job.num_replicas
+    num_stages = len(job.slices)
+    rank = stage * job.num_replicas + heaviest_replica(job, stage)
     with single_process(rank, num_stages * job.num_replicas):
         world = join_world(num_stages, job.num_replicas, CPU)
         with open_bench(job.device_kind, Source.TRACED) as bench:
@@ -142,6 +146,29 @@ def replay_stage(job: ReplayJob, stage: int) -> dict[Phase, int]:
             del trainer
     gc.collect()
     return peaks
+
+
+def heaviest_replica(job: ReplayJob, stage: int) -> int:
+    """Replica whose slices hold most, the first of equals.
+
+    Slices are of one size, but what fills parts of parameters up is owned by some, and
+    every piece takes blocks of its own. Two tensors of a piece's numbers are counted,
+    and one number more, as Adam has them.
+    """
+    if job.slices[stage].sharding is Sharding.NONE:
+        return 0
+    with open_bench(job.device_kind, Source.TRACED) as bench:
+        share = Share(num_replicas=job.num_replicas)
+        built = build_stage(job.workload, job.slices[stage], CPU, share=share)
+
+        def owned_bytes(replica: int) -> int:
+            return sum(
+                2 * bench.rounded(4 * (place.end - place.first)) + bench.rounded(4)
+                for buffer in chain.from_iterable(built.flat.values())
+                for _, place in buffer.of_replica(replica).pieces()
+            )
+
+        return max(range(job.num_replicas), key=owned_bytes)
 
 
 def batch_like(boundaries: Boundaries) -> MakeBatch:

@@ -3,7 +3,7 @@
 `python -m plimsoll_profiler.ranks.self_check` runs a chain of two stages in two
 processes on the emulated device, replays both ranks, and compares their peaks. It fails
 when a new torch release keeps alive, or lets go of, something else than the replay
-believes.
+believes, or when caps on micro-batches in flight have no effect in it any more.
 Each error is one line that names the release.
 """
 

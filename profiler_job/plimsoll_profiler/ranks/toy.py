@@ -7,6 +7,7 @@ each rank, which is an emulated device, and in its own for the replay.
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from plimsoll_planner.records.model_profile import DeviceKind
+from plimsoll_profiler.errors import ReplayDisagreesError
 from plimsoll_profiler.ranks.rank_replay import ReplayJob, replay_stage
 from plimsoll_trainer.emulated.device import EmulatedDevice
 from plimsoll_trainer.engine.boundaries import boundaries_of
@@ -67,14 +69,30 @@ def job() -> ReplayJob:
     )
 
 
+def capped(work: ReplayJob) -> ReplayJob:
+    """The job with one micro-batch in flight everywhere."""
+    slices = [replace(part, in_flight_cap=1) for part in work.slices]
+    return replace(work, slices=slices)
+
+
 def run_rank(rank: int, store: str) -> int:
-    """Steady peak of one rank that runs for real, bytes."""
+    """Steady peak of one rank that runs for real, bytes.
+
+    Raises:
+        ReplayDisagreesError: a cap on micro-batches in flight leaves the first stage's
+            peak as it is.
+        IncompatibleError: this torch has no means of such a cap.
+    """
     torch.set_num_threads(1)
     work = job()
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=len(work.slices)
     )
     peak = steady_peak(work)
+    if steady_peak(capped(work)) >= peak and rank == 0:
+        raise ReplayDisagreesError(
+            "a cap on micro-batches in flight has no effect (_num_stages of a schedule)"
+        )
     dist.barrier()
     dist.destroy_process_group()
     return peak

@@ -42,6 +42,8 @@ pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 TOLERANCE_BYTES = 1024
 """Losses and norms that only a real step hands out."""
+SCALARS_BYTES = 256
+"""The same, and those of the step before that gloo's threads let go late."""
 MOST_ERROR = 0.0036
 """Of the formula, as docs/concepts.md has it."""
 
@@ -127,7 +129,8 @@ def predicted_peaks(case: Case) -> list[int]:
     return [rank_peak(chain, load, holdings) for load in loads]
 
 
-BF16 = (("depth", 4), ("precision", "bf16"))
+DEPTH = (("depth", 4),)
+BF16 = (*DEPTH, ("precision", "bf16"))
 CASES = {
     "one rank": Case(),
     "recomputed": Case(cuts=(0, 3), recomputed=(1, 4)),
@@ -161,6 +164,9 @@ def test_formula_and_replay_hold_what_real_ranks_hold(case: Case) -> None:
 DIVIDED = {
     "divided": Case(cuts=(0, 4), replicas=2, divided=(0, 1), recomputed=(2,)),
     "divided in bf16": Case(cuts=(0, 3), replicas=2, divided=(1,), fields=BF16),
+    "divided unevenly": Case(
+        cuts=(0, 3), replicas=3, divided=(0, 1), fields=(*DEPTH, ("width", 20))
+    ),
     "capped": Case(cuts=(0, 1, 3, 5), caps=(2, 2, 1, 1)),
 }
 
@@ -169,14 +175,14 @@ DIVIDED = {
 def test_divided_and_capped_ranks_hold_what_their_replay_holds(case: Case) -> None:
     """Less than whole and uncapped ones, of which the replay knows nothing.
 
-    The first replica is replayed. Another one has as many bytes, but for those of
-    parameters that end within its slice.
+    The replica that owns most is replayed; others lack what fills parts up.
     """
     real = run_ranks(real_peak, len(case.cuts) * case.replicas, case)
     found = run_on_device(replayed_peaks, case)
     plain = run_on_device(replayed_peaks, replace(case, divided=(), caps=()))
     for stage, peak in enumerate(found):
-        assert abs(real[stage * case.replicas] - peak) <= TOLERANCE_BYTES, stage
+        ranks = range(stage * case.replicas, (stage + 1) * case.replicas)
+        assert abs(max(real[rank] for rank in ranks) - peak) <= SCALARS_BYTES, stage
     assert sum(found) < 0.97 * sum(plain)
 
 
@@ -251,7 +257,8 @@ FEW = {
     "as many as stages": Case(cuts=(0, 1, 3, 5), num_micro_batches=4),
     "one more than stages": Case(cuts=(0, 1, 3, 5), num_micro_batches=5),
     "many": Case(cuts=(0, 3), num_micro_batches=24, recomputed=(1, 4)),
-    **DIVIDED,
+    "divided": DIVIDED["divided"],
+    "capped": DIVIDED["capped"],
     "turned": TURNING,
     "given back": GIVING_BACK,
 }

@@ -8,6 +8,7 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,8 @@ from plimsoll_planner.exit_codes import ExitCode
 from plimsoll_profiler.errors import ReplayDisagreesError
 from plimsoll_profiler.ranks import self_check, toy
 from plimsoll_profiler.ranks.rank_replay import ReplayJob
+from plimsoll_trainer.errors import IncompatibleError
+from plimsoll_trainer.torch_internals import cap_in_flight
 from tests.support.fake_torch import fake_torch
 
 SLEEPS = "import time; time.sleep(300)"
@@ -66,6 +69,12 @@ def test_the_self_check_names_torch_when_it_fails(
     assert self_check.check() is ExitCode.FAILED
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"torch {version('torch')}: rank 0 of a toy held ")
+
+
+def test_a_torch_without_the_name_that_caps_is_refused() -> None:
+    """By that name, as its ranks cannot run a plan that has caps."""
+    with pytest.raises(IncompatibleError, match=r"has no SimpleNamespace\._num_stages"):
+        cap_in_flight(SimpleNamespace(), 0, 1)
 
 
 @pytest.mark.parametrize(

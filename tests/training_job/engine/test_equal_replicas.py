@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -16,12 +18,20 @@ import torch
 from torch import Tensor, nn
 
 from plimsoll_planner.exit_codes import ExitCode
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_trainer.emulated.device import EmulatedDevice
-from plimsoll_trainer.engine.equal_replicas import SMALL_PIECE, Summer
+from plimsoll_trainer.engine import collectives
+from plimsoll_trainer.engine.boundaries import boundaries_of
+from plimsoll_trainer.engine.control import Control
+from plimsoll_trainer.engine.equal_replicas import SMALL_PIECE, Summer, check_replicas
 from plimsoll_trainer.engine.stage import StageSlice, build_stage
+from plimsoll_trainer.engine.training import Trainer
+from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.user_code.entrypoint import load_workload
+from plimsoll_trainer.workload import Tie
 from tests.support.jobs import Job, events, texts
 from tests.support.ranks import run_on_device, run_ranks
+from tests.support.workloads import a_gpt
 
 CPU = torch.device("cpu")
 WHOLE = StageSlice(first_layer=0, end_layer=3)
@@ -99,6 +109,43 @@ def test_replicas_of_such_an_entry_point_train(their_job: Job) -> None:
     plan = {"replicas": 2, "entrypoint": "tiny_model:unseeded"}
     options = {"plan": plan, "entrypoint": "tiny_model:unseeded"}
     assert their_job.run((0, 3), 1, **options) == [ExitCode.DONE] * 2
+
+
+EMBEDDING = Tie(places=(("embedding", "token.weight"), ("head", "token.weight")))
+QKVS = Tie(places=tuple((f"block.{i}", "qkv.weight") for i in (2, 0, 1)))
+
+
+def train_and_compare(precision: str, in_place: bool) -> float:
+    """Train three replicas of two stages, the second divided; compare all copies.
+
+    Slices are exchanged as NCCL does it, or as gloo does.
+    """
+    workload = a_gpt(width=20, precision=precision, ties=(EMBEDDING, QKVS))
+    first = StageSlice(first_layer=0, end_layer=2)
+    last = StageSlice(first_layer=2, end_layer=5, sharding=Sharding.OPTIMIZER)
+    trainer = Trainer(
+        workload,
+        slices=(first, last),
+        boundaries=boundaries_of(workload, 2),
+        num_micro_batches=2,
+        world=join_world(2, 3, CPU),
+    )
+    with mock.patch.object(collectives, "goes_in_place", return_value=in_place):
+        result = [trainer.run_step(step) for step in range(3)][-1]
+    check_replicas(trainer, Control(timedelta(minutes=1)))
+    return float(result.loss)
+
+
+@pytest.mark.slow  # 4 s of CPU each: six ranks
+@pytest.mark.parametrize(("precision", "in_place"), [("fp32", True), ("bf16", False)])
+def test_copies_stay_equal_where_replicas_own_other_pieces(
+    precision: str, in_place: bool
+) -> None:
+    """To the bit, on whole and divided stages that share tensors, with three replicas.
+
+    A sum of three depends on the order, and pieces lie elsewhere on each stage.
+    """
+    assert len(set(run_ranks(train_and_compare, 6, precision, in_place))) == 1
 
 
 def differing(job: Job, name: str, cuts: tuple[int, ...], **fields: Any) -> str:

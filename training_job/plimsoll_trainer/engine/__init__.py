@@ -6,9 +6,14 @@ order:
     wrapped_modules     modules whose memory cannot be foreseen, refused
     batches             samples of a workload, made and checked
     gradients           gradients of a layer in one piece of memory
+    sharded_optimizer   an optimizer of pieces of parameters
+    elementwise         whether an optimizer may be divided; its bytes for each number
+    flat_buffers        what a replica owns of a layer, or all of it
     stage               the layers of one rank
     boundaries          what passes between them
     layer_optimizer     one optimizer for each layer
+    collectives         exchange of slices, in place
+    trained_layer       gradients and optimizer of a layer in a step
     world               the ranks of a job and their groups
     shared_tensors      parameters that layers on different ranks share
     training            a step of one rank: schedule, gradients, optimizer

@@ -23,22 +23,29 @@ MASTER_BYTES = 4
 """Of a number in fp32, which a step is taken on where parameters are of less."""
 
 
-def is_elementwise(make: MakeOptimizer) -> bool:
+def is_elementwise(make: MakeOptimizer, device: torch.device | str = "cpu") -> bool:
     """Whether steps on two pieces of a matrix equal steps on the whole, to the bit.
 
     One that cannot step on a flat piece, whatever it raises, does not.
     """
     try:
-        whole, pieces = stepped_both_ways(make)
+        whole, pieces = stepped_both_ways(make, device)
     except Exception:  # noqa: BLE001 - their code
         return False
     return torch.equal(whole, pieces)
 
 
-def stepped_both_ways(make: MakeOptimizer) -> tuple[Tensor, Tensor]:
+def stepped_both_ways(
+    make: MakeOptimizer, device: torch.device | str
+) -> tuple[Tensor, Tensor]:
     """All values of a matrix after a few steps, whole and in pieces."""
-    generator = torch.Generator().manual_seed(1)
-    values = torch.randn(SHAPE, generator=generator, dtype=torch.float32)
+    generator = torch.Generator("cpu").manual_seed(1)
+
+    def drawn() -> Tensor:
+        values = torch.randn(SHAPE, generator=generator, device="cpu")
+        return values.to(device, torch.float32)
+
+    values = drawn()
     whole = nn.Parameter(values.clone())
     pieces = [
         nn.Parameter(part.clone())
@@ -48,10 +55,10 @@ def stepped_both_ways(make: MakeOptimizer) -> tuple[Tensor, Tensor]:
         PieceOf(whole=whole, first=0, end=CUT),
         PieceOf(whole=whole, first=CUT, end=whole.numel()),
     ]
-    optimizers = make([whole]), over_pieces(make, places)(pieces)
+    optimizers = make([whole]), over_pieces(make, [whole], places)(pieces)
     for step in range(NUM_STEPS):
         # Pieces of other sizes of gradients, so that a norm over all of them shows.
-        gradient = torch.randn(SHAPE, generator=generator, dtype=torch.float32)
+        gradient = drawn()
         gradient.view(-1)[CUT:].mul_(10.0 ** (step % 3))
         whole.grad = gradient
         for piece, place in zip(pieces, places, strict=True):

@@ -18,7 +18,7 @@ In: the trained parameters that belong to a layer. Out: its buffers. Called by `
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,12 @@ class FlatBuffer:
         """Numbers that this replica steps on."""
         size = self.gradients.numel() // self.share.num_replicas
         return slice(self.share.replica * size, (self.share.replica + 1) * size)
+
+    def of_replica(self, replica: int) -> FlatBuffer:
+        """The same as another replica sees it; one that is whole stays whole."""
+        if self.values is None:
+            return self
+        return replace(self, share=replace(self.share, replica=replica))
 
     def pieces(self) -> Iterator[tuple[Tensor, PieceOf]]:
         """Yield the gradients that this replica owns of each parameter."""

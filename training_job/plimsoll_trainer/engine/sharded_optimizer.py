@@ -35,13 +35,24 @@ class PieceOf:
     end: int
 
 
-def over_pieces(make: MakeOptimizer, places: Sequence[PieceOf]) -> MakeOptimizer:
-    """A function that makes the optimizer of flat pieces, which lie at `places`."""
-    return partial(make_over, make, places)
+def over_pieces(
+    make: MakeOptimizer, wholes: Sequence[Tensor], places: Sequence[PieceOf]
+) -> MakeOptimizer:
+    """A function that makes the optimizer of flat pieces.
+
+    Args:
+        make: makes that of whole parameters.
+        wholes: all parameters that it would be made for, in order.
+        places: of the pieces; of some parameters there may be none.
+    """
+    return partial(make_over, make, wholes, places)
 
 
 def make_over(
-    make: MakeOptimizer, places: Sequence[PieceOf], pieces: Sequence[nn.Parameter]
+    make: MakeOptimizer,
+    wholes: Sequence[Tensor],
+    places: Sequence[PieceOf],
+    pieces: Sequence[nn.Parameter],
 ) -> torch.optim.Optimizer:
     """Make the optimizer on stand-ins, then put the pieces in their places.
 
@@ -49,28 +60,29 @@ def make_over(
         WorkloadError: it works on other tensors than those that it was given.
     """
     stand_ins = [
-        nn.Parameter(piece.new_zeros(()).expand(place.whole.shape))
-        for piece, place in zip(pieces, places, strict=True)
+        nn.Parameter(pieces[0].new_zeros(()).expand(whole.shape)) for whole in wholes
     ]
+    stands_for = dict(zip(map(id, stand_ins), wholes, strict=True))
+    pieces_of: dict[int, list[tuple[nn.Parameter, PieceOf]]] = {}
+    for piece, place in zip(pieces, places, strict=True):
+        pieces_of.setdefault(id(place.whole), []).append((piece, place))
     optimizer = make(stand_ins)
-    piece_of = {
-        id(stand_in): (piece, place)
-        for stand_in, piece, place in zip(stand_ins, pieces, places, strict=True)
-    }
-    for group in optimizer.param_groups:
-        if any(id(one) not in piece_of for one in group["params"]):
-            raise WorkloadError(
-                f"the optimizer {type(optimizer).__name__} works on other tensors than "
-                "the parameters that it is made for, so replicas cannot divide its "
-                "state: plan with sharding none"
-            )
-        group["params"] = [piece_of[id(one)][0] for one in group["params"]]
-    for stand_in in stand_ins:
+    groups = optimizer.param_groups
+    if any(id(one) not in stands_for for group in groups for one in group["params"]):
+        raise WorkloadError(
+            f"the optimizer {type(optimizer).__name__} works on other tensors than "
+            "the parameters that it is made for, so replicas cannot divide its "
+            "state: plan with sharding none"
+        )
+    for group in groups:
+        here = [id(stands_for[id(one)]) for one in group["params"]]
+        group["params"] = [p for w in here for p, _ in pieces_of.get(w, ())]
+    groups[:] = [group for group in groups if group["params"]]
+    for stand_in, whole in zip(stand_ins, wholes, strict=True):
         if state := optimizer.state.pop(stand_in, None):
-            piece, place = piece_of[id(stand_in)]
-            optimizer.state[piece] = {
-                key: cut_out(value, place) for key, value in state.items()
-            }
+            for piece, place in pieces_of.get(id(whole), ()):
+                cut = {key: cut_out(value, place) for key, value in state.items()}
+                optimizer.state[piece] = cut
     return optimizer
 
 

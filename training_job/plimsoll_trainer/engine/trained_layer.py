@@ -10,7 +10,7 @@ Then it passes on the parameters that it has stepped on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,7 @@ class TrainedLayer:
 
     def __init__(
         self,
+        parameters: Iterable[Tensor],
         buffers: Sequence[FlatBuffer],
         make: MakeOptimizer,
         group: dist.ProcessGroup | None = None,
@@ -37,7 +38,8 @@ class TrainedLayer:
         """Make the optimizer of what is owned here.
 
         Args:
-            buffers: of the layer's own parameters.
+            parameters: of the layer, in its order.
+            buffers: of those that train and belong to it.
             make: their optimizer.
             group: all replicas, where there are several.
             reduces_whole: whether every replica needs all gradients: a tensor of the
@@ -47,11 +49,15 @@ class TrainedLayer:
         self.buffers = buffers
         self._group = group
         self._reduces_whole = reduces_whole
+        lying = {id(p) for buffer in buffers for p in buffer.parameters}
+        wholes = [p for p in parameters if id(p) in lying]
+        order = {id(whole): place for place, whole in enumerate(wholes)}
         owned = [found for buffer in buffers for found in buffer.owned()]
+        owned.sort(key=lambda found: order[id(found[1].whole)])
         self.places = [place for _, place in owned]
         """Of the optimizer's parameters in those of the layer."""
         if self.is_divided:
-            make = over_pieces(make, self.places)
+            make = over_pieces(make, wholes, self.places)
         self.optimizer = LayerOptimizer([p for p, _ in owned], make) if owned else None
         """None: all that is owned is padding."""
 

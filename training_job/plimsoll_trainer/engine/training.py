@@ -18,7 +18,7 @@ each reduces, steps on and spreads its own slice, in place too (docs/decisions/0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,8 @@ class Trainer:
         )
         self.shared = shared_tensors(workload, slices, self.stage, world)
         spread_values(self.shared)
-        self.trained = self.trained_layers()
+        self.trained = dict(self.trained_layers())
+        self.divides = any(layer.is_divided for layer in self.trained.values())
         self.schedule = build_schedule(
             self.stage, self.part, boundaries, num_micro_batches, world, schedule
         )
@@ -160,22 +161,23 @@ class Trainer:
         is_part = tensor.untyped_storage().nbytes() > tensor.nbytes
         return tensor.clone() if is_part else tensor
 
-    def trained_layers(self) -> dict[str, TrainedLayer]:
-        """Layers that train, by index; a shared tensor belongs to one of them."""
+    def trained_layers(self) -> Iterator[tuple[str, TrainedLayer]]:
+        """Yield layers that train, by index; a shared tensor belongs to one of them."""
         shared = {id(one.tensor) for one in self.shared}
         group = self.world.data_group if self.world.num_replicas > 1 else None
-        return {
-            name: TrainedLayer(
-                buffers,
-                self.workload.optimizer,
-                group,
-                reduces_whole=any(
-                    id(p) in shared for b in buffers for p in b.parameters
-                ),
-            )
-            for name, buffers in self.stage.flat.items()
-            if buffers
-        }
+        for name, buffers in self.stage.flat.items():
+            own = [p for buffer in buffers for p in buffer.parameters]
+            if own:
+                yield (
+                    name,
+                    TrainedLayer(
+                        self.stage.layers[name].parameters(),
+                        buffers,
+                        self.workload.optimizer,
+                        group,
+                        reduces_whole=any(id(p) in shared for p in own),
+                    ),
+                )
 
     @torch.no_grad()
     def reduce_gradients(self, losses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -228,7 +230,7 @@ class Trainer:
         if limit is None:
             return None
         squares = self.squared_norms()
-        if any(layer.is_divided for layer in self.trained.values()):
+        if self.divides:
             dist.all_reduce(squares, group=self.world.data_group)
         dist.all_reduce(squares, group=self.world.pipeline_group)
         norm = squares.sum().sqrt()
@@ -245,9 +247,8 @@ class Trainer:
         num_places = num_layers + len(self.workload.ties)
         squares = torch.zeros(num_places, dtype=torch.float32, device=device)
         place_of = counted_here(self.workload, self.slices, self.stage, self.world)
-        adds_up = any(layer.is_divided for layer in self.trained.values())
         for name, layer in self.trained.items():
-            if adds_up and not layer.is_divided and self.world.replica > 0:
+            if self.divides and not layer.is_divided and self.world.replica > 0:
                 continue
             own = (buffer.own_alone() for buffer in layer.buffers)
             squares[int(name)] = squared_norm(own, device)

@@ -107,7 +107,7 @@ def slices_of(plan: HybridPlan) -> tuple[StageSlice, ...]:
 
 
 def plain_in_flight(plan: HybridPlan, place: int) -> int:
-    """Micro-batches that the schedule has in flight on a stage, if nothing caps them."""
+    """Micro-batches in flight on a stage that nothing caps."""
     num_left = len(plan.stages) - place
     return SCHEDULES[plan.schedule].in_flight(num_left, plan.num_micro_batches)
 
@@ -193,14 +193,17 @@ def check_optimizer(planned: OptimizerMode, workload: Workload, on: DeviceKind) 
         OtherWorkloadError: the workload's optimizer walks its parameters otherwise.
         WorkloadError: it has none.
     """
-    is_there = on is DeviceKind.CUDA and torch.cuda.is_available()
-    device = "cuda" if is_there else "cpu"
-    found = optimizer_mode(sample_optimizer(workload, device), on)
+    found = optimizer_mode(sample_optimizer(workload, device_for(on)), on)
     if found is not planned:
         raise OtherWorkloadError(
             f"the plan is for a {planned} optimizer, but the workload's is {found}: "
             f"{SAME}"
         )
+
+
+def device_for(kind: DeviceKind) -> str:
+    """Device that an optimizer is tried on."""
+    return "cuda" if kind is DeviceKind.CUDA and torch.cuda.is_available() else "cpu"
 
 
 def check_divided(plan: HybridPlan, workload: Workload) -> None:
@@ -210,8 +213,9 @@ def check_divided(plan: HybridPlan, workload: Workload) -> None:
         OtherWorkloadError: see above.
     """
     divided = [s for s in plan.stages if s.sharding is Sharding.OPTIMIZER]
-    if divided and not is_elementwise(workload.optimizer):
-        name = type(sample_optimizer(workload, "cpu")).__name__
+    device = device_for(plan.offers[0].device_kind)
+    if divided and not is_elementwise(workload.optimizer, device):
+        name = type(sample_optimizer(workload, device)).__name__
         raise OtherWorkloadError(
             f"the plan divides the optimizer state of layers from "
             f"{divided[0].chunks[0].first_layer} on, but a step of the workload's "
