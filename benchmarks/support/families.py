@@ -226,7 +226,8 @@ def swin(
     """
 
     def layers() -> Named:
-        yield "patches", "patches", partial(embed_patches, width, patch)
+        wide = width
+        yield "patches", "patches", partial(embed_patches, wide, patch)
         for stage, number in enumerate(blocks):
             wide = width * 2**stage
             if stage > 0:
@@ -273,12 +274,23 @@ GPT_6_7B = replace(
     mlp=16384,
     vocabulary=50257,
     sequence_length=2048,
+    precision=Precision.BF16,
 )
 """Sizes of GPT-3 6.7B (32 blocks)."""
 OPT_350M = replace(
     GPT_6_7B, width=1024, heads=16, kv_heads=16, mlp=4096, vocabulary=50272
 )
 """Sizes of OPT-350M (24 blocks), but for its narrower embedding."""
+
+
+def num_parameters(family: str, depth: int) -> int:
+    """Parameters of a model; no two layers share any."""
+    layers = workload(family=family, depth=depth).layers
+    of_kind: dict[str, int] = {}
+    with torch.device("meta"):
+        for kind, factory in {layer.kind: layer.factory for layer in layers}.items():
+            of_kind[kind] = sum(p.numel() for p in factory().parameters())
+    return sum(of_kind[layer.kind] for layer in layers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -355,14 +367,14 @@ LARGE = {
         least_depth=1,
         depth=32,
         micro_batch=1,
-        shape="width 4096, 32 heads, vocabulary 50257, 2048 tokens",
+        shape="width 4096, 32 heads, vocabulary 50257, 2048 tokens, bf16",
     ),
     "OPT-350M": Family(
         build=partial(gpt, OPT_350M),
         least_depth=1,
         depth=24,
         micro_batch=8,
-        shape="width 1024, 16 heads, vocabulary 50272, 2048 tokens",
+        shape="width 1024, 16 heads, vocabulary 50272, 2048 tokens, bf16",
     ),
     "ResNet-101": Family(
         build=partial(resnet, 64, 1024),
@@ -386,4 +398,4 @@ LARGE = {
         shape="width 128 to 1024, blocks 2, 2, 18, 2, windows of 12, 384 px",
     ),
 }
-"""Sizes of published models, in fp32; for predictions alone."""
+"""Sizes of published models, images in fp32; for predictions alone."""

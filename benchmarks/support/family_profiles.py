@@ -22,8 +22,6 @@ from plimsoll_planner.records.model_profile import (
 from plimsoll_profiler.profiling.profiler import profile
 from plimsoll_profiler.profiling.request import ProfileRequest
 
-FP32_BYTES = 4
-
 
 @cache
 def traced(family: str, depth: int) -> ModelProfile:
@@ -65,10 +63,3 @@ def profile_of(family: str, depth: int) -> ModelProfile:
             part=(1.0,) * (len(layers) - 1),
         ),
     )
-
-
-def num_parameters(made: ModelProfile) -> int:
-    """Parameters of all layers of a model in fp32; families share none."""
-    row_of = {kind: row for row, kind in enumerate(made.costs.kind)}
-    held = made.costs.parameter_bytes
-    return sum(held[row_of[kind]] for kind in made.layers.kind) // FP32_BYTES

@@ -24,7 +24,7 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
 from plimsoll_planner.search.baselines import ROUNDING_RULE, uniform_cuts
 from plimsoll_planner.search.build_plan import build_plan
-from plimsoll_planner.search.choose import Choice, least_memory_of
+from plimsoll_planner.search.choose import Choice, least_device_peak, least_memory_of
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.tuple_search import Found
 
@@ -99,11 +99,7 @@ class Pipeline:
 
     def least_device_bytes(self) -> int:
         """Upper bound on the fullest device of the plan of the least peak."""
-        search = self.explorer.search
-        found = search.least_peak_plan(self.candidate)
-        if found is None:
-            raise AssertionError("every chain with P layers has a plan")
-        return self.explorer.device_peak(found)
+        return least_device_peak(self.explorer, self.candidate)
 
     def plan(self, found: Found) -> HybridPlan:
         """A plan in full."""

@@ -1,0 +1,41 @@
+"""Pages of results: a table with what it rests on, in Markdown.
+
+In: a title, prose and rows. Out: docs/benchmarks/NAME.md. Called by benches whose rows
+are worth reading one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.frame import ROOT, Circumstances, circumstances
+from plimsoll_planner.units import at_least
+
+PAGES = ROOT / "docs" / "benchmarks"
+
+
+def write_page(name: str, prose: str, tables: Iterable[tuple[str, str]]) -> Path:
+    """Write a page of several tables, each with its heading; return its path."""
+    parts = [prose.rstrip(), around(circumstances())]
+    parts += [f"## {heading}\n\n{table}" for heading, table in tables]
+    PAGES.mkdir(parents=True, exist_ok=True)
+    path = PAGES / f"{name}.md"
+    path.write_text("\n\n".join(parts) + "\n")
+    return path
+
+
+def around(known: Circumstances) -> str:
+    """Date, versions and machine, in one sentence."""
+    versions = ", ".join(f"{name} {number}" for name, number in known.versions.items())
+    machine = known.machine
+    return (
+        f"Measured {known.date[:10]} with {versions}, on {machine['cores']} cores of "
+        f"{machine['processor']} with {at_least(int(machine['memory_bytes']))}."
+    )
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
