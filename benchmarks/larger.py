@@ -26,7 +26,7 @@ from benchmarks.frame import Goal, Measurement, run
 from benchmarks.support.capped_run import Run, require_no_other_death, run_capped
 from benchmarks.support.families import LARGE, SMALL, num_parameters
 from benchmarks.support.family_run import train_rank
-from benchmarks.support.pages import markdown, write_page
+from benchmarks.support.pages import markdown, prose, write_page
 from benchmarks.support.ways import CUTS_ALONE, WAYS, Pipeline, Way, pipeline
 from plimsoll_planner.units import at_least
 
@@ -48,8 +48,8 @@ class Question:
     way: Way = CUTS_ALONE
     is_uniform: bool = True
 
-    def pipeline(self, depth: int) -> Pipeline | None:
-        """Plans of a depth; None where there are fewer layers than stages."""
+    def pipeline(self, depth: int) -> Pipeline:
+        """Plans of a depth."""
         return pipeline(
             self.family,
             depth,
@@ -59,37 +59,29 @@ class Question:
             is_uniform=self.is_uniform,
         )
 
-    @property
-    def least_depth(self) -> int:
-        """Of the smallest model of the family that has a layer for each stage."""
-        least = (SMALL | LARGE)[self.family].least_depth
-        return next(d for d in range(least, MOST_BLOCKS) if self.pipeline(d))
-
-    def fits(self, depth: int, cap_bytes: int) -> bool:
+    def fits(self, depth: int) -> bool:
         """Whether the upper bound of some plan of a depth is within the cap."""
-        plans = self.pipeline(depth)
-        return plans is not None and plans.least_device_bytes() <= cap_bytes
+        cap_bytes = cap_of(self.family, self.num_stages)
+        return self.pipeline(depth).least_device_bytes() <= cap_bytes
 
-    def run(self, depth: int, cap_bytes: int) -> Run:
+    def run(self, depth: int) -> Run:
         """Train the least-memory plan of a depth under the cap."""
-        plans = self.pipeline(depth)
-        choice = plans and plans.least_memory()
-        if plans is None or choice is None:
-            raise AssertionError(f"no plan of {self.family} with {depth} blocks")
-        caps, plan = [cap_bytes] * self.num_stages, plans.plan(choice.found)
+        plan = self.pipeline(depth).least_memory_plan()
+        caps = [cap_of(self.family, self.num_stages)] * self.num_stages
         return run_capped(train_rank, caps, self.family, depth, plan)
 
 
 @cache
 def cap_of(family: str, num_stages: int) -> int:
     """Memory of a device: what uniform cuts need for the family's depth, rounded up."""
-    plans = Question(family=family, num_stages=num_stages).pipeline(
-        (SMALL | LARGE)[family].depth
-    )
-    if plans is None:
-        raise AssertionError(f"{family} has fewer layers than {num_stages} stages")
+    plans = Question(family=family, num_stages=num_stages).pipeline(depth_of(family))
     unit = MIB if family in SMALL else GIB
     return -(-plans.least_device_bytes() // unit) * unit
+
+
+def depth_of(family: str) -> int:
+    """Depth that fits the cap with uniform cuts, and so with any plan."""
+    return (SMALL | LARGE)[family].depth
 
 
 def deepest(fits: Callable[[int], bool], least: int, most: int) -> int:
@@ -132,10 +124,7 @@ def exact_size(family: str, num_stages: int, way: int) -> Size:
     asked = Question(
         family=family, num_stages=num_stages, way=WAYS[way], is_uniform=False
     )
-    cap_bytes = cap_of(family, num_stages)
-    found = deepest(
-        lambda depth: asked.fits(depth, cap_bytes), asked.least_depth, MOST_BLOCKS
-    )
+    found = deepest(asked.fits, depth_of(family), MOST_BLOCKS)
     return Size(depth=found, parameters=num_parameters(family, found))
 
 
@@ -143,12 +132,8 @@ def exact_size(family: str, num_stages: int, way: int) -> Size:
 def uniform_size(family: str, num_stages: int, way: int) -> Size:
     """Largest model with uniform cuts, which is none that exact cuts do not fit."""
     asked = Question(family=family, num_stages=num_stages, way=WAYS[way])
-    cap_bytes = cap_of(family, num_stages)
-    found = deepest_of_all(
-        lambda depth: asked.fits(depth, cap_bytes),
-        asked.least_depth,
-        exact_size(family, num_stages, way).depth,
-    )
+    most = exact_size(family, num_stages, way).depth
+    found = deepest_of_all(asked.fits, depth_of(family), most)
     return Size(depth=found, parameters=num_parameters(family, found))
 
 
@@ -232,9 +217,9 @@ def with_runs(row: Row, way: Way) -> Row:
     uniform = Question(family=row.family, num_stages=row.num_stages, way=way)
     exact = replace(uniform, is_uniform=False)
     runs = (
-        exact.run(row.exact.depth, row.cap_bytes),
-        uniform.run(row.same.depth, row.cap_bytes),
-        uniform.run(row.same.depth + 1, row.cap_bytes),
+        exact.run(row.exact.depth),
+        uniform.run(row.same.depth),
+        uniform.run(row.same.depth + 1),
     )
     require_no_other_death(runs)
     return replace(row, runs=runs)
@@ -256,8 +241,10 @@ def measure() -> Iterator[Measurement]:
     small, large = rows_of(list(SMALL)), rows_of(list(LARGE))
     ran = [with_runs(row, way) for row, way in track(small, "trained under the cap")]
     predicted = [row for row, _ in large]
-    path = write_page("larger", prose(), tables(ran, predicted))
-    print(f"rows: {path.name}")
+    text = prose(
+        "larger", SMALL | LARGE, micro_batches=NUM_MICRO_BATCHES, most=MOST_BLOCKS
+    )
+    write_page("larger", text, tables(ran, predicted))
     for what, rows in (("trained", ran), ("predicted alone", predicted)):
         for num_stages in NUM_STAGES:
             for way in WAYS:
@@ -273,7 +260,7 @@ def measure() -> Iterator[Measurement]:
 def ratios(what: str, rows: Sequence[Row], num_stages: int, way: Way) -> Measurement:
     """Ratios of all families for one P and way, with the bar."""
     return Measurement(
-        name=f"parameters over uniform cuts alone, P = {num_stages}, {way.name}, {what}",
+        name=f"parameters over uniform cuts, P = {num_stages}, {way.name}, {what}",
         runs=tuple(
             row.ratio
             for row in rows
@@ -296,31 +283,6 @@ def tables(ran: Sequence[Row], predicted: Sequence[Row]) -> list[tuple[str, str]
             markdown(HEAD, [row.cells() for row in predicted]),
         ),
     ]
-
-
-def prose() -> str:
-    """The page's text before its tables."""
-    shapes = "\n".join(
-        f"- {name}: {one.shape}; b = {one.micro_batch}; cap from {one.depth} blocks"
-        for name, one in (SMALL | LARGE).items()
-    )
-    return PROSE.format(
-        shapes=shapes, micro_batches=NUM_MICRO_BATCHES, most=MOST_BLOCKS
-    )
-
-
-PROSE = """# The largest model: exact cuts against uniform ones
-
-`make bench-larger` writes this page. mCAP (Euro-Par 2022, abstract) trains networks with 1.55 times the parameters that existing partitioners reach; that is the bar of every row, whether it is reached or not.
-
-- Models grow by depth alone, one block at a time: GPT by its equal blocks, U-Net and CNN by a block in each stage in turn, ResNet and Swin in their third stage.
-- The cap of a device is what uniform cuts alone need for the depth below, rounded up to a MiB, or a GiB; so uniform cuts use all of it.
-- Uniform: stage i begins at round(i * layers / P), halves to even. Exact: the plan of the least memory of all cuts. Either may choose the same besides, and takes the least memory at any speed.
-- P stages on P devices, 1F1B, {micro_batches} micro-batches of b samples, AdamW. A model fits when the upper bound of its fullest device is within the cap. Bytes are the profiler's, traced on fake tensors; GPUs count with what is assumed besides tensors.
-- The deepest models tried have {most} blocks.
-
-{shapes}
-"""
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """Pages of results: a table with what it rests on, in Markdown.
 
-In: a title, prose and rows. Out: docs/benchmarks/NAME.md. Called by benches whose rows
-are worth reading one by one.
+In: prose and tables. Out: docs/benchmarks/NAME.md. Called by benches whose rows are
+worth reading one by one; NAME.txt beside this module is what no result changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.frame import ROOT, Circumstances, circumstances
+from benchmarks.support.families import Family, num_parameters
 from plimsoll_planner.units import at_least
 
 PAGES = ROOT / "docs" / "benchmarks"
+HERE = Path(__file__).parent
 
 
 def write_page(name: str, prose: str, tables: Iterable[tuple[str, str]]) -> Path:
@@ -23,6 +25,18 @@ def write_page(name: str, prose: str, tables: Iterable[tuple[str, str]]) -> Path
     path = PAGES / f"{name}.md"
     path.write_text("\n\n".join(parts) + "\n")
     return path
+
+
+def prose(name: str, families: Mapping[str, Family], **numbers: int) -> str:
+    """The page's text before its tables: its template, with the sizes of families."""
+    shapes = "\n".join(
+        f"- {family}: {one.shape}; {one.depth} blocks of those that grow, "
+        f"{num_parameters(family, one.depth) / 1e6:.4g} M parameters; "
+        f"b = {one.micro_batch}"
+        for family, one in families.items()
+    )
+    text = (HERE / f"{name}.txt").read_text()
+    return text.format(shapes=shapes, **numbers)
 
 
 def around(known: Circumstances) -> str:

@@ -22,13 +22,11 @@ from plimsoll_planner.records.model_profile import DeviceKind, Precision
 from plimsoll_planner.records.offer import EMULATED_PRODUCT, ComputeRate, Link, Offer
 from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Limits, Objective, Override, Problem
-from plimsoll_planner.search.baselines import ROUNDING_RULE, uniform_cuts
+from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.choose import Choice, least_device_peak, least_memory_of
 from plimsoll_planner.search.explore import Explorer
 from plimsoll_planner.search.tuple_search import Found
-
-__all__ = ["ROUNDING_RULE", "WAYS", "Pipeline", "Way", "pipeline", "tensor_bytes"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,13 +82,6 @@ class Pipeline:
             if one.rule is None
         ]
 
-    def fastest(self) -> Found:
-        """Plan of the shortest step."""
-        found = self.explorer.search.fastest(self.candidate)
-        if found is None:
-            raise AssertionError("devices that hold anything hold every plan")
-        return found
-
     def least_memory(self, step_s: float | None = None) -> Choice | None:
         """Plan of the least peak within a step's time, None where all take longer."""
         batch = self.explorer.problem.global_batch_size
@@ -100,6 +91,13 @@ class Pipeline:
     def least_device_bytes(self) -> int:
         """Upper bound on the fullest device of the plan of the least peak."""
         return least_device_peak(self.explorer, self.candidate)
+
+    def least_memory_plan(self) -> HybridPlan:
+        """The plan of the least peak at any speed."""
+        choice = self.least_memory()
+        if choice is None:
+            raise AssertionError("devices that hold anything hold every plan")
+        return self.plan(choice.found)
 
     def plan(self, found: Found) -> HybridPlan:
         """A plan in full."""
@@ -114,13 +112,11 @@ def pipeline(
     way: Way,
     *,
     is_uniform: bool,
-) -> Pipeline | None:
-    """Pipeline of a model; None where it has fewer layers than stages."""
+) -> Pipeline:
+    """Pipeline of a model, which has a layer for each stage."""
     own = (SMALL | LARGE)[family]
     made = profile_of(family, depth)
     num_layers = len(made.layers.name)
-    if num_layers < num_stages:
-        return None
     offer = CPU if family in SMALL else H100
     fixed = Override(
         num_gpus=num_stages,
