@@ -8,13 +8,7 @@ pytest.importorskip("torch")
 
 from dataclasses import replace
 
-from benchmarks.support.families import (
-    LARGE,
-    SMALL,
-    in_turn,
-    num_parameters,
-    workload,
-)
+from benchmarks.support.families import LARGE, SMALL, in_turn, num_parameters, workload
 from benchmarks.support.family_profiles import profile_of, traced
 from plimsoll_trainer.engine.boundaries import boundaries_of
 
@@ -69,7 +63,7 @@ def test_blocks_are_added_to_stages_in_turn() -> None:
 @pytest.mark.slow  # two traces in processes with torch
 def test_a_profile_of_any_depth_is_that_of_the_profiler() -> None:
     """Column by column; only what identifies the model differs."""
-    grown, whole = profile_of("U-Net", 11), traced("U-Net", 11)
+    grown, whole = profile_of("GPT", 3), traced("GPT", 3)
     assert whole == replace(
         grown, request_key=whole.request_key, fingerprint=whole.fingerprint
     )
