@@ -20,21 +20,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from benchmarks.gpu.models import decoder_workload
 from benchmarks.gpu.shapes import GPT2, Shape
-from benchmarks.support.windows import Merge, WindowBlock, embed_patches
+from benchmarks.support.convolutions import Bottleneck, Residual, class_head, stem
+from benchmarks.support.windows import Merge, WindowBlock, embed_patches, token_head
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_trainer.random_keys import random_key
 from plimsoll_trainer.workload import AdamW, Batch, Layer, Workload
-from tests.support.unet import Down, Form, Head, Stem, Up, convolution, pack, unpack
+from tests.support.unet import Down, Head, Stem, Up
 
 ENTRYPOINT = "benchmarks.support.families:workload"
 NUM_CLASSES = 100
-GROUPS = 4
-"""Of the norms of CNN."""
 Named = Iterator[tuple[str, str, Callable[[], nn.Module]]]
 """Of each layer its name, its kind, its factory."""
 
@@ -117,25 +116,6 @@ def u_net(*, width: int, levels: int, side: int, depth: int) -> Workload:
     return of_images(layers(), side=side, is_dense=True)
 
 
-class Residual(nn.Module):
-    """Adds to the last map, and passes on the others.
-
-    It works on a copy of its map, for a view would keep all others alive with it.
-    """
-
-    def __init__(self, forms: Sequence[Form]) -> None:
-        """Build for the forms of all maps."""
-        super().__init__()
-        self.forms = forms
-        self.body = convolution(forms[-1][0], forms[-1][0])
-
-    def forward(self, packed: Tensor) -> Tensor:
-        """[b, numbers] -> [b, numbers]."""
-        *skips, last = unpack(packed, self.forms)
-        own = last.clone()
-        return pack([*skips, own + self.body(own)])
-
-
 def cnn(*, width: int, side: int, blocks: Sequence[int]) -> Workload:
     """Bottleneck blocks as in ResNet, in stages of `width`, twice, four times ...
 
@@ -156,60 +136,9 @@ def cnn(*, width: int, side: int, blocks: Sequence[int]) -> Workload:
             for at in range(1, number):
                 made = partial(Bottleneck, wide_in, wide, 1)
                 yield f"stage.{stage}.{at}", f"block {stage}", made
-        yield "head", "head", partial(class_head, wide_in)
+        yield "head", "head", partial(class_head, wide_in, NUM_CLASSES)
 
     return of_images(layers(), side=side)
-
-
-def stem(width: int) -> nn.Module:
-    """From an image to a quarter of its side."""
-    return nn.Sequential(
-        nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),
-        nn.GroupNorm(GROUPS, width),
-        nn.ReLU(),
-        nn.MaxPool2d(3, stride=2, padding=1),
-    )
-
-
-def class_head(width: int) -> nn.Module:
-    """From maps to classes."""
-    return nn.Sequential(
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, NUM_CLASSES)
-    )
-
-
-class Bottleneck(nn.Module):
-    """Three convolutions beside a skip, which is one too where the form changes."""
-
-    def __init__(self, wide_in: int, wide: int, stride: int) -> None:
-        """Build from `wide_in` channels to four times `wide`."""
-        super().__init__()
-        self.body = nn.Sequential(
-            *normed(wide_in, wide, 1, 1),
-            nn.ReLU(),
-            *normed(wide, wide, 3, stride),
-            nn.ReLU(),
-            *normed(wide, 4 * wide, 1, 1),
-        )
-        changes = stride > 1 or wide_in != 4 * wide
-        self.skip = (
-            nn.Sequential(*normed(wide_in, 4 * wide, 1, stride)) if changes else None
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[b, channels, side, side] -> the same, or half the side."""
-        beside = x if self.skip is None else self.skip(x)
-        return functional.relu(self.body(x) + beside)
-
-
-def normed(wide_in: int, wide_out: int, size: int, stride: int) -> list[nn.Module]:
-    """A convolution and its norm."""
-    return [
-        nn.Conv2d(
-            wide_in, wide_out, size, stride=stride, padding=size // 2, bias=False
-        ),
-        nn.GroupNorm(GROUPS, wide_out),
-    ]
 
 
 def swin(
@@ -235,24 +164,9 @@ def swin(
             for at in range(number):
                 made = partial(WindowBlock, wide, window, at % 2 * (window // 2))
                 yield f"stage.{stage}.{at}", f"block {stage} {at % 2}", made
-        yield "head", "head", partial(token_head, wide)
+        yield "head", "head", partial(token_head, wide, NUM_CLASSES)
 
     return of_images(layers(), side=side)
-
-
-def token_head(width: int) -> nn.Module:
-    """From maps [b, side, side, width] to classes."""
-    return nn.Sequential(
-        nn.LayerNorm(width), MeanOfTokens(), nn.Linear(width, NUM_CLASSES)
-    )
-
-
-class MeanOfTokens(nn.Module):
-    """[b, side, side, width] -> [b, width]."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Average over the map."""
-        return x.mean((1, 2))
 
 
 GPT_WIDTH_128 = replace(

@@ -92,3 +92,18 @@ class WindowBlock(nn.Module):
         return (
             torch.roll(back, (self.shift, self.shift), (1, 2)) if self.shift else back
         )
+
+
+def token_head(width: int, num_classes: int) -> nn.Module:
+    """From maps [b, side, side, width] to classes."""
+    return nn.Sequential(
+        nn.LayerNorm(width), MeanOfTokens(), nn.Linear(width, num_classes)
+    )
+
+
+class MeanOfTokens(nn.Module):
+    """[b, side, side, width] -> [b, width]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Average over the map."""
+        return x.mean((1, 2))
