@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from rich.progress import track
 
-from benchmarks.frame import CannotRunError, Goal, Measurement, run
+from benchmarks.frame import Goal, Measurement, run
+from benchmarks.support.capped_run import Run, require_no_other_death, run_capped
 from benchmarks.support.truth_models import MODELS, Arrangement, workload
 from benchmarks.support.truth_run import (
     GLOBAL_BATCH,
@@ -35,7 +35,6 @@ from plimsoll_planner.records.plan import HybridPlan
 from plimsoll_planner.records.problem import Goal as Aim
 from plimsoll_planner.records.problem import Limits, Objective, Override
 from plimsoll_planner.records.solution import Infeasible, Solution
-from tests.support import ranks
 
 NUM_RANDOM_PLANS = 50
 SEED = 20261121
@@ -45,18 +44,6 @@ LEAST_MEMORY = Objective(
 )
 MOST_GPUS = 5
 AMPLE_BYTES = 2**34
-FULL_TEXT = "can't allocate memory"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """How the ranks of one plan ended."""
-
-    is_done: bool
-    is_full: bool
-    """Some rank died of memory."""
-    message: str = ""
-    """Other cause of a rank's death."""
 
 
 def measure() -> Iterator[Measurement]:
@@ -148,23 +135,7 @@ def plan_of(made: ModelProfile, how: Arrangement) -> HybridPlan:
 
 def run_plan(name: str, plan: HybridPlan, caps: list[int]) -> Run:
     """Run a plan's ranks, each under its cap."""
-    ended = ranks.try_ranks(run_rank, caps, name, arrangement_of(plan))
-    died = [end.text for end in ended if isinstance(end, ranks.Died)]
-    is_full = any(FULL_TEXT in text for text in died)
-    return Run(
-        is_done=not died, is_full=is_full, message="" if is_full else " ".join(died)
-    )
-
-
-def require_no_other_death(runs: Sequence[Run]) -> None:
-    """A run that ends of something else than memory proves nothing.
-
-    Raises:
-        CannotRunError: one did.
-    """
-    message = next((run.message for run in runs if run.message), "")
-    if message:
-        raise CannotRunError(f"a rank died, and not of memory: {message}")
+    return run_capped(run_rank, caps, name, arrangement_of(plan))
 
 
 class Step:
