@@ -86,7 +86,9 @@ def divided_step(costs: Costs, replicas: int, layer: int) -> int:
     if costs.which == "lower":
         return whole // replicas
     of_number = divided_column(costs, "transient_bytes_per_number", layer)
-    return min(whole, padded(costs, replicas, layer) // replicas * of_number)
+    scalars = 512 if costs.which == "upper" else 0
+    own = padded(costs, replicas, layer) // replicas
+    return min(whole, own * of_number + scalars)
 
 
 def divided_exchange(costs: Costs, replicas: int, first: int, end: int) -> int:

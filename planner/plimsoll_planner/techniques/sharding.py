@@ -44,6 +44,8 @@ from plimsoll_planner.timing.chain_seconds import Floats
 
 VECTOR = 16
 """Numbers that each parameter, and each replica's part, is a multiple of."""
+SCALARS_BYTES = 512
+"""Of what a step takes once, such as norms: at most, on top of what its numbers take."""
 WIDEST = 4
 """Bytes of a number, at most."""
 
@@ -128,7 +130,10 @@ class DividedOptimizer(Choice):
         whole = chain.optimizer_transient
         if chain.bound is Bound.LOWER:
             return np.asarray(whole // self.data_degree)
-        return np.asarray(np.minimum(whole, part * found.transient_per_number))
+        own = part * found.transient_per_number
+        if chain.bound is Bound.UPPER:
+            own = own + SCALARS_BYTES
+        return np.asarray(np.minimum(whole, own))
 
     def _tie(
         self, tie: Tie, is_divided: Flags, found: DividedBytes, chain: ChainBytes

@@ -53,18 +53,24 @@ class Divider:
     def state_of(
         self, parameters: Iterable[nn.Parameter], optimizer_bytes: int, bench: Bench
     ) -> DividedState:
-        """State of some parameters, which keep so many bytes where nothing is divided.
+        """State of parameters of a layer, which keep so many bytes if none is divided.
 
         Several types of number count as the one that takes most.
         """
-        trained = [p for p in parameters if p.requires_grad]
+        every = list(parameters)
+        trained = [p for p in every if p.requires_grad]
+        frozen_bytes = sum(bench.bytes_of(p) for p in every if not p.requires_grad)
         groups = by_type(trained)
+        flat_bytes = sum(num_numbers(g) * g[0].element_size() for g in groups)
         number = [self.number_bytes(group[0].dtype, bench) for group in groups]
         kept = max((one.kept for one in number), default=0)
         kept_bytes = kept * sum(p.numel() for p in trained)
         return DividedState(
+            num_parameters=len(trained),
+            num_buffers=len(groups),
             num_numbers=num_numbers(trained),
-            parameter_bytes=sum(num_numbers(g) * g[0].element_size() for g in groups),
+            smallest_buffer=min(map(num_numbers, groups), default=0),
+            parameter_bytes=flat_bytes + frozen_bytes,
             optimizer_bytes_per_number=kept,
             optimizer_rest_bytes=max(optimizer_bytes - kept_bytes, 0),
             transient_bytes_per_number=max((n.on_top for n in number), default=0),

@@ -34,7 +34,7 @@ def probe_state(
     steps = probe_steps(parameters, workload, bench)
     divided = None
     if divider is not None:
-        divided = divider.state_of(parameters, steps.kept_bytes, bench)
+        divided = divider.state_of(layer.parameters(), steps.kept_bytes, bench)
     return layer, LayerState(
         parameter_bytes=nbytes(layer.parameters(), bench),
         gradient_bytes=nbytes(steps.gradients, bench),

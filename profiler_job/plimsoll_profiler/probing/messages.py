@@ -72,7 +72,10 @@ class ProbeRequest(Document):
 class DividedState(Record):
     """State by numbers; the fields are those of `DividedColumns`."""
 
+    num_parameters: Index
+    num_buffers: Index
     num_numbers: Index
+    smallest_buffer: Index
     parameter_bytes: Bytes
     optimizer_bytes_per_number: Bytes
     optimizer_rest_bytes: Bytes

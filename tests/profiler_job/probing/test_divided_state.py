@@ -148,7 +148,7 @@ def stepped(
         layer = build_layer(workload, 0, CPU)
         buffers = lay_out(layer.parameters(), (), workload.gradient_dtype, share)
         before_bytes = meter.current_bytes
-        trained = TrainedLayer(buffers, workload.optimizer)
+        trained = TrainedLayer(layer.parameters(), buffers, workload.optimizer)
         step(trained)
         kept_bytes = meter.current_bytes - before_bytes
         meter.reset_peak()
@@ -199,7 +199,8 @@ def test_parameters_lie_as_large_as_the_columns_say(name: str) -> None:
     share = Share(num_replicas=num_replicas)
     [buffer] = lay_out(layer.parameters(), (), workload.gradient_dtype, share)
     assert buffer.values is not None
-    padding_bytes = buffer.values.nbytes - found.parameter_bytes
+    frozen = [p.nbytes for p in layer.parameters() if not p.requires_grad]
+    padding_bytes = buffer.values.nbytes + sum(frozen) - found.parameter_bytes
     assert 0 <= padding_bytes < ALIGNMENT * num_replicas * buffer.values.itemsize
     assert buffer.values.numel() - found.num_numbers < ALIGNMENT * num_replicas
 
@@ -233,7 +234,10 @@ def test_a_layer_that_trains_nothing_divides_nothing() -> None:
     """All its columns are 0; it has no optimizer."""
     found = Case(layer=nn.ReLU, make=AdamW(), kept=0, on_top=0, num_numbers=0).columns()
     assert found == DividedState(
+        num_parameters=0,
+        num_buffers=0,
         num_numbers=0,
+        smallest_buffer=0,
         parameter_bytes=0,
         optimizer_bytes_per_number=0,
         optimizer_rest_bytes=0,
