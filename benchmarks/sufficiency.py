@@ -18,9 +18,8 @@ from rich.progress import track
 
 from benchmarks.frame import Goal, Measurement, run
 from benchmarks.support.capped_run import Run, require_no_other_death, run_capped
-from benchmarks.support.truth_models import MODELS, Arrangement, workload
+from benchmarks.support.truth_models import GLOBAL_BATCH, MODELS, Arrangement, workload
 from benchmarks.support.truth_run import (
-    GLOBAL_BATCH,
     MOST_RANKS,
     answer_of,
     arrangement_of,
@@ -29,6 +28,7 @@ from benchmarks.support.truth_run import (
     profile_of,
     run_rank,
 )
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.interval import Verdict
 from plimsoll_planner.records.model_profile import ModelProfile
 from plimsoll_planner.records.plan import HybridPlan
@@ -106,18 +106,22 @@ def random_plans(
 
 
 def random_arrangement(dice: random.Random, num_layers: int) -> Arrangement:
-    """Draw degrees, micro-batch, cuts and recompute."""
+    """Draw degrees, micro-batch, cuts, recompute, sharding and numbers in flight."""
     replicas = dice.choice((1, 1, 2))
     num_stages = dice.randint(1, min(MOST_RANKS // replicas, 4))
     most = GLOBAL_BATCH // replicas // num_stages
     micro_batch = dice.choice([b for b in (1, 2, 4, 8) if b <= most])
     inner = sorted(dice.sample(range(1, num_layers), num_stages - 1))
     recomputed = tuple(i for i in range(num_layers) if dice.random() < 1 / 3)
+    is_divided = replicas > 1 and dice.random() < 1 / 2
+    most_in_flight = dice.randint(1, num_stages)
     return Arrangement(
         cuts=(0, *inner),
         replicas=replicas,
         micro_batch=micro_batch,
         recomputed=recomputed,
+        shardings=(Sharding.OPTIMIZER,) * num_stages if is_divided else (),
+        caps=tuple(min(most_in_flight, num_stages - s) for s in range(num_stages)),
     )
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from examples import mlp, wide_layer
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.model_profile import Precision
 from plimsoll_planner.records.problem import Override
 from plimsoll_trainer.adapters.causal_lm import causal_lm
 from plimsoll_trainer.workload import Workload
 from tests.support import unet
 
+GLOBAL_BATCH = 16
 SEQUENCE = 128
 """Tokens, or points, of a sample: so many that a pass is work and not only overhead."""
 LLAMA_LIKE = {
@@ -103,6 +105,26 @@ class Arrangement:
     replicas: int = 1
     micro_batch: int = 2
     recomputed: tuple[int, ...] = ()
+    shardings: tuple[Sharding, ...] = ()
+    """Of each stage; empty: none."""
+    caps: tuple[int, ...] = ()
+    """Micro-batches in flight of each stage; empty: as many as the schedule has."""
+
+    @property
+    def num_micro_batches(self) -> int:
+        """M."""
+        return GLOBAL_BATCH // self.replicas // self.micro_batch
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """Micro-batches in flight of each stage."""
+        stages = len(self.cuts)
+        plain = (min(self.num_micro_batches, stages - s) for s in range(stages))
+        return self.caps or tuple(plain)
+
+    def sharding_of(self, stage: int) -> Sharding:
+        """Level of one stage."""
+        return self.shardings[stage] if self.shardings else Sharding.NONE
 
     @property
     def num_ranks(self) -> int:
@@ -117,18 +139,32 @@ class Arrangement:
             data_degree=self.replicas,
             micro_batch=self.micro_batch,
             recomputed_layers=self.recomputed,
+            sharding=self.sharding_of(0),
+            in_flight_caps=self.in_flight,
         )
 
     def __str__(self) -> str:
         """Show it in a table."""
-        return (
-            f"P{len(self.cuts)} D{self.replicas} b{self.micro_batch} "
-            f"cuts {','.join(map(str, self.cuts))} recompute {len(self.recomputed)}"
+        parts = (
+            f"P{len(self.cuts)} D{self.replicas} b{self.micro_batch}",
+            f"cuts {joined(self.cuts)} recompute {len(self.recomputed)}",
+            f"in flight {joined(self.in_flight)}",
+            f"sharded {joined(self.shardings) or 'none'}",
         )
+        return " ".join(parts)
+
+
+def joined(values: Iterable[object]) -> str:
+    """Values with commas between."""
+    return ",".join(map(str, values))
 
 
 def arrangements(num_layers: int) -> Iterator[Arrangement]:
-    """Yield kinds of plans: even, uneven, replicated, recomputed, small and large."""
+    """Yield kinds of plans: even, uneven, replicated, recomputed, small and large.
+
+    Then those whose replicas divide the optimizer state, whose stages hold fewer
+    micro-batches in flight than the schedule lets them, and both.
+    """
     inner = tuple(range(1, num_layers - 1))
     half, last = num_layers // 2, num_layers - 1
     yield Arrangement(cuts=(0,))
@@ -141,3 +177,12 @@ def arrangements(num_layers: int) -> Iterator[Arrangement]:
     yield Arrangement(cuts=(0, 2, half, last), micro_batch=4)
     small = Arrangement(cuts=(0, 2, 4, last), micro_batch=1, recomputed=inner)
     yield replace(small, replicas=2)
+    level = Sharding.OPTIMIZER
+    divided = Arrangement(cuts=(0,), replicas=2, shardings=(level,))
+    yield divided
+    yield replace(divided, replicas=4, micro_batch=1, recomputed=inner)
+    yield Arrangement(cuts=(0, half), replicas=2, shardings=(level, level))
+    capped = Arrangement(cuts=(0, 2, half, last), caps=(2, 2, 1, 1))
+    yield capped
+    both = replace(capped, cuts=(0, half), replicas=2, micro_batch=1, caps=(1, 1))
+    yield replace(both, shardings=(level, level))

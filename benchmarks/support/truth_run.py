@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.frame import CannotRunError
-from benchmarks.support.truth_models import Arrangement, workload
+from benchmarks.support.truth_models import GLOBAL_BATCH, Arrangement, workload
 from plimsoll_operator.nodes.this_machine import CROWDED_SLOWDOWN
 from plimsoll_planner.engines import PLIMSOLL
 from plimsoll_planner.overhead.built_in import with_built_in
@@ -41,7 +41,6 @@ from plimsoll_trainer.engine.world import join_world
 from plimsoll_trainer.process.assignment import slices_of
 from tests.support import ranks
 
-GLOBAL_BATCH = 16
 NUM_STEPS = 6
 NUM_ROUNDS = 2
 NUM_EXCHANGES = 60
@@ -70,8 +69,10 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
             first_layer=first,
             end_layer=end,
             recomputed=frozenset(i for i in how.recomputed if first <= i < end),
+            sharding=how.sharding_of(stage),
+            in_flight_cap=how.in_flight[stage],
         )
-        for first, end in zip(how.cuts, ends, strict=True)
+        for stage, (first, end) in enumerate(zip(how.cuts, ends, strict=True))
     ]
     shapes = boundaries_of(model, how.micro_batch)
     gc.collect()
@@ -81,7 +82,7 @@ def run_rank(name: str, how: Arrangement) -> RankTruth:
         model,
         slices=slices,
         boundaries=shapes,
-        num_micro_batches=GLOBAL_BATCH // how.replicas // how.micro_batch,
+        num_micro_batches=how.num_micro_batches,
         world=join_world(len(how.cuts), how.replicas, CPU),
     )
     trainer.run_step(0)
@@ -182,6 +183,8 @@ def arrangement_of(plan: HybridPlan) -> Arrangement:
         recomputed=tuple(
             layer for stage in plan.stages for layer in stage.recomputed_layers
         ),
+        shardings=tuple(stage.sharding for stage in plan.stages),
+        caps=tuple(stage.in_flight_cap for stage in plan.stages),
     )
 
 

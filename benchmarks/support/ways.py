@@ -26,7 +26,7 @@ from plimsoll_planner.search.baselines import uniform_cuts
 from plimsoll_planner.search.build_plan import build_plan
 from plimsoll_planner.search.choose import Choice, least_device_peak, least_memory_of
 from plimsoll_planner.search.explore import Explorer
-from plimsoll_planner.search.tuple_search import Found
+from plimsoll_planner.search.found import Found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

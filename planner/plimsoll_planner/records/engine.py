@@ -48,7 +48,9 @@ class Sharding(StrEnum):
     """Which state the data-parallel ranks divide among themselves (ZeRO levels)."""
 
     NONE = "none"
+    """Each replica has all of it."""
     OPTIMIZER = "optimizer"
+    """Optimizer state."""
     GRADIENTS = "gradients"
     """Optimizer state and gradients."""
     PARAMETERS = "parameters"

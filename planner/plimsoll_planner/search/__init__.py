@@ -13,8 +13,13 @@ Reading order is import order:
     cost_tables                arrays that are computed once and asked often
     placement                  runs of layers that may stand on the stages
     tuple_context              what is around one tuple: devices, links, choices
-    family_bounds              tuples that are decided together
-    tuple_bounds, tuple_search one tuple: bounds; plans, fastest, least memory
+    family_bounds, periods     bounds of many tuples at once
+    choice_bounds              step bounds over the numbers in flight
+    tuple_bounds               bounds of one tuple
+    stage_options              what a stage does to fit, and how long that takes
+    plan_caps                  numbers in flight for given cuts
+    found, plans_within        plans of given cuts, within a capacity
+    tuple_search               plans of one tuple: fastest, least memory
     verdicts                   one tuple: fits, fails or undecided, and by which rule
     explore                    all tuples: the best first
     gaps                       how far a plan may be from the best

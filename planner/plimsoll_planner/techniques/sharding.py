@@ -45,7 +45,7 @@ from plimsoll_planner.timing.chain_seconds import Floats
 VECTOR = 16
 """Numbers that each parameter, and each replica's part, is a multiple of."""
 SCALARS_BYTES = 512
-"""Of what a step takes once, such as norms: at most, on top of what its numbers take."""
+"""Of what a step takes once, such as norms: at most, besides what its numbers take."""
 WIDEST = 4
 """Bytes of a number, at most."""
 

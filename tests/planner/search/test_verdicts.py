@@ -32,7 +32,13 @@ from tests.support.drawing import draws
 from tests.support.enumerated_costs import Mesh
 from tests.support.enumerated_time import Option
 from tests.support.enumerator import Judge, meshes
-from tests.support.random_questions import SECONDS, Asked, asked, random_layer
+from tests.support.random_questions import (
+    SECONDS,
+    Asked,
+    asked,
+    divisible,
+    random_layer,
+)
 
 LINK = st.one_of(
     st.none(), st.builds(Link, bandwidth_bytes_per_s=st.sampled_from([0.5, 2.0]))
@@ -216,6 +222,23 @@ def test_the_answer_is_the_first_count_that_the_enumeration_admits(
     members = [sum(count.decisions.num_members) for count in certificate.counts]
     listed = [m for m in meshes(problem) if m.gpus <= len(members)]
     assert sum(members) == len(listed)
+
+
+@pytest.mark.slow
+@settings(max_examples=draws(40))
+@given(st.integers(0, 10**6))
+def test_tuples_of_divisible_layers_are_judged_as_by_enumeration(seed: int) -> None:
+    """Replicas may divide optimizer state, and layers are too short for some of them.
+
+    Floors are absolute; each stage may be whole or divided, with any number in flight.
+    """
+    dice = random.Random(seed)  # noqa: S311 - no secret
+    question = divisible(asked(seed))
+    floor = dice.uniform(0.02, 0.3)
+    objective = replace(question.objective, min_samples_per_s=floor)
+    problem = replace(question, objective=objective).problem()
+    for mesh, decision in judge_all(problem).items():
+        check(problem, mesh, decision)
 
 
 def two_kinds(seed: int) -> Asked:
