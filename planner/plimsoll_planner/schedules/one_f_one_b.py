@@ -82,6 +82,9 @@ from plimsoll_planner.timing.stage_runs import StageBound, StageRuns
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.topology import Topology
 
+ROUNDING = 1e-12
+"""Relative; quotients are no whole ticks."""
+
 
 class OneFOneB(PipelineSchedule):
     """See the module's text."""
@@ -170,6 +173,23 @@ class OneFOneB(PipelineSchedule):
         """
         rest = (1 - 1 / num_micro_batches) ** num_stages
         return total_s / (1 - rest)
+
+    def cycles_bound(
+        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    ) -> float:
+        """Of every stage s before the last one t: (M - k_s) / r of their cycles."""
+        last = len(stages) - 1
+        fewest = stages[last].in_flight_cap or 1
+        work_s, longest_s = 0.0, 0.0
+        for place in range(last, -1, -1):
+            stage = stages[place]
+            if place < last:
+                work_s += 2 * placed.hops[place].seconds(stage.sent_bytes)
+            work_s += stage.forward_s + stage.backward_s
+            k = stage.in_flight_cap or num_micro_batches
+            times = (num_micro_batches - k) / (k - fewest + 1)
+            longest_s = max(longest_s, times * work_s)
+        return longest_s * (1 - ROUNDING)
 
     def last_backwards(
         self, stages: list[StageTimes], num_micro_batches: int, placed: Topology

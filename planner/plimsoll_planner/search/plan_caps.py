@@ -7,8 +7,8 @@ the plan of the shortest step, and a bound that no numbers go below. Called by
 Numbers must not rise from stage to stage. Three vectors are walked first, each lowered
 to what the stages before have:
 
-    quickest    each stage has the number of its least step bound
     most        each stage has as many in flight as fit, and recomputes for it
+    quickest    each stage has the number of its least step bound
     lightest    each stage has the most with which it recomputes least
 
 Then vectors are extended stage by stage in the order of their bounds, the largest of
@@ -27,7 +27,7 @@ from plimsoll_planner.search.stage_options import StageOption
 
 MOST_STAGES = 16
 """With more, only the first vector is walked."""
-WORK = 512
+WORK = 1024
 """Vectors of given cuts that are walked: so many over the square of the number of
 stages, and `MOST_WALKS` at least; a walk takes longer with more stages."""
 MOST_WALKS = 2
@@ -46,6 +46,8 @@ class CapSearch:
     """Best option of a stage with so many in flight; with the fewest it fits."""
     step_s: Callable[[Vector], float]
     """Seconds of the walked step; the options of all stages fit."""
+    cycle_s: Callable[[Vector], float]
+    """Lower bound of the step from the last of some stages and those before it."""
     below_s: float = float("inf")
     """Only shorter steps are looked for."""
     best: tuple[float, Vector] = (float("inf"), ())
@@ -56,15 +58,14 @@ class CapSearch:
     def run(self) -> float:
         """Find the best numbers; a lower bound over all numbers and choices.
 
-        One vector is walked in any case. What is not below `below_s` is left out.
+        There are none if no step is below `below_s`.
         """
         fitting = [list(self.fitting(stage)) for stage in range(len(self.caps))]
         vectors = promising(fitting)
         if len(self.caps) > MOST_STAGES:
             vectors = islice(vectors, 1)
         for vector in vectors:
-            if not self.walked or self.bound_s(vector) < self.limit_s:
-                self.walk(vector)
+            self.walk(vector)
         left_s = float("inf")
         if len(self.caps) > MOST_STAGES:
             left_s = max(min(mine).step_s for mine in fitting)
@@ -78,15 +79,21 @@ class CapSearch:
         return min(self.below_s, self.best[0])
 
     def bound_s(self, vector: Vector) -> float:
-        """Lower bound of the step with the options of a vector."""
+        """Lower bound of the step with these numbers."""
         return max(self.option(stage, k).step_s for stage, k in enumerate(vector))
 
+    def is_slow(self, vector: Vector) -> bool:
+        """Whether the best options with these numbers are not below the limit."""
+        limit_s, size = self.limit_s, len(vector)
+        return any(self.cycle_s(vector[: end + 1]) >= limit_s for end in range(size))
+
     def walk(self, vector: Vector) -> None:
-        """Walk a vector, once."""
-        if vector in self.walked:
+        """Walk a vector, once, unless it is known not to be the best."""
+        if vector in self.walked or self.bound_s(vector) >= self.limit_s:
             return
         self.walked.add(vector)
-        self.best = min(self.best, (self.step_s(vector), vector))
+        if not self.is_slow(vector):
+            self.best = min(self.best, (self.step_s(vector), vector))
         options = (self.option(stage, k) for stage, k in enumerate(vector))
         if not all(one.is_quickest for one in options):
             self.least_walked_s = min(self.least_walked_s, self.bound_s(vector))
@@ -129,16 +136,19 @@ class CapSearch:
             if vector and k > vector[-1]:
                 continue
             one = self.option(stage, k)
-            if not one.exceeds and one.step_s < self.limit_s:
-                yield one.step_s, k
+            step_s = one.step_s
+            if one.is_quickest:
+                step_s = max(step_s, self.cycle_s((*vector, k)))
+            if not one.exceeds and step_s < self.limit_s:
+                yield step_s, k
             if one.least_s >= self.limit_s:
                 return
 
 
 def promising(fitting: Sequence[Sequence[StageOption]]) -> Iterator[Vector]:
     """Yield the vectors that are walked first, from the options of each stage."""
-    yield lowered(min(mine).in_flight for mine in fitting)
     yield lowered(mine[0].in_flight for mine in fitting)
+    yield lowered(min(mine).in_flight for mine in fitting)
     yield lowered(min(mine, key=added_s).in_flight for mine in fitting)
 
 

@@ -33,11 +33,16 @@ class PlansWithin:
     _options: dict[Place, StageOption] = field(default_factory=dict[Place, StageOption])
     _times: dict[Place, StageTimes] = field(default_factory=dict[Place, StageTimes])
 
-    def found(self, cuts: tuple[int, ...], below_s: float = np.inf) -> Found:
+    def found(
+        self, cuts: tuple[int, ...], below_s: float = np.inf
+    ) -> tuple[Found | None, float]:
         """Plan of given cuts whose every stage recomputes as little as fits, walked.
 
-        Every stage fits with some choice. The numbers in flight are the best that were
-        found, of steps below `below_s`.
+        Every stage fits with some choice.
+
+        Returns:
+            The plan with the best numbers in flight that were found, None if no step
+            is below `below_s`; and a lower bound of the step of these cuts.
         """
         candidate, runs = self.candidate, self.search.tables.runs_of(cuts)
 
@@ -48,14 +53,17 @@ class PlansWithin:
             caps=[self.search.stage_caps(candidate, s) for s in range(len(cuts))],
             option=option,
             step_s=lambda vector: self._step_s(runs, vector),
+            cycle_s=lambda vector: self._cycle_s(runs, vector),
             below_s=below_s,
         )
         least_s = caps.run()
         step_s, vector = caps.best
+        if not vector:
+            return None, least_s
         stages = [option(stage, k) for stage, k in enumerate(vector)]
         choices = self.search.choices(candidate)
         recomputed = self.search.options(candidate).recomputed
-        return Found(
+        found = Found(
             candidate=candidate,
             cuts=cuts,
             recomputed=tuple(
@@ -67,17 +75,32 @@ class PlansWithin:
             step_s=step_s,
             peaks=tuple(one.peak for one in stages),
         )
+        return found, least_s
+
+    def _cycle_s(self, runs: list[Run], vector: tuple[int, ...]) -> float:
+        """Lower bound of the step from what goes round the first stages."""
+        candidate, placed = self.candidate, self.search.placed(self.candidate)
+        stages = self._stages(runs, vector)
+        return candidate.schedule.cycles_bound(stages, self._count, placed)
+
+    def _stages(self, runs: list[Run], vector: tuple[int, ...]) -> list[StageTimes]:
+        """Seconds of the first stages with given numbers in flight."""
+        return [
+            self._stage_times((stage, run, k))
+            for stage, (run, k) in enumerate(zip(runs, vector, strict=False))
+        ]
+
+    @property
+    def _count(self) -> int:
+        """M."""
+        return self.candidate.num_micro_batches
 
     def _step_s(self, runs: list[Run], vector: tuple[int, ...]) -> float:
         """Walked step of the best options with given numbers in flight."""
         self.num_walked += 1
         candidate, placed = self.candidate, self.search.placed(self.candidate)
-        stages = [
-            self._stage_times((stage, run, k))
-            for stage, (run, k) in enumerate(zip(runs, vector, strict=True))
-        ]
-        count = candidate.num_micro_batches
-        return step_walk.walk(candidate.schedule, stages, count, placed)
+        stages = self._stages(runs, vector)
+        return step_walk.walk(candidate.schedule, stages, self._count, placed)
 
     def _option(self, place: Place) -> StageOption:
         """Best option of a stage with so many in flight."""

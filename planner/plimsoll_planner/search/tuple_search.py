@@ -98,15 +98,19 @@ class TupleSearch(StageOptions):
         values = self.step_bounds(candidate, FITTING, capacity_bytes)
         plans = PlansWithin(self, candidate, capacity_bytes)
         walked: dict[tuple[int, ...], Found] = {}
+        least: dict[tuple[int, ...], float] = {}
 
         def walk_s(cuts: tuple[int, ...]) -> float:
             below_s = min((one.step_s for one in walked.values()), default=np.inf)
-            walked[cuts] = plans.found(cuts, below_s)
-            return walked[cuts].step_s
+            found, least[cuts] = plans.found(cuts, below_s)
+            if found is None:
+                return np.inf
+            walked[cuts] = found
+            return found.step_s
 
         walk = Walk(
             step_s=walk_s,
-            least_s=lambda cuts: walked[cuts].bound_s,
+            least_s=least.__getitem__,
             enough_s=enough_s,
             most_walks=MOST_WALKS,
         )

@@ -126,6 +126,16 @@ class PipelineSchedule(ABC):
         `total_s` is of one micro-batch through the whole model, without recomputing.
         """
 
+    def cycles_bound(
+        self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
+    ) -> float:
+        """Lower bound of the step from the last of the first stages, and those before.
+
+        Behind them any stages may follow.
+        """
+        del stages, num_micro_batches, placed
+        return 0.0
+
     def last_backwards(
         self, stages: list[StageTimes], num_micro_batches: int, placed: Topology
     ) -> list[float] | None:

@@ -145,6 +145,8 @@ def test_bounds_are_bounds(
         for stage, (place, more) in enumerate(zip(places, added, strict=True))
     ]
     walked = walk(schedule, times, num_micro_batches, placed)
+    for end in range(1, len(times) + 1):
+        assert schedule.cycles_bound(times[:end], num_micro_batches, placed) <= walked
     for stage, (place, more) in enumerate(zip(places, added, strict=True)):
         for k in schedule.caps(len(cuts) - stage, num_micro_batches):
             bound = schedule.stage_bound(
