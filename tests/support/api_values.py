@@ -86,6 +86,8 @@ A_SPEC: dict[str, Any] = {
         "microBatch": 2,
         "cuts": [0, 3],
         "recomputedLayers": [1, 2],
+        "inFlightCaps": [2, 1],
+        "sharding": "optimizer",
     },
     "profile": {"policy": "Always", "source": "Traced", "timeoutSeconds": 60},
     "launch": {
