@@ -15,6 +15,7 @@ from rich.table import Table
 
 from plimsoll_cli.output.tables import BARS, known_columns, new_table, table_of
 from plimsoll_planner.records.certificate import CountVerdict, Decisions
+from plimsoll_planner.records.engine import Sharding
 from plimsoll_planner.records.offer import Offer
 from plimsoll_planner.records.plan import HybridPlan, Stage
 from plimsoll_planner.text.explain import counted, device_noun, offer_text
@@ -44,15 +45,21 @@ LONGEST_OFFERS = 60
 
 def plan_table(plan: HybridPlan, capacity_bytes: int) -> Table:
     """A line for each stage; the bar is the upper peak within the capacity."""
+    is_sharded = any(stage.sharding is not Sharding.NONE for stage in plan.stages)
     rows = [
-        {"STAGE": str(place), **stage_cells(stage, capacity_bytes)}
+        {"STAGE": str(place), **stage_cells(stage, capacity_bytes, sharding=is_sharded)}
         for place, stage in enumerate(plan.stages)
     ]
-    return table_of(rows, left=("LAYERS", "RANKS", "PHASE", BARS))
+    return table_of(rows, left=("LAYERS", "RANKS", "PHASE", "SHARDED", BARS))
 
 
-def stage_cells(stage: Stage, capacity_bytes: int) -> dict[str, str]:
-    """The cells of one stage, with a dash for a peak that nobody predicted."""
+def stage_cells(
+    stage: Stage, capacity_bytes: int, *, sharding: bool = False
+) -> dict[str, str]:
+    """The cells of one stage, with a dash for a peak that nobody predicted.
+
+    With what its replicas divide, if that is asked for.
+    """
     chunk, peak = stage.chunks[0], stage.peak()
     num_layers = chunk.end_layer - chunk.first_layer
     device = peak and peak.device
@@ -62,6 +69,7 @@ def stage_cells(stage: Stage, capacity_bytes: int) -> dict[str, str]:
         "RANKS": span(stage.ranks[0], stage.ranks[-1]),
         "IN FLIGHT": str(stage.in_flight_cap),
         "RECOMPUTE": f"{len(stage.recomputed_layers)} of {num_layers}",
+        **({"SHARDED": str(stage.sharding)} if sharding else {}),
         "PHASE": str(peak.phase) if peak else "-",
         "LOWER": at_most(device.lower_bytes) if device else "-",
         "EXPECTED": at_least(device.expected_bytes) if device else "-",
