@@ -40,8 +40,15 @@ class Way:
     """Fields of `Limits` that let in what it has."""
 
 
-CUTS_ALONE = Way(name="cuts", fixed={"recomputed_layers": ()})
-WAYS = (CUTS_ALONE, Way(name="cuts + recompute"))
+NONE_RECOMPUTES: dict[str, Any] = {"recomputed_layers": ()}
+NO_CAPS: dict[str, Any] = {"in_flight_caps": False}
+CUTS_ALONE = Way(name="cuts", fixed=NONE_RECOMPUTES, limits=NO_CAPS)
+WAYS = (
+    CUTS_ALONE,
+    Way(name="cuts + caps", fixed=NONE_RECOMPUTES),
+    Way(name="cuts + recompute", limits=NO_CAPS),
+    Way(name="cuts + recompute + caps"),
+)
 """From the fewest choices to the most; uniform cuts alone are the baseline."""
 
 CPU = Offer(
