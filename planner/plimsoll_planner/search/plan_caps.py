@@ -31,7 +31,7 @@ WORK = 1024
 """Vectors of given cuts that are walked: so many over the square of the number of
 stages, and `MOST_WALKS` at least; a walk takes longer with more stages."""
 MOST_WALKS = 2
-EXTENSIONS_A_WALK = 2
+EXTENSIONS_A_WALK = 1
 """Parts of vectors that are extended for each stage and walk, at most."""
 Vector = tuple[int, ...]
 
@@ -137,7 +137,7 @@ class CapSearch:
                 continue
             one = self.option(stage, k)
             step_s = one.step_s
-            if one.is_quickest:
+            if one.is_quickest and vector[-1:] == (k,):  # the two take turns
                 step_s = max(step_s, self.cycle_s((*vector, k)))
             if not one.exceeds and step_s < self.limit_s:
                 yield step_s, k

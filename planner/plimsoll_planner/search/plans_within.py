@@ -7,6 +7,7 @@ In: a tuple, a capacity, cuts. Out: the quickest plan of these cuts (`Found`). C
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.stage_options import StageOption, StageOptions
 from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_times import StageTimes
+from plimsoll_planner.timing.topology import Topology
 
 Run = tuple[int, int]
 Place = tuple[int, Run, int]
@@ -79,9 +81,8 @@ class PlansWithin:
 
     def _cycle_s(self, runs: list[Run], vector: tuple[int, ...]) -> float:
         """Lower bound of the step from what goes round the first stages."""
-        candidate, placed = self.candidate, self.search.placed(self.candidate)
         stages = self._stages(runs, vector)
-        return candidate.schedule.cycles_bound(stages, self._count, placed)
+        return self.candidate.schedule.cycles_bound(stages, self._count, self._placed)
 
     def _stages(self, runs: list[Run], vector: tuple[int, ...]) -> list[StageTimes]:
         """Seconds of the first stages with given numbers in flight."""
@@ -90,7 +91,12 @@ class PlansWithin:
             for stage, (run, k) in enumerate(zip(runs, vector, strict=False))
         ]
 
-    @property
+    @cached_property
+    def _placed(self) -> Topology:
+        """Machines of the ranks."""
+        return self.search.placed(self.candidate)
+
+    @cached_property
     def _count(self) -> int:
         """M."""
         return self.candidate.num_micro_batches
@@ -98,9 +104,9 @@ class PlansWithin:
     def _step_s(self, runs: list[Run], vector: tuple[int, ...]) -> float:
         """Walked step of the best options with given numbers in flight."""
         self.num_walked += 1
-        candidate, placed = self.candidate, self.search.placed(self.candidate)
         stages = self._stages(runs, vector)
-        return step_walk.walk(candidate.schedule, stages, self._count, placed)
+        schedule = self.candidate.schedule
+        return step_walk.walk(schedule, stages, self._count, self._placed)
 
     def _option(self, place: Place) -> StageOption:
         """Best option of a stage with so many in flight."""
