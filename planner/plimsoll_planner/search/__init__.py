@@ -19,6 +19,7 @@ Reading order is import order:
     stage_options              what a stage does to fit, and how long that takes
     plan_caps                  numbers in flight for given cuts
     found, plans_within        plans of given cuts, within a capacity
+    next_fit                   cuts and numbers in flight for a period
     tuple_search               plans of one tuple: fastest, least memory
     verdicts                   one tuple: fits, fails or undecided, and by which rule
     explore                    all tuples: the best first

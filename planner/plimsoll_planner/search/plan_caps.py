@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 
 from plimsoll_planner.search.stage_options import StageOption
 
@@ -50,6 +50,8 @@ class CapSearch:
     """Lower bound of the step from the last of some stages and those before it."""
     below_s: float = float("inf")
     """Only shorter steps are looked for."""
+    first: Vector = ()
+    """Walked before all others; empty: none."""
     best: tuple[float, Vector] = (float("inf"), ())
     walked: set[Vector] = field(default_factory=set[Vector])
     least_walked_s: float = float("inf")
@@ -64,7 +66,7 @@ class CapSearch:
         vectors = promising(fitting)
         if len(self.caps) > MOST_STAGES:
             vectors = islice(vectors, 1)
-        for vector in vectors:
+        for vector in chain([self.first] if self.first else [], vectors):
             self.walk(vector)
         left_s = float("inf")
         if len(self.caps) > MOST_STAGES:

@@ -36,11 +36,15 @@ class PlansWithin:
     _times: dict[Place, StageTimes] = field(default_factory=dict[Place, StageTimes])
 
     def found(
-        self, cuts: tuple[int, ...], below_s: float = np.inf
+        self,
+        cuts: tuple[int, ...],
+        below_s: float = np.inf,
+        first: tuple[int, ...] = (),
     ) -> tuple[Found | None, float]:
         """Plan of given cuts whose every stage recomputes as little as fits, walked.
 
-        Every stage fits with some choice.
+        Every stage fits with some choice. Numbers in flight that are tried first may be
+        given; they fit.
 
         Returns:
             The plan with the best numbers in flight that were found, None if no step
@@ -57,6 +61,7 @@ class PlansWithin:
             step_s=lambda vector: self._step_s(runs, vector),
             cycle_s=lambda vector: self._cycle_s(runs, vector),
             below_s=below_s,
+            first=first,
         )
         least_s = caps.run()
         step_s, vector = caps.best

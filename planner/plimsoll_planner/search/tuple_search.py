@@ -20,19 +20,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from plimsoll_planner.memory.chain_bytes import LARGEST_BYTES, Bound
+from plimsoll_planner.memory.option_arrays import Floats
 from plimsoll_planner.records.problem import Problem
 from plimsoll_planner.search.found import Found
+from plimsoll_planner.search.next_fit import least_period
 from plimsoll_planner.search.numbers import FITTING
 from plimsoll_planner.search.partition import Partition
 from plimsoll_planner.search.plans_within import PlansWithin
 from plimsoll_planner.search.space import Candidate
 from plimsoll_planner.search.stage_options import StageOptions
-from plimsoll_planner.search.tuple_context import CutsOf
+from plimsoll_planner.search.tuple_context import CutsOf, least_of
 from plimsoll_planner.search.walked_cuts import Walk
 from plimsoll_planner.timing import step_walk
 from plimsoll_planner.timing.stage_times import StageTimes
 from plimsoll_planner.timing.walk_bounds import longest_step_s
 
+FEWEST_GROUPED = 5
+"""Stages from which on plans by next-fit groups are looked at."""
 MOST_WALKS = 64
 """Plans of one tuple and capacity that are walked."""
 FINENESS = 4096
@@ -117,9 +121,53 @@ class TupleSearch(StageOptions):
         best = self.placement(candidate.num_stages).shortest_walk(values, walk)
         if best is None:
             return None
+        plan = walked[best.cuts]
+        if plan.step_s > max(enough_s, best.least_s):
+            plan = self.better_groups(plan, plans)
         least_s = max(best.least_s, self.shared_bound(candidate, Bound.EXPECTED))
         self.num_plans += plans.num_walked
-        return replace(walked[best.cuts], bound_s=least_s)
+        return replace(plan, bound_s=min(least_s, plan.step_s))
+
+    def better_groups(self, plan: Found, plans: PlansWithin) -> Found:
+        """Plan of the least period by next-fit groups, if it is quicker than this one.
+
+        With few stages all numbers in flight were tried for the best cuts.
+        """
+        candidate = plan.candidate
+        placement, stages = self.placement(candidate.num_stages), candidate.num_stages
+        has_caps = len(self.stage_caps(candidate, 0)) > 1
+        if stages < FEWEST_GROUPED or not has_caps or not placement.is_free:
+            return plan
+        found = least_period(*self.loads_and_links(candidate, plans.capacity_bytes))
+        if found is None:
+            return plan
+        other, _ = plans.found(found.cuts, plan.step_s, found.in_flight)
+        return other or plan
+
+    def loads_and_links(
+        self, candidate: Candidate, capacity_bytes: int
+    ) -> tuple[Floats, list[Floats]]:
+        """Seconds of runs by number in flight, and of links, for `next_fit`."""
+        b = candidate.micro_batch
+        runs = self.tables.runs(candidate.offer, Bound.EXPECTED, b)
+        load = runs.forward + runs.backward
+
+        def added_s(in_flight: int) -> Floats:
+            return least_of(
+                self.added_seconds(
+                    *(candidate, FITTING, capacity_bytes, choice),
+                    self.stage_flow(candidate, 0, choice.capped(in_flight)),
+                )
+                for choice in self.choices(candidate)
+            )
+
+        boundaries = self.tables.boundaries(Bound.EXPECTED, b)
+        links = [
+            np.append(0.0, [2 * hop.seconds(int(size)) for size in boundaries])
+            for hop in self.placed(candidate).hops
+        ]
+        caps = self.stage_caps(candidate, 0)
+        return np.stack([load + added_s(k) for k in caps]), links
 
     def least_memory(self, fastest: Found, target_s: float) -> LeastMemory:
         """Plan of the least peak whose walked step is at most `target_s`.

@@ -1,0 +1,145 @@
+"""Cuts and numbers in flight for a period: next-fit groups from the last stage on.
+
+In: seconds of every run of layers for each number in flight, links, a period. Out: cuts
+and numbers, None if there are none. Called by `tuple_search`.
+
+Neighbours with as many in flight take turns: all passes of such a group, and its links
+both ways, lie one after the other in a period. So a stage joins the group behind it if
+that still fits the period, else it opens one with one more in flight. Next-fit gives
+the least numbers that any periodic order has, for each stage (Beaumont, Eyraud-Dubois
+and Shilova, Pipelined Model Parallelism: Complexity Results and Memory Considerations,
+2020). Over all cuts one label for each first layer is enough, the least group and in it
+the least seconds, as more stages in front keep their order:
+
+    join    load + u(A, B; k = g) + links  <= period    ->  (g, their sum)
+    open    u(A, B; k = g + 1)             <= period    ->  (g + 1, u)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from plimsoll_planner.memory.chain_bytes import Flags, Ints
+from plimsoll_planner.memory.option_arrays import Floats
+
+NO_GROUP = 2**31
+"""Above every number of a group; there are no stages from that layer on."""
+CLOSE = 1e-3
+"""Relative; the least period is found to within this part of itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grouped:
+    """Cuts and numbers in flight that keep a period."""
+
+    period_s: float
+    cuts: tuple[int, ...]
+    in_flight: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Labels:
+    """Best label of so many stages from each first layer on, over 0 to L."""
+
+    group: Ints
+    load_s: Floats
+    end: Ints
+    """Layer behind the first of the stages."""
+
+
+def least_period(loads: Floats, links: Sequence[Floats]) -> Grouped | None:
+    """Cuts and numbers of the least period, None if no stage cuts fit at all.
+
+    Args:
+        loads: [k, A, B], both passes of a run with k + 1 in flight; infinite where it
+            does not fit.
+        links: for each stage but the last, [B]: both ways over the link behind it.
+    """
+    finite = np.where(np.isfinite(loads[0]), loads[0], 0.0)
+    high_s = float(finite.max()) * (len(links) + 1) + sum(float(x.max()) for x in links)
+    best = grouped(loads, links, high_s)
+    if best is None:
+        return None
+    low_s, high_s = 0.0, slowest_s(best, loads, links)
+    best = replace(best, period_s=high_s)
+    while high_s - low_s > CLOSE * high_s:
+        middle_s = (low_s + high_s) / 2
+        found = grouped(loads, links, middle_s)
+        if found is None:
+            low_s = middle_s
+        else:
+            best, high_s = found, middle_s
+    return best
+
+
+def slowest_s(found: Grouped, loads: Floats, links: Sequence[Floats]) -> float:
+    """Longest group."""
+    ends = (*found.cuts[1:], loads.shape[1])
+    longest_s = group_s = 0.0
+    for stage, k in enumerate(found.in_flight):
+        own_s = float(loads[k - 1, found.cuts[stage], ends[stage]])
+        joins = stage > 0 and found.in_flight[stage - 1] == k
+        before_s = (
+            group_s + float(links[stage - 1][found.cuts[stage]]) if joins else 0.0
+        )
+        group_s = before_s + own_s
+        longest_s = max(longest_s, group_s)
+    return longest_s
+
+
+def grouped(loads: Floats, links: Sequence[Floats], period_s: float) -> Grouped | None:
+    """Cuts and numbers of least groups that keep a period, None without any."""
+    size = loads.shape[1]
+    none = Labels(
+        group=np.full(size + 1, NO_GROUP),
+        load_s=np.zeros(size + 1),
+        end=np.zeros(size + 1, dtype=np.int64),
+    )
+    none.group[size] = 0
+    labels = [none]
+    for stage in range(len(links), -1, -1):
+        link = links[stage] if stage < len(links) else np.full(size + 1, np.inf)
+        labels.append(in_front(loads, labels[-1], link, period_s))
+    if labels[-1].group[0] >= NO_GROUP:
+        return None
+    cuts, in_flight, layer = [], [], 0
+    for one in reversed(labels[1:]):
+        cuts.append(layer)
+        in_flight.append(int(one.group[layer]))
+        layer = int(one.end[layer])
+    return Grouped(period_s=period_s, cuts=tuple(cuts), in_flight=tuple(in_flight))
+
+
+def in_front(loads: Floats, behind: Labels, link: Floats, period_s: float) -> Labels:
+    """Best labels with one stage in front of those behind it."""
+    most, size = loads.shape[:2]
+    ends = np.arange(size + 1)
+    can_join = (behind.group >= 1) & (behind.group <= most) & np.isfinite(link)
+    joined = runs_of(loads, behind.group - 1, can_join)
+    joined += np.where(can_join, behind.load_s + link, np.inf)[:, None]
+    opened = runs_of(loads, behind.group, behind.group < most)
+    joins = joined <= period_s
+    group = np.where(joins, behind.group[:, None], behind.group[:, None] + 1)
+    group[~joins & ~(opened <= period_s)] = NO_GROUP
+    load_s = np.where(joins, joined, opened)
+    least = group.min(axis=0)
+    end = np.where(group == least, load_s, np.inf).argmin(axis=0)
+    columns = np.arange(size)
+    is_none = least >= NO_GROUP
+    found_s = np.where(is_none, 0.0, load_s[ends[end], columns])
+    return Labels(
+        group=np.append(least, NO_GROUP),
+        load_s=np.append(found_s, 0.0),
+        end=np.append(end, 0),
+    )
+
+
+def runs_of(loads: Floats, number: Ints, possible: Flags) -> Floats:
+    """[B, A]: seconds of runs that end at each layer, with a number for that layer."""
+    found = np.full((loads.shape[2], loads.shape[1]), np.inf)
+    ends = np.flatnonzero(possible)
+    found[ends] = loads[number[ends], :, ends]
+    return found
