@@ -299,7 +299,19 @@ class Problem(Document):
             if degree and allowed and degree not in allowed:
                 rule = f"one that the limits allow: {', '.join(map(str, allowed))}"
                 raise self.refuse(f"override.{field}", rule, degree)
+        self._check_techniques()
         check_fixed(self.global_batch_size, self.limits, fixed)
+
+    def _check_techniques(self) -> None:
+        """The engine has what is fixed of sharding and of numbers in flight."""
+        fixed, engine = self.override, self.engine
+        runs = [one for one in Sharding if one in engine.can.shardings]
+        if fixed.sharding is not None and fixed.sharding not in runs:
+            rule = f"what {engine.engine} runs: {', '.join(runs)}"
+            raise self.refuse("override.sharding", rule, str(fixed.sharding))
+        if fixed.in_flight_caps and not self.has_in_flight_caps:
+            rule = f"empty, as {engine.engine} keeps no stage to fewer in flight"
+            raise self.refuse("override.in_flight_caps", rule, fixed.in_flight_caps)
 
 
 def check_fixed(global_batch_size: int, limits: Limits, fixed: Override) -> None:

@@ -35,16 +35,6 @@ def require_searched(problem: Problem) -> None:
                     f"limits.{field}: {entry} is not searched yet, and a certificate "
                     f"would say that it was: allow only {only}"
                 )
-    if problem.override.sharding not in {None, *SEARCHED["shardings"]}:
-        raise CannotPlanError(
-            f"`override.sharding`: {problem.override.sharding} is not planned yet, "
-            f"allowed are {', '.join(map(str, SEARCHED['shardings']))}"
-        )
-    if problem.override.in_flight_caps and not problem.has_in_flight_caps:
-        raise CannotPlanError(
-            f"`override.in_flight_caps`: {problem.engine.engine} keeps no stage to "
-            "fewer micro-batches in flight than its schedule has: leave it out"
-        )
     if not searched_schedules(problem):
         raise CannotPlanError(
             f"engine {problem.engine.engine} runs {', '.join(problem.schedules)}, and "

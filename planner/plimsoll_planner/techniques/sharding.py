@@ -195,8 +195,7 @@ class ShardedOptimizer(Technique):
         is_only = Sharding.NONE not in problem.limits.shardings
         reason = self.unavailable(problem)
         if reason and (is_demanded or is_only):
-            asks = "`override.sharding` asks" if is_demanded else "the limits ask"
-            return f"{asks} for a sharded optimizer, but {reason}"
+            return f"a sharded optimizer is asked for, but {reason}"
         return ""
 
     def falls_with_replicas(self, problem: Problem) -> bool:
