@@ -93,19 +93,18 @@ def slowest_s(found: Grouped, loads: Floats, links: Sequence[Floats]) -> float:
 def grouped(loads: Floats, links: Sequence[Floats], period_s: float) -> Grouped | None:
     """Cuts and numbers of least groups that keep a period, None without any."""
     size = loads.shape[1]
-    none = Labels(
-        group=np.full(size + 1, NO_GROUP),
-        load_s=np.zeros(size + 1),
-        end=np.zeros(size + 1, dtype=np.int64),
-    )
-    none.group[size] = 0
-    labels = [none]
+    nothing = np.zeros(size + 1, dtype=np.int64)
+    group = nothing + NO_GROUP
+    group[size] = 0
+    labels = [Labels(group=group, load_s=np.zeros(size + 1), end=nothing)]
     for stage in range(len(links), -1, -1):
         link = links[stage] if stage < len(links) else np.full(size + 1, np.inf)
         labels.append(in_front(loads, labels[-1], link, period_s))
     if labels[-1].group[0] >= NO_GROUP:
         return None
-    cuts, in_flight, layer = [], [], 0
+    cuts: list[int] = []
+    in_flight: list[int] = []
+    layer = 0
     for one in reversed(labels[1:]):
         cuts.append(layer)
         in_flight.append(int(one.group[layer]))
@@ -116,7 +115,6 @@ def grouped(loads: Floats, links: Sequence[Floats], period_s: float) -> Grouped 
 def in_front(loads: Floats, behind: Labels, link: Floats, period_s: float) -> Labels:
     """Best labels with one stage in front of those behind it."""
     most, size = loads.shape[:2]
-    ends = np.arange(size + 1)
     can_join = (behind.group >= 1) & (behind.group <= most) & np.isfinite(link)
     joined = runs_of(loads, behind.group - 1, can_join)
     joined += np.where(can_join, behind.load_s + link, np.inf)[:, None]
@@ -127,9 +125,8 @@ def in_front(loads: Floats, behind: Labels, link: Floats, period_s: float) -> La
     load_s = np.where(joins, joined, opened)
     least = group.min(axis=0)
     end = np.where(group == least, load_s, np.inf).argmin(axis=0)
-    columns = np.arange(size)
     is_none = least >= NO_GROUP
-    found_s = np.where(is_none, 0.0, load_s[ends[end], columns])
+    found_s = np.where(is_none, 0.0, np.take_along_axis(load_s, end[None], axis=0)[0])
     return Labels(
         group=np.append(least, NO_GROUP),
         load_s=np.append(found_s, 0.0),
