@@ -114,7 +114,7 @@ def grouped(loads: Floats, links: Sequence[Floats], period_s: float) -> Grouped 
 
 def in_front(loads: Floats, behind: Labels, link: Floats, period_s: float) -> Labels:
     """Best labels with one stage in front of those behind it."""
-    most, size = loads.shape[:2]
+    most = len(loads)
     can_join = (behind.group >= 1) & (behind.group <= most) & np.isfinite(link)
     joined = runs_of(loads, behind.group - 1, can_join)
     joined += np.where(can_join, behind.load_s + link, np.inf)[:, None]
