@@ -96,7 +96,7 @@ def grouped(loads: Floats, links: Sequence[Floats], period_s: float) -> Grouped 
     nothing = np.zeros(size + 1, dtype=np.int64)
     group = nothing + NO_GROUP
     group[size] = 0
-    labels = [Labels(group=group, load_s=np.zeros(size + 1), end=nothing)]
+    labels = [Labels(group=group, load_s=nothing.astype(np.float64), end=nothing)]
     for stage in range(len(links), -1, -1):
         link = links[stage] if stage < len(links) else np.full(size + 1, np.inf)
         labels.append(in_front(loads, labels[-1], link, period_s))
